@@ -1,0 +1,63 @@
+"""The environment variables picograd reads, in one table.
+
+In:    the process environment
+Out:   `setting(name)`: the text of one variable, or its default
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+VARIABLES: dict[str, tuple[str, str]] = {
+    # name               default   meaning
+    "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, CUDA, CUDASIM"),
+    "PICOGRAD_SHOW": ("", "comma list of stages to print: schedule, program, source, plan"),
+    "DEBUG": ("0", "1..5: alias of PICOGRAD_SHOW, each step shows one stage more"),
+    "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
+    "PICOGRAD_VERIFY": ("0", "1: check the spec after every pass (on in the tests)"),
+    "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' turns it off (default: ~/.cache/picograd)"),
+    "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
+    "PICOGRAD_DATA": ("", "folder searched first for data sets"),
+    "PICOGRAD_TUNE": ("0", "1: time the candidates of a kernel and remember the winner"),
+}
+
+STAGES = ("schedule", "program", "source", "plan")
+
+
+def setting(name: str) -> str:
+    """Returns the text of an environment variable of the table, or its default.
+
+    >>> setting("PICOGRAD_TUNE") in ("0", "1")
+    True
+    """
+    return os.environ.get(name, VARIABLES[name][0])
+
+
+def shown_stages() -> frozenset[str]:
+    """Returns the stages that PICOGRAD_SHOW or DEBUG asks to print."""
+    named = {part.strip() for part in setting("PICOGRAD_SHOW").split(",") if part.strip()}
+    level = setting("DEBUG")
+    return frozenset(named | set(STAGES[: int(level) if level.isdigit() else 0]))
+
+
+def verify_on() -> bool:
+    """True when the spec is to be checked after every pass."""
+    return setting("PICOGRAD_VERIFY") == "1"
+
+
+def num_threads() -> int:
+    """Returns how many threads the CPU device uses."""
+    asked = setting("PICOGRAD_THREADS")
+    return max(1, int(asked)) if asked.isdigit() else len(os.sched_getaffinity(0))
+
+
+def cache_folder() -> Path | None:
+    """Returns the folder of the on-disk cache, or None when it is turned off."""
+    chosen = setting("PICOGRAD_CACHE")
+    if chosen == "off":
+        return None
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "picograd"

@@ -1,0 +1,167 @@
+"""Element types and how they promote (as in PyTorch).
+
+In:    names, Python scalars, NumPy dtypes
+Out:   `DType` records; `promote`, `dtype_of_scalar`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """An element type.
+
+    name:      as users write it, e.g. "float32"
+    kind:      "b" bool, "i" signed integer, "u" unsigned integer, "f" float
+    itemsize:  bytes per element
+    rank:      order within its kind; promotion takes the higher
+    """
+
+    name: str
+    kind: str
+    itemsize: int
+    rank: int
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return (dtype_named, (self.name,))
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "f"
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind in "iu"
+
+    @property
+    def bits(self) -> int:
+        return 1 if self.kind == "b" else 8 * self.itemsize
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy dtype of the same layout (ml_dtypes for the 16- and 8-bit floats NumPy lacks)."""
+        return NUMPY[self]
+
+    @property
+    def min(self) -> Scalar:
+        """The least value: the identity of MAX."""
+        if self.kind == "f":
+            return float("-inf")
+        return False if self.kind == "b" else (0 if self.kind == "u" else -(1 << (self.bits - 1)))
+
+    @property
+    def max(self) -> Scalar:
+        """The greatest value: the identity of a minimum."""
+        if self.kind == "f":
+            return float("inf")
+        return True if self.kind == "b" else (1 << (self.bits - (self.kind == "i"))) - 1
+
+    def scalar(self, value: Scalar) -> Scalar:
+        """Returns `value` as the Python type of this dtype, wrapped or rounded to what it can hold."""
+        if self.kind == "b":
+            return bool(value)
+        if self.kind == "f":
+            return float(value) if self is float64 else float(np.float64(value).astype(self.numpy))
+        wrapped = int(value) & ((1 << self.bits) - 1)
+        return wrapped - (1 << self.bits) if self.kind == "i" and wrapped >> (self.bits - 1) else wrapped
+
+
+bool_ = DType("bool", "b", 1, 0)
+uint8 = DType("uint8", "u", 1, 1)
+uint16 = DType("uint16", "u", 2, 2)
+uint32 = DType("uint32", "u", 4, 3)
+uint64 = DType("uint64", "u", 8, 4)
+int8 = DType("int8", "i", 1, 1)
+int16 = DType("int16", "i", 2, 2)
+int32 = DType("int32", "i", 4, 3)
+int64 = DType("int64", "i", 8, 4)
+float8_e4m3 = DType("float8_e4m3", "f", 1, 1)
+float8_e5m2 = DType("float8_e5m2", "f", 1, 1)
+float16 = DType("float16", "f", 2, 2)
+bfloat16 = DType("bfloat16", "f", 2, 2)
+float32 = DType("float32", "f", 4, 3)
+float64 = DType("float64", "f", 8, 4)
+
+ALL: tuple[DType, ...] = (
+    bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64,
+    float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64,
+)  # fmt: skip
+
+NUMPY: dict[DType, np.dtype[np.generic]] = {
+    t: np.dtype(
+        {
+            "bfloat16": ml_dtypes.bfloat16,
+            "float8_e4m3": ml_dtypes.float8_e4m3fn,
+            "float8_e5m2": ml_dtypes.float8_e5m2,
+        }.get(t.name, t.name)
+    )
+    for t in ALL
+}
+_BY_NAME = {t.name: t for t in ALL}
+_BY_NUMPY = {n: t for t, n in NUMPY.items()}
+
+default_float = float32
+default_int = int64
+
+
+def dtype_named(name: str) -> DType:
+    """Returns the DType of that name; KeyError if there is none."""
+    return _BY_NAME[name]
+
+
+def from_numpy(dtype: np.dtype[np.generic]) -> DType | None:
+    """Returns the DType with the layout of a NumPy dtype, or None if picograd has none."""
+    return _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
+
+
+def dtype_of_scalar(value: Scalar) -> DType:
+    """Returns the dtype a Python scalar has on its own: bool, int64 or float32."""
+    if isinstance(value, bool):
+        return bool_
+    return default_int if isinstance(value, int) else default_float
+
+
+def promote(a: DType, b: DType) -> DType:
+    """Returns the dtype both operands are cast to, by PyTorch's table.
+
+    A float wins over an integer whatever their widths; signed and unsigned of one width
+    meet in the next wider signed type; float16 and bfloat16 meet in float32.
+
+    >>> promote(uint8, int8), promote(int64, float16), promote(float16, bfloat16)
+    (int16, float16, float32)
+    """
+    if a is b:
+        return a
+    if a.kind == b.kind:
+        if a.rank == b.rank:
+            return float32 if a.rank == 2 else float16
+        return a if a.rank > b.rank else b
+    if "f" in (a.kind, b.kind):
+        return a if a.kind == "f" else b
+    if "b" in (a.kind, b.kind):
+        return b if a.kind == "b" else a
+    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
+    if signed.rank > unsigned.rank:
+        return signed
+    return (int8, int16, int32, int64, int64)[min(unsigned.rank, 4)]
+
+
+def promote_scalar(dtype: DType, value: Scalar) -> DType:
+    """Returns the dtype of `tensor op scalar`: the tensor's, unless the scalar is of a higher kind."""
+    order = "biuf"
+    kind = dtype_of_scalar(value).kind
+    if kind == "f" and dtype.kind != "f":
+        return default_float
+    if order.index(kind) > order.index(dtype.kind) and dtype.kind == "b":
+        return dtype_of_scalar(value)
+    return dtype

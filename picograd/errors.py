@@ -1,0 +1,109 @@
+"""The errors picograd raises, in three families by whose fault it is.
+
+In:    a short fact, optionally a hint
+Out:   an exception whose text names the rule, the user's line, and one thing to do
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from typing import NamedTuple
+
+PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Line(NamedTuple):
+    """A place in the user's program.
+
+    file:    path of the source file
+    number:  1-based line number
+    """
+
+    file: str
+    number: int
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.number).strip()
+        return f"{os.path.basename(self.file)}:{self.number}" + (f"    {text}" if text else "")
+
+
+def user_line() -> Line | None:
+    """Returns the innermost line on the stack that is not picograd's own, or None."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(PACKAGE_FOLDER):
+            return Line(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class PicogradError(Exception):
+    """Base of every error: `rule broken, with values` / `at file:line  source` / `hint: one thing to do`."""
+
+    def __init__(self, fact: str, hint: str | None = None, line: Line | None = None):
+        self.fact, self.hint = fact, hint
+        self.line = line if line is not None else user_line()
+        parts = [fact]
+        if self.line is not None:
+            parts.append(f"  at {self.line}")
+        if hint is not None:
+            parts.append(f"  hint: {hint}")
+        super().__init__("\n".join(parts))
+
+
+# ---- the user's ----
+class ShapeError(PicogradError, ValueError):
+    """Shapes that do not fit together."""
+
+
+class DTypeError(PicogradError, TypeError):
+    """A dtype the operation has no meaning for."""
+
+
+class GradientError(PicogradError, ValueError):
+    """A gradient that does not exist or would be wrong."""
+
+
+class IndexingError(PicogradError, IndexError):
+    """An index or axis outside its range."""
+
+
+class ArgumentError(PicogradError, ValueError):
+    """An argument whose value the function has no meaning for."""
+
+
+class JitError(PicogradError, ValueError):
+    """A function that cannot be captured honestly."""
+
+
+class DataError(PicogradError, ValueError):
+    """A file that is corrupt, truncated or not what it should be."""
+
+
+# ---- picograd's ----
+class VerifyError(PicogradError):
+    """A pass broke the spec: a bug in picograd."""
+
+    def __init__(self, fact: str):
+        super().__init__(
+            f"{fact}\nThis is a bug in picograd. To report it: run with PICOGRAD_DUMP=dump and attach that folder."
+        )
+
+
+class UnsupportedOp(PicogradError, NotImplementedError):
+    """An operation the chosen device cannot run."""
+
+
+# ---- the machine's ----
+class CompileError(PicogradError):
+    """A compiler rejected generated source."""
+
+
+class DeviceError(PicogradError, RuntimeError):
+    """A device that is not here or failed."""
+
+
+class OutOfMemoryError(PicogradError, MemoryError):
+    """An allocation the device could not satisfy."""
