@@ -23,7 +23,7 @@ from picograd.evaluator.kernel import prepare, unspecified
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, operands, walk
 
 Order = Callable[[int], Iterable[int]]
 VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
@@ -93,33 +93,6 @@ def _memory_ops(statements: Sequence[Statement], memories: Sequence[Array]) -> d
     """Returns the memory of every PARAM the statements name."""
     roots = [op for s in walk(statements) for op in operands(s)]
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
-
-
-def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yields every statement, outer before inner."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, For | If):
-            yield from walk(statement.body)
-
-
-def operands(statement: Statement) -> tuple[Op, ...]:
-    """Returns the Ops a statement holds, not those of its body."""
-    match statement:
-        case For(range=r):
-            return (r,)
-        case If(condition=c):
-            return (c,)
-        case Alloc(memory=m):
-            return (m,)
-        case Let(var=v, value=x):
-            return (v, x)
-        case Load(var=v, memory=m, index=i, valid=valid):
-            return (v, m, i) if valid is None else (v, m, i, valid)
-        case Store(memory=m, index=i, value=x, valid=valid):
-            return (m, i, x) if valid is None else (m, i, x, valid)
-        case Barrier():
-            return ()
 
 
 class Compiler:
