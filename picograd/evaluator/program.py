@@ -135,8 +135,10 @@ class Compiler:
 
     # ---- statements ----
     def loop(self, statement: For) -> Step:
-        extent = self.expression(statement.range.src[0])
         kind = statement.range.arg[1]
+        if kind is AxisKind.VECTOR:
+            return self._vector(statement)
+        extent = self.expression(statement.range.src[0])
         body = self.body(statement.body)
         if kind is AxisKind.BLOCK and body.waits:
             return Step(True, self._block(statement.range, extent, body))
@@ -162,6 +164,16 @@ class Compiler:
 
         return Step(body.waits, run_waiting if body.waits else run)
 
+    def _vector(self, statement: For) -> Step:
+        """The lanes go through the body together, statement by statement: the RANGE is the vector 0..n-1."""
+        body, extent = self.body(statement.body), self.expression(statement.range.src[0])
+
+        def run(frame: Frame) -> Any:
+            frame.values[statement.range] = np.arange(int(extent(frame)))
+            return body.run(frame)
+
+        return Step(body.waits, run)
+
     def _block(self, axis: Op, extent: Callable[[Frame], Any], body: Step) -> Callable[[Frame], Iterator[int]]:
         """Runs all threads to their next barrier, then goes on; inside another BLOCK loop it waits there too."""
 
@@ -186,12 +198,18 @@ class Compiler:
     def condition(self, statement: If) -> Step:
         holds, body = self.expression(statement.condition), self.body(statement.body)
 
+        def taken(frame: Frame) -> bool:
+            value = holds(frame)
+            if np.size(value) != 1:
+                raise VerifyError(f"program {self.name}: the lanes of a vector meet an If, which has one condition.")
+            return bool(value)
+
         def run(frame: Frame) -> None:
-            if holds(frame):
+            if taken(frame):
                 body.run(frame)
 
         def run_waiting(frame: Frame) -> Iterator[int]:
-            if holds(frame):
+            if taken(frame):
                 yield from body.run(frame)
 
         return Step(body.waits, run_waiting if body.waits else run)
@@ -254,12 +272,13 @@ class Compiler:
             return lambda frame: self._value(root, frame)
         order = toposort([root], stop=_Leaves())
         place = {op: i for i, op in enumerate(order)}
-        steps = [(self._operation(op), [place[s] for s in op.src]) for op in order]
+        sources = {op: [] if op.code in VALUES else [place[s] for s in op.src] for op in order}
+        steps = [(self._operation(op), sources[op]) for op in order]
 
         def run(frame: Frame) -> Any:
             results: list[Any] = []
-            for operation, sources in steps:
-                results.append(operation(frame, [results[i] for i in sources]))
+            for operation, places in steps:
+                results.append(operation(frame, [results[i] for i in places]))
             return results[-1]
 
         return run
@@ -342,8 +361,9 @@ def _lane_numbers(op: Op, args: Sequence[Any]) -> Any:
 
 def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
     """Combines lane i with lane i + n/2, then n/4, ... each step rounded to the dtype."""
-    code, lanes = op.arg
+    code = op.arg[0]
     values = np.atleast_1d(args[0])
+    lanes = values.size
     ufunc = (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
     while lanes > 1:
         lanes //= 2
