@@ -56,6 +56,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
 NOTHING: frozenset[Op] = frozenset()
+READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 
@@ -66,6 +67,7 @@ class _Scope:
     def __init__(self, stored: frozenset[Op], conditional: bool):
         self.statements: list[Statement] = []
         self.values: dict[Op, Op] = {}
+        self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
         self.stored = stored
         self.conditional = conditional
 
@@ -147,15 +149,12 @@ class _Linearizer:
         self.forget_loads(store.memory)
 
     def forget_loads(self, memory: Op | None) -> None:
-        """Drops values that were read from `memory`, or from any SHARED memory when it is None."""
+        """Drops values that were read from `memory`, or from any memory of the program when it is None."""
         for scope in self.scopes:
-            stale = [value for value in scope.values if self._is_stale(value, memory)]
-            for value in stale:
-                del scope.values[value]
-
-    def _is_stale(self, value: Op, memory: Op | None) -> bool:
-        reads = self.memory_read(value)
-        return bool(reads) and (memory in reads if memory is not None else any(m.code is OpCode.ALLOC for m in reads))
+            stale = [memory] if memory is not None else [m for m in scope.readers if m.code is OpCode.ALLOC]
+            for m in stale:
+                for value in scope.readers.pop(m, ()):
+                    scope.values.pop(value, None)
 
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
@@ -199,7 +198,7 @@ class _Linearizer:
 
     def available(self, op: Op) -> Op | None:
         """Returns what holds `op` already, or None."""
-        if op.code in (OpCode.CONST, OpCode.VARIABLE, OpCode.VAR) or (op.code is OpCode.RANGE and op is not self.vector):
+        if op.code in READY or (op.code is OpCode.RANGE and op is not self.vector):
             return op
         for scope in self.scopes:
             found = scope.values.get(op)
@@ -242,6 +241,8 @@ class _Linearizer:
     def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
         self.scopes[depth].statements.append(statement)
         self.scopes[depth].values[key] = var
+        for memory in self.memory_read(key):
+            self.scopes[depth].readers.setdefault(memory, []).append(key)
         self.depth_of[var] = depth
 
     def new_var(self, dtype: DType, lanes: int) -> Op:
@@ -249,7 +250,7 @@ class _Linearizer:
         return Op(OpCode.VAR, dtype, (), (f"v{self.num_vars}", lanes))
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
-        """Returns the outermost scope where all sources exist, and for a load nothing stores to its memory in between."""
+        """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
         depth = max((self.depth_of.get(s, 0) for s in sources if s is not None), default=0)
         if load_of is not None:
             for i in range(depth + 1, len(self.scopes)):
