@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, const, toposort
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import affine, from_op, substitute, to_op
@@ -77,7 +77,7 @@ class _Linearizer:
         self.scopes = [_Scope(NOTHING, False)]
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR of the free form -> VAR of the linear form, in this copy of a loop
+        self.names: dict[Op, Op] = {}  # VAR or RANGE of the free form -> that of the linear form, in this copy
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
         self.reads: dict[Op, frozenset[Op]] = {}
         self.num_vars = 0
@@ -120,7 +120,8 @@ class _Linearizer:
         else:
             extent = self.value(self.resolve(loop.range.src[0]))
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
-            body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
+            self.names[loop.range] = index
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, index)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
@@ -164,18 +165,14 @@ class _Linearizer:
         return self._resolve(op, {})
 
     def _resolve(self, op: Op, done: dict[Op, Op]) -> Op:
+        known: dict[Op, Dim] = {**self.constants, **self.names}
         for here in toposort([op]):
-            if here.code is OpCode.VAR:
-                done[here] = self.names.get(here, here)
-            elif here.code is OpCode.RANGE:
-                done[here] = const(self.constants[here], dtypes.int64) if here in self.constants else here
+            if here.code is OpCode.VAR or here.code is OpCode.RANGE:
+                done[here] = to_op(known.get(here, here))
             elif not here.src:
                 done[here] = here
             elif here.dtype is dtypes.int64 and here.code in INDEX_ARITHMETIC:
-                result = to_op(substitute(from_op(here), self.constants)) if self.constants else here
-                if self.names and result.src:
-                    result = result.replace(src=tuple(done.get(s, s) for s in result.src))
-                done[here] = result
+                done[here] = to_op(substitute(from_op(here), known))
             else:
                 done[here] = here.replace(src=tuple(done[s] for s in here.src))
         return done[op]
