@@ -98,7 +98,9 @@ def _permute(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
     return tuple(shape[axis] for axis in arg)
 
 
-def _expand(src: tuple[Op, ...], arg: Shape) -> Shape:
+def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
+    if isinstance(arg, int):  # lanes of a vector, in a Program
+        return ()
     shape = src[0].shape
     if shape and (len(shape) != len(arg) or any(s not in (1, a) for s, a in zip(shape, arg))):
         raise ShapeError(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.")
@@ -127,8 +129,10 @@ def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
     return tuple(result)
 
 
-def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...]]) -> Shape:
+def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...] | int]) -> Shape:
     shape, axes = src[0].shape, arg[1]
+    if isinstance(axes, int):  # lanes of a vector, in a Program
+        return ()
     if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
         raise ShapeError(f"reduce: axes {axes} are not distinct axes of {shape}.")
     return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)

@@ -154,6 +154,9 @@ def bounds(value: Dim) -> tuple[int, int]:
         (low, high), (low2, high2) = bounds(value.src[0]), bounds(value.src[1])
         corners = (low * low2, low * high2, high * low2, high * high2)
         return max(-LARGE, min(corners)), min(LARGE, max(corners))
+    if value.code is OpCode.MIN:
+        (low, high), (low2, high2) = bounds(from_op(value.src[0])), bounds(from_op(value.src[1]))
+        return min(low, low2), min(high, high2)
     if value.code not in (OpCode.ADD, OpCode.MUL):
         return -LARGE, LARGE
     terms, constant = affine(value)
@@ -238,6 +241,15 @@ def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
     return high < bounds(divisor)[0]
 
 
+def minimum(a: Dim, b: Dim) -> Dim:
+    """Returns the smaller of a and b."""
+    if bounds(a)[1] <= bounds(b)[0]:
+        return a
+    if bounds(b)[1] <= bounds(a)[0]:
+        return b
+    return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
+
+
 def less(a: Dim, b: Dim) -> bool | Op:
     """Returns a < b, decided now where the bounds allow."""
     low, high = bounds(subtract(a, b))
@@ -265,7 +277,10 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
         return values[value]
     if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
         return value
-    if value.code in (OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD) and value.dtype is dtypes.int64:
-        a, b = (substitute(from_op(s), values) for s in value.src)
-        return {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod}[value.code](a, b)
+    rebuild = _REBUILD.get(value.code)
+    if rebuild is not None and value.dtype is dtypes.int64:
+        return rebuild(substitute(from_op(value.src[0]), values), substitute(from_op(value.src[1]), values))
     return value.replace(src=tuple(to_op(substitute(from_op(s), values)) for s in value.src))
+
+
+_REBUILD = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
