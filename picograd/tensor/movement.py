@@ -13,6 +13,7 @@ from typing import Any, Self
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.dtype import bool_
 from picograd.tensor.build import axes_of, axis_of, broadcast_shapes, broadcast_to, cast, pad, promoted, sizes, where
 from picograd.tensor.core import TensorCore
 
