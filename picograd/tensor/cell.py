@@ -92,6 +92,9 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
         margins = tuple((start, dim - stop) for (start, stop), dim in zip(arg, before.shape))
         inside = pad(filled(True, dtypes.bool_, value.shape), margins)
         return where(inside, pad(value, margins), before)
+    if code is OpCode.PAD:
+        block = tuple((left, left + dim) for (left, _), dim in zip(arg, before.shape))
+        return Op(OpCode.SHRINK, value.dtype, (value,), block)
     if code is OpCode.LEAF:
         return value if before.needs_grad else detached(value)
     if code is OpCode.DETACH:

@@ -97,14 +97,24 @@ class TensorCore:
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
         """Returns a view of the same storage, one step further."""
-        op = apply_step(self.read(), code, arg)
-        step: View = ((code, arg),)
+        source = self.read()
+        op = apply_step(source, code, arg)
+        step: View = () if op is source else ((code, arg),)
         if self.op.needs_grad and not grad_mode.get():
             step = ((OpCode.DETACH, None), *step)
         tensor = object.__new__(type(self))
         tensor.cell, tensor.view, tensor.grad = self.cell, self.view + step, None
         tensor._base, tensor._op = self.cell.op, op
         record(op)
+        return tensor
+
+    def viewed_by(self, steps: View) -> Self:
+        """Returns a view of the same storage, several steps further."""
+        if not steps:
+            return self.viewed(OpCode.RESHAPE, self.op.shape)
+        tensor = self
+        for code, arg in steps:
+            tensor = tensor.viewed(code, arg)
         return tensor
 
     # ---- reading and writing ----
