@@ -10,9 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from picograd.dtype import DType, bool_, int64
+from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import shape_of  # noqa: F401  (an Op can be built only once its shape rules are known)
+
+
+def static(shape: Shape) -> tuple[int, ...]:
+    """Returns a shape that must be numbers.
+
+    Raises:
+      ShapeError: a dimension is symbolic.
+    """
+    for dim in shape:
+        if not isinstance(dim, int):
+            raise ShapeError(f"a symbolic dimension {dim} of {shape} stands where a number is needed.")
+    return shape  # type: ignore[return-value]
+
 
 # ---- movement ----
 
@@ -91,6 +105,11 @@ def unary(code: OpCode, x: Op) -> Op:
 def compare(code: OpCode, a: Op, b: Op) -> Op:
     """Returns where a stands in the relation `code` to b."""
     return Op(code, bool_, (a, b))
+
+
+def both(a: Op, b: Op) -> Op:
+    """Returns where two conditions hold together."""
+    return Op(OpCode.AND, bool_, (a, b))
 
 
 def where(condition: Op, a: Op, b: Op) -> Op:
