@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any, ParamSpec, TypeVar
 
-from picograd.autodiff import gradient
-from picograd.autodiff import jvp as forward_gradient
+from picograd.autodiff.gradient import gradient as reverse_gradient
+from picograd.autodiff.jvp import jvp as forward_gradient
 from picograd.errors import GradientError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -104,7 +104,7 @@ def _leaves(root: Op) -> list[Op]:
 
 
 def _gradients(root: Op, seed: Op, leaves: Sequence[Op]) -> dict[Op, Op]:
-    return gradient(root, seed, list(leaves))
+    return reverse_gradient(root, seed, leaves)
 
 
 def grad(
