@@ -26,7 +26,7 @@ from picograd.tensor.core import TensorCore, leaf_tensors
 P = ParamSpec("P")
 R = TypeVar("R")
 
-stale_leaves: dict[int, str] = {}  # leaf id -> why no gradient may pass there any more
+stale_leaves: set[int] = set()  # results whose graph optimizer.step() dropped; see nn/readers.py
 
 
 class Autograd(TensorCore):
@@ -95,7 +95,11 @@ def _leaves(root: Op) -> list[Op]:
         if op.code is OpCode.LEAF:
             found.append(op)
             if op.arg in stale_leaves:
-                raise GradientError(f"backward: {stale_leaves[op.arg]}")
+                raise GradientError(
+                    f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
+                    " parameters it depends on.",
+                    hint="call backward() before step(), or compute the result again.",
+                )
         for source in op.src:
             if source.needs_grad and source not in seen:
                 seen.add(source)
