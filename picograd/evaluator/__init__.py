@@ -7,3 +7,4 @@ Next:  picograd/evaluator/graph.py
 
 from picograd.evaluator.graph import evaluate as evaluate
 from picograd.evaluator.kernel import evaluate_kernel as evaluate_kernel
+from picograd.evaluator.program import evaluate_program as evaluate_program

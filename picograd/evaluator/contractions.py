@@ -28,7 +28,8 @@ def _computing(op: Op, args: Sequence[Array]) -> list[Array]:
 
 def _matmul(op: Op, args: Sequence[Array], variables: Variables) -> Array:
     lhs, rhs = _computing(op, args)
-    return np.matmul(lhs, rhs)
+    result: Array = np.matmul(lhs, rhs)
+    return result
 
 
 # ---- convolution ----
@@ -62,7 +63,8 @@ def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
         span = [(shape[2 + i] - 1) * arg.stride[i] + 1 for i in range(num_spatial)]
         window = tuple(slice(start[i], start[i] + span[i], arg.stride[i]) for i in range(num_spatial))
         taken = x[(slice(None), slice(None), slice(None), *window)]  # (B, groups, C, *spatial)
-        result += np.einsum("goc,bgc...->bgo...", w[(..., *tap)], taken)
+        columns = taken.reshape(*taken.shape[:3], int(np.prod(shape[2:], dtype=np.int64)))
+        result += np.matmul(w[(..., *tap)], columns).reshape(result.shape)
     return result.reshape(shape)
 
 
