@@ -4,8 +4,8 @@ In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
 Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots
 Next:  picograd/ir/statements.py
 
-Only integers reassociate. Two things are not counted as bits: the payload of a NaN, and the sign of the MAX or MIN of
-zeros of both signs, which depend on order and device anyhow.
+Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the
+sign of a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only.
 LEAF and DETACH say where gradients are collected and stopped, so `simplify` keeps them; `strip_identity` removes them
 once no gradient will be asked for any more.
 """
@@ -96,7 +96,8 @@ def merge_constants(out: Op) -> Op | None:
 
 
 def pow_two(out: Op) -> Op | None:
-    return out.src[0] * out.src[0] if out.dtype.itemsize < 8 else None
+    # A POW of float64 is computed in float64 itself, so only there its last bit may differ from the product's.
+    return out.src[0] * out.src[0] if out.dtype.itemsize < 8 or out.dtype.is_int else None
 
 
 def where_constant(out: Op) -> Op | None:
@@ -115,12 +116,15 @@ def is_lossless(source: DType, target: DType) -> bool:
     if target.kind == "b" or (source.kind == "f" and target.kind != "f"):
         return False
     if source.kind == "f":
-        return source.itemsize < target.itemsize and (source.itemsize > 1 or target.itemsize > 1)
+        return source.itemsize < target.itemsize
     digits = source.bits - (source.kind == "i")
     if target.kind == "f":
-        # NOTE: float16 ends at 65504, below the largest uint16 that 11 digits would hold only in part anyway.
         return digits <= MANTISSA[target.name]
     return digits <= target.bits - (target.kind == "i") and (source.kind == "u" or target.kind == "i")
+
+
+def cast_same(out: Op) -> Op | None:
+    return out.src[0] if out.src[0].dtype is out.dtype else None
 
 
 def cast_cast(out: Op) -> Op | None:
@@ -131,15 +135,11 @@ def cast_cast(out: Op) -> Op | None:
 # ---- movement ----
 def same_movement(out: Op) -> Op | None:
     x = out.src[0]
-    unmoved = {
-        OpCode.RESHAPE: lambda: out.arg == x.shape,
-        OpCode.EXPAND: lambda: out.arg == x.shape,
-        OpCode.PERMUTE: lambda: out.arg == tuple(range(len(out.arg))),
-        OpCode.PAD: lambda: not any(before or after for before, after in out.arg),
-        OpCode.SHRINK: lambda: out.arg == tuple((0, dim) for dim in x.shape),
-        OpCode.FLIP: lambda: all(x.shape[axis] == 1 for axis in out.arg),
-    }
-    return x if unmoved[out.code]() else None
+    if out.code is OpCode.PERMUTE:
+        return x if out.arg == tuple(range(len(out.arg))) else None
+    if out.code is OpCode.FLIP:
+        return x if all(x.shape[axis] == 1 for axis in out.arg) else None
+    return x if out.shape == x.shape else None  # RESHAPE, EXPAND, PAD, SHRINK
 
 
 def reshape_reshape(out: Op) -> Op:
@@ -210,10 +210,9 @@ def _sums_exactly(value: float, count: int, dtype: DType) -> bool:
     """True when every partial sum of `count` times `value` is exact: whole multiples of one power of two that fit."""
     if not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0):
         return False
-    numerator, denominator = value.as_integer_ratio()
+    numerator, _ = value.as_integer_ratio()
     odd = abs(numerator) // max(1, numerator & -numerator)
-    total = float(numerator * count) / denominator if abs(numerator) * count < 1 << 1000 else math.inf
-    return odd * count <= 1 << MANTISSA[dtype.name] and dtype.scalar(total) == total and math.isfinite(total)
+    return odd * count <= 1 << MANTISSA[dtype.name] and math.isfinite(dtype.scalar(value * count))
 
 
 def reduce_reduce(out: Op) -> Op | None:
@@ -253,11 +252,7 @@ simplify = PatternMatcher(
         ("add zero", _on(OpCode.ADD), add_zero),  # x + 0 = x; floats: x + -0.0 = x, but -0.0 + 0.0 = 0.0
         ("sub zero", _on(OpCode.SUB), sub_zero),  # x - 0 = x; floats: x - 0.0 = x
         ("mul one", Pattern(OpCode.MUL, (_X, Pattern(value=1))), lambda x: x),  # x 1 = x
-        (
-            "mul zero",
-            Pattern(OpCode.MUL, (_ANY, Pattern(value=0, name="zero")), kinds="iu"),
-            lambda zero: zero,
-        ),  # x 0 = 0
+        ("mul zero", Pattern(OpCode.MUL, (_ANY, Pattern(value=0, name="c")), kinds="iu"), lambda c: c),  # x 0 = 0
         ("div one", Pattern((OpCode.DIV, OpCode.IDIV), (_X, Pattern(value=1)), kinds="iuf"), lambda x: x),  # x / 1 = x
         ("sub constant", _on(OpCode.SUB, "iu"), sub_constant),  # x - c = x + -c
         ("add add", _twice(OpCode.ADD, "iu"), merge_constants),  # (x + c) + d = x + (c + d)
@@ -266,8 +261,8 @@ simplify = PatternMatcher(
         ("and true", Pattern(OpCode.AND, (_X, Pattern(value=True)), kinds="b"), lambda x: x),
         ("or false", Pattern(OpCode.OR, (_X, Pattern(value=False)), kinds="b"), lambda x: x),
         ("pow one", Pattern(OpCode.POW, (_X, Pattern(value=1))), lambda x: x),  # x^1 = x
-        ("pow two", Pattern(OpCode.POW, (_ANY, Pattern(value=2)), name="out", kinds="f"), pow_two),  # x^2 = x x
-        ("cast same", Pattern(OpCode.CAST, (_X,), name="out"), lambda x, out: cast(x, out.dtype)),
+        ("pow two", Pattern(OpCode.POW, (_ANY, Pattern(value=2)), name="out"), pow_two),  # x^2 = x x
+        ("cast same", _on(OpCode.CAST), cast_same),
         ("cast cast", _twice(OpCode.CAST), cast_cast),  # an exact cast on the way does nothing
         ("where constant", _on(OpCode.WHERE), where_constant),  # where(True, a, b) = a
         ("where same", _on(OpCode.WHERE), where_same),  # where(c, a, a) = a
