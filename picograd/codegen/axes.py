@@ -10,20 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from picograd import dtype as dtypes
-from picograd.codegen.index import Coords, unflatten
 from picograd.device import Target
+from picograd.ir.coordinates import Coords, placeholder, unflatten
 from picograd.ir.op import Dim, Op, Shape, toposort
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import affine, to_op
+from picograd.ir.symbolic import affine
 
 INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 Groups = tuple[tuple[int, ...], ...]
-
-
-def placeholder(axis: int, extent: Dim) -> Op:
-    """A RANGE that stands for an axis while accesses are analysed; its id is negative, as no real loop's is."""
-    return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
 
 
 def index_roots(values: Iterable[Op]) -> list[Op]:

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import Coords, element, flatten
+from picograd.codegen.index import element
 from picograd.device import Target
+from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel

@@ -9,16 +9,15 @@ Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
-from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.coordinates import Coords, flatten, move
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
-from picograd.ir.symbolic import add, both, floordiv, from_op, less, mod, mul, subtract, substitute, to_op
-
-Coords = tuple[Dim, ...]
+from picograd.ir.symbolic import both, from_op, less, to_op
 
 
 class Point(NamedTuple):
@@ -32,50 +31,21 @@ class Point(NamedTuple):
     valid: Op | bool
 
 
-def flatten(coords: Sequence[Dim], shape: Shape) -> Dim:
-    """Returns the row-major position of `coords` in `shape`."""
-    position: Dim = 0
-    for coord, dim in zip(coords, shape):
-        position = add(mul(position, dim), coord)
-    return position
-
-
-def unflatten(position: Dim, shape: Shape) -> Coords:
-    """Returns the coordinates of a row-major position; the inverse of `flatten`."""
-    coords: list[Dim] = []
-    for dim in reversed(shape[1:]):
-        coords.append(mod(position, dim))
-        position = floordiv(position, dim)
-    return (position, *reversed(coords)) if shape else ()
-
-
-def reshape_coords(coords: Coords, new: Shape, old: Shape) -> Coords:
-    """Returns where element `coords` of shape `new` stands in shape `old`.
-
-    Axes of length 1 are left out of the arithmetic: only those that really split or merge meet a division.
-    """
-    kept_old = tuple(dim for dim in old if dim != 1)
-    kept_new = [(coord, dim) for coord, dim in zip(coords, new) if dim != 1]
-    if kept_old == tuple(dim for _, dim in kept_new):
-        values = iter([coord for coord, _ in kept_new])
-    else:
-        position = flatten([coord for coord, _ in kept_new], tuple(dim for _, dim in kept_new))
-        values = iter(unflatten(position, kept_old))
-    return tuple(0 if dim == 1 else next(values) for dim in old)
-
-
-def element(root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None) -> Op:
+def element(
+    root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True
+) -> Op:
     """Returns the value of `root` at `coords` as a scalar expression.
 
     Args:
       known: results that the nest itself computes: Op -> (the coordinates they stand for, their value)
+      valid: where the value matters; elsewhere no memory is touched
 
     After:  no movement, REDUCE or MATMUL is left; every LOAD has one index expression, and a condition where
             padding makes it conditional.
     Cost:   linear in Ops; iterative, so a chain may be longer than Python's stack.
     """
     done: dict[Point, Op] = {}
-    start = Point(root, coords, True)
+    start = Point(root, coords, valid)
     stack = [start]
     while stack:
         point = stack[-1]
@@ -103,34 +73,6 @@ def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[
         return _gather_sources(point, done)
     moved, inside = move(op, coords)
     return [] if inside is False else [Point(op.src[0], moved, both(valid, inside))]
-
-
-def move(op: Op, coords: Coords) -> tuple[Coords, Op | bool]:
-    """Returns the source coordinates of element `coords` of a movement Op, and where there is one."""
-    shape = op.src[0].shape
-    if op.code is OpCode.RESHAPE:
-        return reshape_coords(coords, op.shape, shape), True
-    if op.code is OpCode.PERMUTE:
-        back = {axis: i for i, axis in enumerate(op.arg)}
-        return tuple(coords[back[axis]] for axis in range(len(shape))), True
-    if op.code is OpCode.EXPAND:
-        return tuple(0 if dim == 1 else coord for coord, dim in zip(coords, shape)), True
-    if op.code is OpCode.FLIP:
-        last = [subtract(dim, 1) for dim in shape]
-        return tuple(subtract(last[i], c) if i in op.arg else c for i, c in enumerate(coords)), True
-    if op.code is OpCode.SHRINK:
-        return tuple(add(coord, start) for coord, (start, _) in zip(coords, op.arg)), True
-    assert op.code is OpCode.PAD, f"{op} has no value at a point: it must be computed by a nest of its own"
-    inside: Op | bool = True
-    moved: list[Dim] = []
-    for coord, dim, (before, after) in zip(coords, shape, op.arg):
-        source = subtract(coord, before)
-        if before:
-            inside = both(inside, less(-1, source))
-        if after:
-            inside = both(inside, less(source, dim))
-        moved.append(source)
-    return tuple(moved), inside
 
 
 def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
@@ -172,5 +114,3 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return Op(OpCode.WHERE, op.dtype, (to_op_bool(inside), sources[0], zero))
     return sources[-1]
 
-
-__all__ = ["Coords", "element", "flatten", "move", "reshape_coords", "substitute", "unflatten"]

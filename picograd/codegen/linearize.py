@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, const, toposort
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import affine, from_op, substitute, to_op
@@ -56,6 +56,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
 NOTHING: frozenset[Op] = frozenset()
+READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 
@@ -66,6 +67,7 @@ class _Scope:
     def __init__(self, stored: frozenset[Op], conditional: bool):
         self.statements: list[Statement] = []
         self.values: dict[Op, Op] = {}
+        self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
         self.stored = stored
         self.conditional = conditional
 
@@ -75,7 +77,7 @@ class _Linearizer:
         self.scopes = [_Scope(NOTHING, False)]
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR of the free form -> VAR of the linear form, in this copy of a loop
+        self.names: dict[Op, Op] = {}  # VAR or RANGE of the free form -> that of the linear form, in this copy
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
         self.reads: dict[Op, frozenset[Op]] = {}
         self.num_vars = 0
@@ -118,7 +120,8 @@ class _Linearizer:
         else:
             extent = self.value(self.resolve(loop.range.src[0]))
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
-            body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
+            self.names[loop.range] = index
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, index)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
@@ -147,15 +150,12 @@ class _Linearizer:
         self.forget_loads(store.memory)
 
     def forget_loads(self, memory: Op | None) -> None:
-        """Drops values that were read from `memory`, or from any SHARED memory when it is None."""
+        """Drops values that were read from `memory`, or from any memory of the program when it is None."""
         for scope in self.scopes:
-            stale = [value for value in scope.values if self._is_stale(value, memory)]
-            for value in stale:
-                del scope.values[value]
-
-    def _is_stale(self, value: Op, memory: Op | None) -> bool:
-        reads = self.memory_read(value)
-        return bool(reads) and (memory in reads if memory is not None else any(m.code is OpCode.ALLOC for m in reads))
+            stale = [memory] if memory is not None else [m for m in scope.readers if m.code is OpCode.ALLOC]
+            for m in stale:
+                for value in scope.readers.pop(m, ()):
+                    scope.values.pop(value, None)
 
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
@@ -165,18 +165,14 @@ class _Linearizer:
         return self._resolve(op, {})
 
     def _resolve(self, op: Op, done: dict[Op, Op]) -> Op:
+        known: dict[Op, Dim] = {**self.constants, **self.names}
         for here in toposort([op]):
-            if here.code is OpCode.VAR:
-                done[here] = self.names.get(here, here)
-            elif here.code is OpCode.RANGE:
-                done[here] = const(self.constants[here], dtypes.int64) if here in self.constants else here
+            if here.code is OpCode.VAR or here.code is OpCode.RANGE:
+                done[here] = to_op(known.get(here, here))
             elif not here.src:
                 done[here] = here
             elif here.dtype is dtypes.int64 and here.code in INDEX_ARITHMETIC:
-                result = to_op(substitute(from_op(here), self.constants)) if self.constants else here
-                if self.names and result.src:
-                    result = result.replace(src=tuple(done.get(s, s) for s in result.src))
-                done[here] = result
+                done[here] = to_op(substitute(from_op(here), known))
             else:
                 done[here] = here.replace(src=tuple(done[s] for s in here.src))
         return done[op]
@@ -199,7 +195,7 @@ class _Linearizer:
 
     def available(self, op: Op) -> Op | None:
         """Returns what holds `op` already, or None."""
-        if op.code in (OpCode.CONST, OpCode.VARIABLE, OpCode.VAR) or (op.code is OpCode.RANGE and op is not self.vector):
+        if op.code in READY or (op.code is OpCode.RANGE and op is not self.vector):
             return op
         for scope in self.scopes:
             found = scope.values.get(op)
@@ -242,6 +238,8 @@ class _Linearizer:
     def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
         self.scopes[depth].statements.append(statement)
         self.scopes[depth].values[key] = var
+        for memory in self.memory_read(key):
+            self.scopes[depth].readers.setdefault(memory, []).append(key)
         self.depth_of[var] = depth
 
     def new_var(self, dtype: DType, lanes: int) -> Op:
@@ -249,7 +247,7 @@ class _Linearizer:
         return Op(OpCode.VAR, dtype, (), (f"v{self.num_vars}", lanes))
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
-        """Returns the outermost scope where all sources exist, and for a load nothing stores to its memory in between."""
+        """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
         depth = max((self.depth_of.get(s, 0) for s in sources if s is not None), default=0)
         if load_of is not None:
             for i in range(depth + 1, len(self.scopes)):

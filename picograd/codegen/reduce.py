@@ -17,9 +17,10 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, nested, split
-from picograd.codegen.index import Coords, element, flatten
+from picograd.codegen.index import element
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
+from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -331,8 +332,8 @@ def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
         at = split(position, rows.row_extents)
         here = rows.row_coords(at)
         known: Known = {}
-        shared = [build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for level in rows.levels for r in level]
-        memory = dict(zip([r for level in rows.levels for r in level], shared))
+        reductions = [r for level in rows.levels for r in level]
+        memory = {r: build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for r in reductions}
         with build.loop(threads, AxisKind.BLOCK) as thread:
             for level in rows.levels:
                 _block_partials(rows, level, at, known, build, thread, threads, columns, memory)
