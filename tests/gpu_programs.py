@@ -133,41 +133,33 @@ def matmul(m: int, n: int, k: int, tile: int = 16, rows: int = 4) -> Program:
     b_tile = memory("b_tile", tile * tile, MemorySpace.SHARED)
     sums = memory("sums", rows, MemorySpace.REGISTER)
     a, b, c = param(0, m * k), param(1, k * n), param(2, m * n)
-    head, zero, fetch, multiply, finish = Body(), Body(), Body(), Body(), Body()
+    head, body, step = Body(), Body(), Body()
     top = head.let(OpCode.MUL, head.let(OpCode.IDIV, grid, n // tile), height)
     left = head.let(OpCode.MUL, head.let(OpCode.MOD, grid, n // tile), tile)
+    y, x = body.let(OpCode.IDIV, thread, tile), body.let(OpCode.MOD, thread, tile)
     for r in range(rows):
-        zero.store(sums, r, 0.0)
-
-    def place(body: Body) -> tuple[Op, Op]:
-        return body.let(OpCode.IDIV, thread, tile), body.let(OpCode.MOD, thread, tile)
-
-    y, x = place(fetch)
-    along = fetch.let(OpCode.MUL, depth, tile)
+        body.store(sums, r, 0.0)
+    along = step.let(OpCode.MUL, depth, tile)
     for r in range(rows):
-        row = fetch.let(OpCode.ADD, y, r * tile)
-        source = fetch.at(fetch.let(OpCode.ADD, top, row), k, fetch.let(OpCode.ADD, along, x))
-        fetch.store(a_tile, fetch.at(row, tile, x), fetch.load(a, source))
-    source = fetch.at(fetch.let(OpCode.ADD, along, y), n, fetch.let(OpCode.ADD, left, x))
-    fetch.store(b_tile, fetch.at(y, tile, x), fetch.load(b, source))
-    y, x = place(multiply)
+        row = step.let(OpCode.ADD, y, r * tile)
+        source = step.at(step.let(OpCode.ADD, top, row), k, step.let(OpCode.ADD, along, x))
+        step.store(a_tile, step.at(row, tile, x), step.load(a, source))
+    source = step.at(step.let(OpCode.ADD, along, y), n, step.let(OpCode.ADD, left, x))
+    step.store(b_tile, step.at(y, tile, x), step.load(b, source))
+    step.add(Barrier())
     for i in range(tile):
-        factor = multiply.load(b_tile, multiply.let(OpCode.ADD, x, i * tile))
+        factor = step.load(b_tile, step.let(OpCode.ADD, x, i * tile))
         for r in range(rows):
-            other = multiply.load(a_tile, multiply.at(multiply.let(OpCode.ADD, y, r * tile), tile, i))
-            total = multiply.let(OpCode.FMA, other, factor, multiply.load(sums, r), dtype=F32)
-            multiply.store(sums, r, total)
-    y, x = place(finish)
+            other = step.load(a_tile, step.at(step.let(OpCode.ADD, y, r * tile), tile, i))
+            step.store(sums, r, step.let(OpCode.FMA, other, factor, step.load(sums, r), dtype=F32))
+    step.add(Barrier())
+    body.add(For(depth, step.done()))
     for r in range(rows):
-        row = finish.let(OpCode.ADD, finish.let(OpCode.ADD, top, y), r * tile)
-        finish.store(c, finish.at(row, n, finish.let(OpCode.ADD, left, x)), finish.load(sums, r))
-    tiles = (For(thread, fetch.done()), Barrier(), For(thread, multiply.done()), Barrier())
-    body = (
-        *head.done(), Alloc(a_tile), Alloc(b_tile), Alloc(sums),
-        For(thread, zero.done()), For(depth, tiles), For(thread, finish.done()),
-    )  # fmt: skip
+        row = body.let(OpCode.ADD, body.let(OpCode.ADD, top, y), r * tile)
+        body.store(c, body.at(row, n, body.let(OpCode.ADD, left, x)), body.load(sums, r))
+    threads = For(thread, (Alloc(sums), *body.done()))
     params = (Param(F32, m * k, "in"), Param(F32, k * n, "in"), Param(F32, m * n, "out"))
-    return Program(f"matmul_{m}_{n}_{k}", params, (), ((For(grid, body),),))
+    return Program(f"matmul_{m}_{n}_{k}", params, (), ((For(grid, (*head.done(), Alloc(a_tile), Alloc(b_tile), threads)),),))
 
 
 # ---- running one program ----
@@ -186,7 +178,7 @@ def run(device: object, executable: Executable, arrays: Sequence[np.ndarray], nu
         position = next(i for i, other in enumerate(group) if other is array)
         uses.append(BufferUse(p.dtype, p.numel, role, position))
     kernel = Kernel(executable.name, executable.params[: len(arrays)], executable.variables, ())
-    item = ScheduleItem(kernel, tuple(range(len(arrays))), ())
+    item = ScheduleItem(kernel, tuple(range(len(arrays))))
     runner = device.make_runner(Schedule((item,), tuple(uses), (), (), 0), [executable])
     runner([buffers[id(a)] for a in inputs], [buffers[id(a)] for a in outputs], numel or {})
     for array in outputs:

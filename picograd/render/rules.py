@@ -67,10 +67,10 @@ RULES = (
     Rule("divide", OpCode.DIV, "f", "{a} / {b}"),
     Rule("quotient of positives", OpCode.IDIV, "x", "{a} / {b}"),
     Rule("quotient", OpCode.IDIV, "i", "floor_div<{T}>({a}, {b})"),
-    Rule("quotient of floats", OpCode.IDIV, "f", "floor{f}({a} / {b})"),
+    Rule("quotient of floats", OpCode.IDIV, "f", "float_floor_div<{T}>({a}, {b})"),
     Rule("remainder of positives", OpCode.MOD, "x", "{a} % {b}"),
     Rule("remainder", OpCode.MOD, "i", "floor_mod<{T}>({a}, {b})"),
-    Rule("remainder of floats", OpCode.MOD, "f", "float_mod({a}, {b})"),
+    Rule("remainder of floats", OpCode.MOD, "f", "float_mod<{T}>({a}, {b})"),
     Rule("power of float", OpCode.POW, "f", "pow{f}({a}, {b})"),
     Rule("power of integer", OpCode.POW, "ix", "int_pow<{T}>({a}, {b})"),
     Rule("maximum of floats", OpCode.MAX, "f", "larger({a}, {b})"),
@@ -98,7 +98,7 @@ RULES = (
     Rule("multiply-add of integers", OpCode.FMA, "ix", "({T})(({U}){a} * ({U}){b} + ({U}){c})"),
 )
 
-# (class of the source, class of the result) -> text; n is a float of less than 32 bits; {V}: see `_through`
+# (class of the source, class of the result) -> text; n is a float of less than 32 bits
 CASTS = {
     ("f", "f"): "({T}){a}",
     ("i", "f"): "({T}){a}",
@@ -106,7 +106,7 @@ CASTS = {
     ("f", "n"): "to_{T}({a})",
     ("i", "n"): "to_{T}((float32){a})",
     ("b", "n"): "to_{T}((float32){a})",
-    ("f", "i"): "({T})({V}){a}",
+    ("f", "i"): "to_integer<{T}>({a})",
     ("i", "i"): "({T}){a}",
     ("b", "i"): "({T}){a}",
     ("f", "b"): "{a} != 0",
@@ -138,7 +138,7 @@ def write_rule(rule: Rule, op: Op, operands: list[str]) -> str:
         operands = [f"to_float32({text})" for text in operands]
     text = rule.text.format(
         **dict(zip("abc", operands)),
-        T=op.dtype,
+        T="float32" if is_narrow(op.dtype) else op.dtype,
         U="uint64" if operand.itemsize == 8 else "uint32",
         f="" if operand is dtypes.float64 else "f",
     )
@@ -160,21 +160,11 @@ def write_cast(op: Op, operand: str) -> str:
         operand, source = f"to_float32({operand})", dtypes.float32
     if target is source:
         return operand
-    form = CASTS["i" if source.is_int else source.kind, _cast_class(target)]
-    if form.startswith("({T})({V})") and _through(target) is target:
-        form = "({T}){a}"
-    return form.format(a=operand, T=target, V=_through(target))
+    return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target)
 
 
 def _cast_class(dtype: DType) -> str:
     return "n" if is_narrow(dtype) else "i" if dtype.is_int else dtype.kind
-
-
-def _through(dtype: DType) -> DType:
-    """The integer that a float is first cut to: C leaves what does not fit undefined, and wider integers wrap."""
-    if dtype.itemsize < 4:
-        return dtypes.int32
-    return dtypes.int64 if dtype is dtypes.uint32 else dtype
 
 
 # ---- constants ----

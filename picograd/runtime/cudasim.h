@@ -356,6 +356,7 @@ template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> 
   template <int64 N, int64... Is> struct Count : Count<N - 1, N - 1, Is...> {};
   template <int64... Is> struct Count<0, Is...> : Counted<Is...> {};
   static void run() { Count<sizeof...(P)>::run(); }
+  static const int64 NUM_ARGUMENTS = sizeof...(P);
 };
 
 // Runs a grid; returns null, or what went wrong.
@@ -390,8 +391,9 @@ template <class T> using Global = cudasim::GlobalMemory<T>;
   const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}
 #define REGISTERS(T, name, n) cudasim::RegisterMemory<T, (n)> name = {#name}
 
-// The function by which runtime/cudasim.py starts `kernel`.
+// The function by which runtime/cudasim.py starts `kernel`, and how many arguments it takes.
 #define CUDASIM_LAUNCHER(kernel)                                                                                       \
+  extern "C" const int64 kernel##_num_arguments = cudasim::Call<decltype(&kernel), &kernel>::NUM_ARGUMENTS;            \
   extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, int64 grid, int64 threads, int64 order,   \
                                          int64 seed) {                                                                 \
     return cudasim::launch(#kernel, cudasim::Call<decltype(&kernel), &kernel>::run, arguments, grid, threads, order,   \

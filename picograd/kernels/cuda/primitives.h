@@ -113,11 +113,12 @@ template <class T> PRIMITIVE T shift_right(T a, T count) {
   return (uint64)count < 8 * sizeof(T) ? (T)(a >> count) : (a < 0 ? T(-1) : T(0));
 }
 
-// Threefry-2x32 of 20 rounds (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"); low words first.
+// Threefry-2x32 of 20 rounds (Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"). Word 0 of counter,
+// key and result is the high one.
 PRIMITIVE uint64 threefry(uint64 counter, uint64 key) {
   const uint32 rotations[8] = {13, 15, 26, 6, 17, 29, 16, 24};
-  const uint32 keys[3] = {(uint32)key, (uint32)(key >> 32), 0x1BD11BDAu ^ (uint32)key ^ (uint32)(key >> 32)};
-  uint32 x = (uint32)counter + keys[0], y = (uint32)(counter >> 32) + keys[1];
+  const uint32 high = (uint32)(key >> 32), low = (uint32)key, keys[3] = {high, low, high ^ low ^ 0x1BD11BDAu};
+  uint32 x = (uint32)(counter >> 32) + keys[0], y = (uint32)counter + keys[1];
 #pragma unroll
   for (uint32 round = 0; round < 20; round++) {
     const uint32 by = rotations[round % 8];
@@ -129,22 +130,37 @@ PRIMITIVE uint64 threefry(uint64 counter, uint64 key) {
       y += keys[(step + 1) % 3] + step;
     }
   }
-  return (uint64)y << 32 | x;
+  return (uint64)x << 32 | y;
 }
 
 // ---- floats ----
-// Remainder with the sign of the divisor.
-PRIMITIVE float64 float_mod(float64 a, float64 b) {
-  const float64 rest = fmod(a, b);
+// Remainder with the sign of the divisor, and the quotient that goes with it (both as NumPy has them).
+template <class T> PRIMITIVE T float_mod(T a, T b) {
+  const T rest = fmod(a, b);
   if (b == 0 || rest != rest) return rest;
-  if (rest == 0) return copysign(0.0, b);
+  if (rest == 0) return copysign(T(0), b);
   return (rest < 0) != (b < 0) ? rest + b : rest;
 }
-PRIMITIVE float32 float_mod(float32 a, float32 b) {
-  const float32 rest = fmodf(a, b);
-  if (b == 0 || rest != rest) return rest;
-  if (rest == 0) return copysignf(0.0f, b);
-  return (rest < 0) != (b < 0) ? rest + b : rest;
+template <class T> PRIMITIVE T float_floor_div(T a, T b) {
+  if (b == 0) return a / b;
+  const T rest = fmod(a, b);
+  T quotient = (a - rest) / b;
+  if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;
+  if (quotient == 0) return copysign(T(0), a / b);
+  const T whole = floor(quotient);
+  return quotient - whole > T(0.5) ? whole + 1 : whole;
+}
+
+// A float cut to an integer: what does not fit becomes the nearest end of the range, NaN becomes 0.
+template <class To, class From> PRIMITIVE To to_integer(From value) {
+  const bool is_signed = To(-1) < To(0);
+  const int bits = 8 * sizeof(To) - is_signed;  // of the greatest value, all of them ones
+  const To greatest = (To)(~0ull >> (64 - bits));
+  const From end = From(1ull << (bits - 1)) * 2;
+  if (value != value) return 0;
+  if (value >= end) return greatest;
+  if (value < (is_signed ? -end : From(0))) return is_signed ? To(-greatest - 1) : To(0);
+  return (To)value;
 }
 
 // ---- narrow floats: EXP exponent bits, MAN mantissa bits, rounded to nearest, ties to even ----
@@ -181,7 +197,8 @@ template <int EXP, int MAN, bool INF> PRIMITIVE float32 widen(uint32 bits) {
   return float32_of_bits(sign | ((magnitude << (23 - MAN)) + ((uint32)(127 - bias) << 23)));
 }
 
-// A float32 that rounds on to any narrower format as `value` would: truncated, its last bit set if anything was cut.
+// A float32 that rounds on to float16 as `value` would: truncated, its last bit set if anything was cut. (float64 goes
+// to bfloat16 and float8 through a float32 rounded to nearest, as in ml_dtypes.)
 PRIMITIVE float32 round_to_odd(float64 value) {
   const float32 nearest = (float32)value;
   if ((float64)nearest == value || value != value || isinf(nearest)) return nearest;
@@ -218,8 +235,8 @@ PRIMITIVE bfloat16 to_bfloat16(float32 value) { return bfloat16{(uint16)narrow<8
 #endif
 
 PRIMITIVE float16 to_float16(float64 value) { return to_float16(round_to_odd(value)); }
-PRIMITIVE bfloat16 to_bfloat16(float64 value) { return to_bfloat16(round_to_odd(value)); }
-PRIMITIVE float8_e4m3 to_float8_e4m3(float64 value) { return to_float8_e4m3(round_to_odd(value)); }
-PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2(round_to_odd(value)); }
+PRIMITIVE bfloat16 to_bfloat16(float64 value) { return to_bfloat16((float32)value); }
+PRIMITIVE float8_e4m3 to_float8_e4m3(float64 value) { return to_float8_e4m3((float32)value); }
+PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2((float32)value); }
 
 #endif
