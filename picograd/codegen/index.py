@@ -17,6 +17,7 @@ from picograd.codegen.builder import read, to_op_bool
 from picograd.ir.coordinates import Coords, flatten, move
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.shape import numel
 from picograd.ir.symbolic import both, from_op, less, to_op
 
 
@@ -96,7 +97,8 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         assert coords == expected, f"{op} is asked for at {coords}, but the nest computes it at {expected}"
         return value
     if op.code is OpCode.PARAM:
-        return read(op, flatten(coords, op.shape), valid)
+        memory = Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (numel(op.shape),)))  # as lower() names it
+        return read(memory, flatten(coords, op.shape), valid)
     if op.code is OpCode.CONST or op.code is OpCode.VARIABLE:
         return op
     if op.code is OpCode.BIND:

@@ -2,7 +2,7 @@
 
 In:    opcode, sources, argument
 Out:   the result's shape, or a ShapeError that names the rule
-Next:  picograd/ir/pattern.py
+Next:  picograd/ir/build.py
 """
 
 from __future__ import annotations
