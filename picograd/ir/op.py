@@ -1,0 +1,177 @@
+"""The one node type of every graph: immutable and hash-consed, so equal Ops are the same object.
+
+In:    an OpCode, a dtype, sources and a static argument
+Out:   `Op`, with its shape; `toposort`; `Buffer`
+Next:  picograd/ir/symbolic.py
+"""
+
+from __future__ import annotations
+
+import struct
+import weakref
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar, Union
+
+from picograd.dtype import DType, Scalar
+from picograd.ir.opcode import OpCode
+
+Dim = Union[int, "Op"]
+Shape = tuple[Dim, ...]
+
+
+class Buffer:
+    """Memory of a device, by identity.
+
+    device:  name of the device that owns it
+    dtype:   element type
+    numel:   elements
+    memory:  what the device allocated; None until something is stored
+    """
+
+    __slots__ = ("device", "dtype", "numel", "memory", "__weakref__")
+
+    def __init__(self, device: str, dtype: DType, numel: int, memory: Any = None):
+        self.device, self.dtype, self.numel, self.memory = device, dtype, numel, memory
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.device}, {self.dtype}, {self.numel})"
+
+
+class Op:
+    """An operation on sources. `Op(code, dtype, src, arg)` returns the existing equal Op if there is one.
+
+    code:        OpCode
+    dtype:       element type of the result
+    src:         the Ops it reads
+    arg:         static payload, by opcode (see opcode.py)
+    shape:       of the result; a dimension is an int or a symbolic integer Op
+    needs_grad:  a LEAF is reachable through differentiable Ops
+    """
+
+    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "__weakref__")
+    code: OpCode
+    dtype: DType
+    src: tuple[Op, ...]
+    arg: Any
+    shape: Shape
+    needs_grad: bool
+
+    interned: ClassVar[weakref.WeakValueDictionary[Hashable, Op]] = weakref.WeakValueDictionary()
+    shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first
+
+    def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
+        # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
+        key = (code, dtype, src, struct.pack("d", arg) if code is OpCode.CONST and dtype.kind == "f" else arg)
+        found = cls.interned.get(key)
+        if found is not None:
+            return found
+        op = object.__new__(cls)
+        op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
+        op.shape = cls.shape_rule(code, src, arg)
+        op.needs_grad = dtype.kind == "f" and (
+            code is OpCode.LEAF or (code is not OpCode.DETACH and any(s.needs_grad for s in src))
+        )
+        return cls.interned.setdefault(key, op)
+
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Op:
+        return self
+
+    def __repr__(self) -> str:
+        shown = "" if self.arg is None else f" {self.arg}"
+        return f"<{self.code.value}{shown} {self.dtype} {self.shape}>"
+
+    def replace(self, src: tuple[Op, ...] | None = None, arg: Any = None) -> Op:
+        """Returns this Op with other sources or another argument."""
+        return Op(self.code, self.dtype, self.src if src is None else src, self.arg if arg is None else arg)
+
+    @property
+    def numel(self) -> int:
+        """Elements of the result; a symbolic dimension counts with its greatest value."""
+        count = 1
+        for dim in self.shape:
+            count *= dim if isinstance(dim, int) else greatest(dim)
+        return count
+
+    # ---- arithmetic on Ops of one shape, or with a Python scalar ----
+    def _other(self, value: Op | Scalar) -> Op:
+        return value if isinstance(value, Op) else filled(value, self.dtype, self.shape)
+
+    def __add__(self, other: Op | Scalar) -> Op:
+        return Op(OpCode.ADD, self.dtype, (self, self._other(other)))
+
+    def __sub__(self, other: Op | Scalar) -> Op:
+        return Op(OpCode.SUB, self.dtype, (self, self._other(other)))
+
+    def __mul__(self, other: Op | Scalar) -> Op:
+        return Op(OpCode.MUL, self.dtype, (self, self._other(other)))
+
+    def __truediv__(self, other: Op | Scalar) -> Op:
+        return Op(OpCode.DIV, self.dtype, (self, self._other(other)))
+
+    def __neg__(self) -> Op:
+        return Op(OpCode.NEG, self.dtype, (self,))
+
+
+def const(value: Scalar, dtype: DType) -> Op:
+    """Returns the scalar constant `value` as a dtype holds it."""
+    return Op(OpCode.CONST, dtype, (), dtype.scalar(value))
+
+
+def filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
+    """Returns `value` repeated over `shape`."""
+    scalar = const(value, dtype)
+    return Op(OpCode.EXPAND, dtype, (scalar,), shape) if shape else scalar
+
+
+def const_value(op: Op) -> Scalar | None:
+    """Returns the value of a constant seen through movement that only repeats it, else None."""
+    while op.code in (OpCode.EXPAND, OpCode.RESHAPE, OpCode.PERMUTE, OpCode.SHRINK, OpCode.FLIP):
+        op = op.src[0]
+    return op.arg if op.code is OpCode.CONST else None
+
+
+def greatest(dim: Dim) -> int:
+    """Returns the largest value a dimension can have."""
+    if isinstance(dim, int):
+        return dim
+    if dim.code is OpCode.CONST:
+        return int(dim.arg)
+    if dim.code is OpCode.VARIABLE:
+        return int(dim.arg[2])
+    if dim.code is OpCode.BIND:
+        return greatest(dim.src[0])
+    if dim.code in (OpCode.ADD, OpCode.MUL):
+        left, right = greatest(dim.src[0]), greatest(dim.src[1])
+        return left + right if dim.code is OpCode.ADD else left * right
+    raise AssertionError(f"greatest: {dim} is no dimension")
+
+
+def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:
+    """Returns every Op reachable from `roots`, sources first; below an Op in `stop` it does not look.
+
+    Iterative: a graph may be deeper than Python's stack. Cost: linear in Ops and edges.
+    """
+    order: list[Op] = []
+    seen: set[Op] = set()
+    stack: list[tuple[Op, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        op, ready = stack.pop()
+        if ready:
+            order.append(op)
+            continue
+        if op in seen:
+            continue
+        seen.add(op)
+        stack.append((op, True))
+        if stop is None or op not in stop:
+            for s in reversed(op.src):
+                if s not in seen:
+                    stack.append((s, False))
+    return order

@@ -1,0 +1,127 @@
+"""Rules as data: patterns of Ops, named rules, and a driver that rewrites a graph with them once.
+
+In:    a graph and a PatternMatcher
+Out:   the rewritten graph
+Next:  picograd/ir/simplify.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.ir.op import Op, const_value, toposort
+from picograd.ir.opcode import OpCode
+
+Action = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What an Op must look like for a rule to apply.
+
+    codes:  one OpCode or several; () is any
+    src:    a pattern for each source; None does not look
+    name:   the name under which the rule's action receives the matched Op
+    value:  the constant it must be, seen through broadcasting; None does not ask
+    kinds:  letters of the dtype kinds allowed ("biuf")
+    either: the two sources may stand in either order
+    """
+
+    codes: OpCode | tuple[OpCode, ...] = ()
+    src: tuple[Pattern, ...] | None = None
+    name: str | None = None
+    value: Any = None
+    kinds: str = "biuf"
+    either: bool = False
+
+    def match(self, op: Op, found: dict[str, Op]) -> bool:
+        """True when `op` fits; the named parts are then in `found`."""
+        codes = self.codes if isinstance(self.codes, tuple) else (self.codes,)
+        if (codes and op.code not in codes) or op.dtype.kind not in self.kinds:
+            return False
+        if self.value is not None and const_value(op) != self.value:
+            return False
+        if self.name is not None and found.setdefault(self.name, op) is not op:
+            return False
+        if self.src is None:
+            return True
+        return self._match_sources(op.src, found) or (self.either and self._match_sources(op.src[::-1], found))
+
+    def _match_sources(self, sources: tuple[Op, ...], found: dict[str, Op]) -> bool:
+        assert self.src is not None
+        if len(sources) != len(self.src):
+            return False
+        trial = dict(found)
+        if all(pattern.match(op, trial) for pattern, op in zip(self.src, sources)):
+            found.update(trial)
+            return True
+        return False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline."""
+
+    name: str
+    pattern: Pattern
+    action: Action
+
+
+class PatternMatcher:
+    """A table of rules, dispatched by opcode; the first that fits and does not decline wins.
+
+    Users extend one by adding tables: `chain_rules + PatternMatcher([...])`; the right one is asked first.
+    """
+
+    def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
+        self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
+        self._by_code: dict[OpCode, list[Rule]] = {}
+        for code in OpCode:
+            fitting = [r for r in self.rules if not r.pattern.codes or code in _codes(r.pattern)]
+            if fitting:
+                self._by_code[code] = fitting
+
+    def __add__(self, other: PatternMatcher) -> PatternMatcher:
+        return PatternMatcher(other.rules + self.rules)
+
+    def find(self, op: Op) -> tuple[Rule, Mapping[str, Op]] | None:
+        """Returns the first rule whose pattern fits `op`, with the named parts."""
+        for rule in self._by_code.get(op.code, ()):
+            found: dict[str, Op] = {}
+            if rule.pattern.match(op, found):
+                return rule, found
+        return None
+
+    def rewrite(self, op: Op, **extra: Any) -> Any:
+        """Returns the result of the first rule that fits `op` and does not decline, else None."""
+        for rule in self._by_code.get(op.code, ()):
+            found: dict[str, Any] = {}
+            if rule.pattern.match(op, found):
+                result = rule.action(**found, **extra)
+                if result is not None:
+                    return result
+        return None
+
+
+def _codes(pattern: Pattern) -> tuple[OpCode, ...]:
+    return pattern.codes if isinstance(pattern.codes, tuple) else (pattern.codes,)
+
+
+def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64) -> dict[Op, Op]:
+    """Rewrites a graph sources first; returns what each Op became.
+
+    After:  no rule of `matcher` applies to a node as it was built (a node's own result is tried again, at most
+            `limit` times; its sources, already final, are not revisited).
+    """
+    became: dict[Op, Op] = {}
+    for op in toposort(roots):
+        new = op if all(became[s] is s for s in op.src) else op.replace(src=tuple(became[s] for s in op.src))
+        for _ in range(limit):
+            result = matcher.rewrite(new)
+            if result is None or result is new:
+                break
+            new = result
+        became[op] = new
+    return became

@@ -1,0 +1,236 @@
+"""The shape of every Op from its sources: the first check, made on the user's line.
+
+In:    opcode, sources, argument
+Out:   the result's shape, or a ShapeError that names the rule
+Next:  picograd/ir/pattern.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.errors import ShapeError
+from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
+from picograd.ir.symbolic import add, subtract
+from picograd.ir.symbolic import mul as times
+
+
+@dataclass(frozen=True)
+class ConvArg:
+    """The static part of a convolution over D spatial axes: x (B, C, *spatial), w (O, C/groups, *kernel).
+
+    stride:          (D,) steps between outputs
+    padding:         (D,) pairs of zeros before and after
+    dilation:        (D,) steps between kernel taps
+    input_dilation:  (D,) steps between inputs (a transposed convolution's stride)
+    groups:          how many independent slices the channels form
+    """
+
+    stride: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    dilation: tuple[int, ...]
+    input_dilation: tuple[int, ...]
+    groups: int = 1
+
+
+@dataclass(frozen=True)
+class AttentionArg:
+    """The static part of attention: q (B, H, T, D), k and v (B, G, S, D), with H a multiple of G.
+
+    scale:     factor of the scores
+    causal:    position t sees s <= t + S - T
+    window:    how far back a position sees; 0 is everything
+    soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0 is none
+    """
+
+    scale: float
+    causal: bool = False
+    window: int = 0
+    soft_cap: float = 0.0
+
+
+def numel(shape: Shape) -> Dim:
+    """Returns the product of the dimensions."""
+    count: Dim = 1
+    for dim in shape:
+        count = times(count, dim)
+    return count
+
+
+def shape_of(code: OpCode, src: tuple[Op, ...], arg: Any) -> Shape:
+    """Returns the shape of `Op(code, _, src, arg)`.
+
+    Raises:
+      ShapeError: the sources do not fit together under this opcode.
+    """
+    rule = RULES.get(code)
+    return rule(src, arg) if rule is not None else ()
+
+
+def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
+    def rule(src: tuple[Op, ...], arg: Any) -> Shape:
+        first = src[0].shape
+        for other in src[1:]:
+            if other.shape != first:
+                raise ShapeError(f"{code.value.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
+        return first
+
+    return rule
+
+
+def _same(src: tuple[Op, ...], arg: Any) -> Shape:
+    return src[0].shape
+
+
+def _reshape(src: tuple[Op, ...], arg: Shape) -> Shape:
+    if numel(src[0].shape) != numel(arg):
+        raise ShapeError(f"reshape: {src[0].shape} has {numel(src[0].shape)} elements, {arg} has {numel(arg)}.")
+    return arg
+
+
+def _permute(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
+    shape = src[0].shape
+    if sorted(arg) != list(range(len(shape))):
+        raise ShapeError(f"permute: {arg} is no order of the {len(shape)} axes of {shape}.")
+    return tuple(shape[axis] for axis in arg)
+
+
+def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
+    if isinstance(arg, int):  # lanes of a vector, in a Program
+        return ()
+    shape = src[0].shape
+    if shape and (len(shape) != len(arg) or any(s not in (1, a) for s, a in zip(shape, arg))):
+        raise ShapeError(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.")
+    return arg
+
+
+def _pad(src: tuple[Op, ...], arg: tuple[tuple[int, int], ...]) -> Shape:
+    shape = src[0].shape
+    if len(arg) != len(shape) or any(before < 0 or after < 0 for before, after in arg):
+        raise ShapeError(f"pad: {arg} needs one non-negative pair for each axis of {shape}.")
+    return tuple(add(dim, before + after) for dim, (before, after) in zip(shape, arg))
+
+
+def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
+    shape = src[0].shape
+    result: list[Dim] = []
+    for dim, (start, stop) in zip(shape, arg):
+        if isinstance(start, int) and isinstance(stop, int):
+            if start < 0 or stop < start or (isinstance(dim, int) and stop > dim):
+                raise ShapeError(f"shrink: {start}:{stop} is outside an axis of length {dim} of {shape}.")
+            result.append(stop - start)
+        else:
+            result.append(subtract(stop, start))
+    if len(arg) != len(shape):
+        raise ShapeError(f"shrink: {arg} needs one pair for each axis of {shape}.")
+    return tuple(result)
+
+
+def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...] | int]) -> Shape:
+    shape, axes = src[0].shape, arg[1]
+    if isinstance(axes, int):  # lanes of a vector, in a Program
+        return ()
+    if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
+        raise ShapeError(f"reduce: axes {axes} are not distinct axes of {shape}.")
+    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+def _gather(src: tuple[Op, ...], arg: tuple[int, int]) -> Shape:
+    """x (batch..., left..., K, right...), index (batch..., J...) -> (batch..., left..., J..., right...)."""
+    (axis, batch), x, index = arg, src[0].shape, src[1].shape
+    if not 0 <= batch <= axis < len(x) or x[:batch] != index[:batch]:
+        raise ShapeError(f"gather: index {index} does not fit axis {axis} of {x} with {batch} batch axes.")
+    return x[:axis] + index[batch:] + x[axis + 1 :]
+
+
+def _scatter(src: tuple[Op, ...], arg: tuple[OpCode | None, int, int]) -> Shape:
+    base, index, updates = (s.shape for s in src)
+    expected = _gather((src[0], src[1]), arg[1:])
+    if updates != expected:
+        raise ShapeError(f"scatter: updates {updates} are not {expected}, the shape of {base} at {index}.")
+    return base
+
+
+def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
+    lhs, rhs = src[0].shape, src[1].shape
+    if len(lhs) < 2 or len(lhs) != len(rhs) or lhs[:-2] != rhs[:-2]:
+        raise ShapeError(f"matmul: batch axes differ: lhs {lhs}, rhs {rhs}.")
+    if lhs[-1] != rhs[-2]:
+        raise ShapeError(
+            f"matmul: inner dimensions differ: lhs {lhs} has K={lhs[-1]}, rhs {rhs} has K={rhs[-2]}."
+        )  # fmt: skip
+    return (*lhs[:-1], rhs[-1])
+
+
+def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
+    x, w = src[0].shape, src[1].shape
+    if len(x) != len(w) or x[1] != w[1] * arg.groups:
+        raise ShapeError(f"conv: x {x} has {x[1]} channels, w {w} needs {w[1]} x {arg.groups} groups.")
+    spatial: list[Dim] = []
+    for i in range(len(x) - 2):
+        length = (_int(x[i + 2]) - 1) * arg.input_dilation[i] + 1 + sum(arg.padding[i])
+        taps = (_int(w[i + 2]) - 1) * arg.dilation[i] + 1
+        if length < taps:
+            raise ShapeError(f"conv: a kernel spanning {taps} is longer than the padded input {length} of axis {i}.")
+        spatial.append((length - taps) // arg.stride[i] + 1)
+    return (x[0], w[0], *spatial)
+
+
+def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
+    q, k, v = (s.shape for s in src)
+    if not (len(q) == len(k) == len(v) == 4 and q[0] == k[0] and q[3] == k[3] and k[:3] == v[:3]):
+        raise ShapeError(f"attention: q {q}, k {k}, v {v} do not fit (B, H, T, D), (B, G, S, D), (B, G, S, D).")
+    return (*q[:3], v[3])
+
+
+def _output(src: tuple[Op, ...], arg: int) -> Shape:
+    producer = src[0]
+    if producer.code is OpCode.ATTENTION:
+        return producer.shape if arg == 0 else producer.src[0].shape[:3]
+    if producer.code is OpCode.CALL:
+        return producer.arg.src[arg].shape  # type: ignore[no-any-return]
+    if producer.code is OpCode.LOOP:
+        body, num_carry, num_steps = producer.arg
+        shape: Shape = body.src[arg].shape
+        return shape if arg < num_carry else (num_steps, *shape)
+    raise ShapeError(f"output: {producer.code.value} has one result.")
+
+
+def _int(dim: Dim) -> int:
+    if not isinstance(dim, int):
+        raise ShapeError(f"a symbolic dimension {dim} stands where a number is needed.")
+    return dim
+
+
+RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
+    OpCode.BUFFER: lambda src, arg: arg[1],
+    OpCode.PARAM: lambda src, arg: arg[1],
+    OpCode.IOTA: lambda src, arg: (arg,),
+    OpCode.LEAF: _same,
+    OpCode.DETACH: _same,
+    OpCode.CONTIGUOUS: _same,
+    OpCode.COPY: _same,
+    OpCode.COLLECTIVE: _same,
+    OpCode.ASSIGN: _elementwise(OpCode.ASSIGN),
+    OpCode.RESHAPE: _reshape,
+    OpCode.PERMUTE: _permute,
+    OpCode.EXPAND: _expand,
+    OpCode.PAD: _pad,
+    OpCode.SHRINK: _shrink,
+    OpCode.FLIP: _same,
+    OpCode.REDUCE: _reduce,
+    OpCode.SCAN: _same,
+    OpCode.SORT: _same,
+    OpCode.GATHER: _gather,
+    OpCode.SCATTER: _scatter,
+    OpCode.MATMUL: _matmul,
+    OpCode.CONV: _conv,
+    OpCode.ATTENTION: _attention,
+    OpCode.OUTPUT: _output,
+    **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},
+}
+
+Op.shape_rule = staticmethod(shape_of)

@@ -1,0 +1,208 @@
+"""The records that cross the boundaries of the compiler, one for each.
+
+In:    Ops and statements
+Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
+Next:  picograd/schedule/fuse.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from picograd.dtype import DType
+from picograd.ir.op import Buffer, Dim, Op
+from picograd.ir.statements import Statement
+
+
+class NestKind(Enum):
+    """Which emitter of codegen/ writes the loops of a nest."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCE = "reduce"
+    MATMUL = "matmul"
+    SCATTER = "scatter"
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One loop nest: outputs computed together over one domain.
+
+    kind:     the emitter
+    domain:   shape of the iteration space; for REDUCE the rows' axes and then the reduced axes; for MATMUL the result's
+    rows:     how many leading axes of the domain are rows; the others are reduced (REDUCE only)
+    anchor:   the Op the nest is built around (MATMUL, SCATTER), or None
+    outputs:  (slot, value): value is a tensor graph over PARAMs whose shape is stored into parameter `slot`
+    """
+
+    kind: NestKind
+    domain: tuple[Dim, ...]
+    rows: int
+    anchor: Op | None
+    outputs: tuple[tuple[int, Op], ...]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One argument of a kernel.
+
+    dtype:   element type
+    numel:   elements (a symbolic one is an expression of variables)
+    role:    "in", "out" or "scratch" (memory the plan gives the kernel between its phases)
+    """
+
+    dtype: DType
+    numel: Dim
+    role: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One fused computation, not yet loops. Equal kernels share one Program whatever buffers they run on.
+
+    name:       from kind and shape, e.g. "reduce_32_256"
+    params:     arguments by slot
+    variables:  symbolic integers, passed after the buffers as int64
+    phases:     nests by phase; all of a phase is done before the next begins
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    variables: tuple[Op, ...]
+    phases: tuple[tuple[Nest, ...], ...]
+
+
+@dataclass(frozen=True)
+class ScheduleItem:
+    """A kernel and what it runs on.
+
+    buffers:  for each slot of the kernel an index into `Schedule.buffers`
+    lines:    the user's lines that built what is computed
+    """
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BufferUse:
+    """What the schedule knows of one buffer.
+
+    role:    "input" (exists before), "output" (outlives the plan) or "temporary"
+    device:  where it lives
+    source:  the index of the input or output it is; for a temporary the byte offset in the arena
+    """
+
+    dtype: DType
+    numel: Dim
+    role: str
+    source: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Kernels in an order that respects what each reads, with the memory of temporaries planned.
+
+    items:        kernels in order
+    buffers:      every buffer the items name
+    inputs:       BUFFER Ops that must hold data, by input index
+    outputs:      for each requested graph the index into `buffers` of its memory
+    arena_nbytes: bytes of all temporaries, after reuse
+    """
+
+    items: tuple[ScheduleItem, ...]
+    buffers: tuple[BufferUse, ...]
+    inputs: tuple[Op, ...]
+    outputs: tuple[int, ...]
+    arena_nbytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """Loops: what a kernel does, statement by statement.
+
+    name:       of the functions rendered from it; phase i is `{name}_{i}`
+    params:     the kernel's parameters, then scratch the code itself needs
+    variables:  symbolic integers, passed after the parameters
+    phases:     statements by phase. The outermost loops of a phase are its GRID loops, one after the other; a
+                thread runs a part of the concatenation of their iterations.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    variables: tuple[Op, ...]
+    phases: tuple[tuple[Statement, ...], ...]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How one phase is started.
+
+    symbol:  name of its function
+    grid:    number of GRID iterations (blocks), an expression of the variables
+    block:   threads of a block; 1 on a CPU
+    work:    rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
+    """
+
+    symbol: str
+    grid: Dim
+    block: int
+    work: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Text in a compiler's language.
+
+    language:  "llvm" or "cuda"
+    """
+
+    name: str
+    language: str
+    text: str
+    params: tuple[Param, ...]
+    variables: tuple[Op, ...]
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Machine code of a Source: an object file, a cubin, a shared library."""
+
+    name: str
+    data: bytes
+    params: tuple[Param, ...]
+    variables: tuple[Op, ...]
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class Executable:
+    """Loaded code.
+
+    functions:  one for each launch: an address on the CPU, a device function elsewhere
+    owner:      whatever must stay alive while the functions may be called
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    variables: tuple[Op, ...]
+    launches: tuple[Launch, ...]
+    functions: tuple[Any, ...]
+    owner: Any = field(compare=False, repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything needed to run a schedule again without looking at a graph.
+
+    schedule:     what runs, on which buffers
+    executables:  by item
+    run:          run(inputs, outputs, variable values): the device's runner, bound to its arena
+    """
+
+    schedule: Schedule
+    executables: tuple[Executable, ...]
+    run: Callable[[list[Buffer], list[Buffer], dict[str, int]], None] = field(compare=False, repr=False)

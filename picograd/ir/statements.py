@@ -1,0 +1,89 @@
+"""The statements of a Program: ordered, so that two loads around a store are two things.
+
+In:    Ops as expressions
+Out:   For, If, Alloc, Let, Load, Store, Barrier
+Next:  picograd/ir/stages.py
+
+Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
+UNROLL or VECTOR. `codegen/linearize.py` makes the linear form, which renderers read: every expression is one
+operation on VARs, RANGEs and CONSTs; LOADs are Load statements; only GRID, BLOCK and LOOP loops are left; a VAR has
+a number of lanes, and a value with several lanes is a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from picograd.ir.op import Op
+
+
+@dataclass(frozen=True)
+class For:
+    """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
+
+    A loop of extent <= 0 does nothing. GRID and BLOCK loops have no order among their iterations.
+    """
+
+    range: Op
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """Runs `body` where the bool scalar `condition` holds."""
+
+    condition: Op
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Alloc:
+    """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
+
+    memory: Op
+
+
+@dataclass(frozen=True)
+class Let:
+    """Names the value of one operation. `value` is an elementwise Op, or one of
+
+    EXPAND(x) arg lanes: scalar x in every lane;  LANES arg n: 0..n-1;  REDUCE(x) arg (op, lanes): over the lanes of x,
+    by halves: lane i with lane i + n/2, then n/4, ... so that the order of a float sum is fixed.
+    """
+
+    var: Op
+    value: Op
+
+
+@dataclass(frozen=True)
+class Load:
+    """var = memory[index].
+
+    memory:  PARAM or ALLOC;  index: int64, in elements
+    Lanes of var > 1 with a scalar index: that many consecutive elements from there. With a vector index: one
+    element for each lane (a gather).
+    valid:   None, or a bool of one lane or of var's lanes; where false the value is 0 and memory is not touched.
+    """
+
+    var: Op
+    memory: Op
+    index: Op
+    valid: Op | None = None
+
+
+@dataclass(frozen=True)
+class Store:
+    """memory[index] = value, with the rules of Load for lanes and `valid`."""
+
+    memory: Op
+    index: Op
+    value: Op
+    valid: Op | None = None
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """All threads of the block wait here for each other; SHARED memory written before is seen after."""
+
+
+Statement = For | If | Alloc | Let | Load | Store | Barrier

@@ -1,0 +1,286 @@
+"""Integer expressions of loop variables: always in normal form, so that equal ones are the same Op.
+
+In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
+Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `substitute`
+Next:  picograd/ir/shape.py
+
+An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
+VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from math import gcd
+
+from picograd import dtype as dtypes
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import OpCode
+
+Terms = dict[Op, int]
+LARGE = 1 << 62  # stands for "not bounded" in `bounds`
+
+_affine_of: weakref.WeakKeyDictionary[Op, tuple[Terms, int]] = weakref.WeakKeyDictionary()
+_text_of: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
+
+
+def to_op(value: Dim) -> Op:
+    """Returns an integer expression as an Op."""
+    return value if isinstance(value, Op) else const(value, dtypes.int64)
+
+
+def from_op(op: Op) -> Dim:
+    """Returns a constant Op as a Python int, any other Op unchanged."""
+    return int(op.arg) if op.code is OpCode.CONST else op
+
+
+def affine(value: Dim) -> tuple[Terms, int]:
+    """Returns (terms, constant) with value = constant + sum(coefficient * atom)."""
+    if isinstance(value, int):
+        return {}, value
+    found = _affine_of.get(value)
+    if found is None:
+        found = _affine_of[value] = _take_apart(value)
+    return found
+
+
+def _take_apart(op: Op) -> tuple[Terms, int]:
+    if op.code is OpCode.CONST:
+        return {}, int(op.arg)
+    if op.code is OpCode.ADD:
+        terms: Terms = {}
+        constant = 0
+        for part in op.src:
+            part_terms, part_constant = affine(part)
+            constant += part_constant
+            for atom, coefficient in part_terms.items():
+                terms[atom] = terms.get(atom, 0) + coefficient
+        return terms, constant
+    if op.code is OpCode.MUL and op.src[1].code is OpCode.CONST:
+        factor = int(op.src[1].arg)
+        terms, constant = affine(op.src[0])
+        return {atom: c * factor for atom, c in terms.items()}, constant * factor
+    return {op: 1}, 0
+
+
+def _text(op: Op) -> str:
+    """A key to order atoms by that is the same in every process."""
+    found = _text_of.get(op)
+    if found is None:
+        found = f"{op.code.value}{op.arg}({','.join(_text(s) for s in op.src)})"
+        _text_of[op] = found
+    return found
+
+
+def _assemble(terms: Terms, constant: int) -> Dim:
+    """Builds the normal form; x // c * (k * c) + x % c * k becomes x * k on the way."""
+    terms = {atom: c for atom, c in terms.items() if c}
+    for atom in [a for a in terms if a.code is OpCode.MOD]:
+        if atom not in terms:
+            continue
+        quotient = _existing(OpCode.IDIV, atom.src)
+        divisor = from_op(atom.src[1])
+        if isinstance(divisor, int) and quotient is not None and terms.get(quotient) == terms[atom] * divisor:
+            factor = terms.pop(atom)
+            del terms[quotient]
+            return add(_assemble(terms, constant), mul(from_op(atom.src[0]), factor))
+    result: Op | None = None
+    for atom in sorted(terms, key=_text):
+        factor = terms[atom]
+        part = atom if factor == 1 else Op(OpCode.MUL, dtypes.int64, (atom, const(factor, dtypes.int64)))
+        result = part if result is None else Op(OpCode.ADD, dtypes.int64, (result, part))
+    if result is None:
+        return constant
+    return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, const(constant, dtypes.int64)))
+
+
+def _existing(code: OpCode, src: tuple[Op, ...]) -> Op | None:
+    return Op.interned.get((code, dtypes.int64, src, None))
+
+
+def add(a: Dim, b: Dim) -> Dim:
+    """Returns a + b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    terms, constant = affine(a)
+    terms = dict(terms)
+    other, other_constant = affine(b)
+    for atom, coefficient in other.items():
+        terms[atom] = terms.get(atom, 0) + coefficient
+    return _assemble(terms, constant + other_constant)
+
+
+def mul(a: Dim, b: Dim) -> Dim:
+    """Returns a * b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if isinstance(a, int):
+        a, b = b, a
+    terms, constant = affine(a)
+    if isinstance(b, int):
+        return _assemble({atom: c * b for atom, c in terms.items()}, constant * b)
+    result: Dim = mul(b, constant)
+    for atom, coefficient in terms.items():
+        for other, factor in affine(b)[0].items():
+            src = tuple(sorted((atom, other), key=_text))
+            result = add(result, _assemble({Op(OpCode.MUL, dtypes.int64, src): coefficient * factor}, 0))
+        result = add(result, mul(atom, affine(b)[1] * coefficient))
+    return result
+
+
+def subtract(a: Dim, b: Dim) -> Dim:
+    """Returns a - b."""
+    return add(a, mul(b, -1))
+
+
+def bounds(value: Dim) -> tuple[int, int]:
+    """Returns (least, greatest) of an integer expression; +-LARGE where nothing is known."""
+    if isinstance(value, int):
+        return value, value
+    if value.code is OpCode.RANGE:
+        return 0, max(0, bounds(from_op(value.src[0]))[1] - 1)
+    if value.code is OpCode.VARIABLE:
+        return int(value.arg[1]), int(value.arg[2])
+    if value.code is OpCode.BIND:
+        return bounds(value.src[0])
+    if value.code is OpCode.MOD:
+        return 0, bounds(from_op(value.src[1]))[1] - 1
+    if value.code is OpCode.IDIV:
+        low, high = bounds(from_op(value.src[0]))
+        least, divisor = bounds(from_op(value.src[1]))
+        return (low // divisor, high // max(1, least)) if low >= 0 else (-LARGE, LARGE)
+    if value.code is OpCode.MUL and value.src[1].code is not OpCode.CONST:
+        (low, high), (low2, high2) = bounds(value.src[0]), bounds(value.src[1])
+        corners = (low * low2, low * high2, high * low2, high * high2)
+        return max(-LARGE, min(corners)), min(LARGE, max(corners))
+    if value.code is OpCode.MIN:
+        (low, high), (low2, high2) = bounds(from_op(value.src[0])), bounds(from_op(value.src[1]))
+        return min(low, low2), min(high, high2)
+    if value.code not in (OpCode.ADD, OpCode.MUL):
+        return -LARGE, LARGE
+    terms, constant = affine(value)
+    low = high = constant
+    for atom, coefficient in terms.items():
+        ends = [end * coefficient for end in bounds(atom)]
+        low, high = low + min(ends), high + max(ends)
+    return max(-LARGE, low), min(LARGE, high)
+
+
+def floordiv(a: Dim, divisor: Dim) -> Dim:
+    """Returns a // divisor for a positive divisor, rounding to minus infinity."""
+    if divisor == 1:
+        return a
+    if isinstance(a, int) and isinstance(divisor, int):
+        return a // divisor
+    quotient, rest = _divide(a, divisor)
+    low, high = bounds(rest)
+    if low >= 0 and _fits(rest, high, divisor):
+        return quotient
+    if isinstance(divisor, int):
+        if isinstance(rest, int):
+            return add(quotient, rest // divisor)
+        terms, constant = affine(rest)
+        shared = gcd(divisor, *terms.values())
+        if shared > 1:
+            small = _assemble({atom: c // shared for atom, c in terms.items()}, constant // shared)
+            return add(quotient, floordiv(small, divisor // shared))
+        if rest.code is OpCode.IDIV and rest.src[1].code is OpCode.CONST:
+            return add(quotient, floordiv(from_op(rest.src[0]), divisor * int(rest.src[1].arg)))
+    return add(quotient, Op(OpCode.IDIV, dtypes.int64, (to_op(rest), to_op(divisor))))
+
+
+def mod(a: Dim, divisor: Dim) -> Dim:
+    """Returns a - a // divisor * divisor for a positive divisor."""
+    if divisor == 1:
+        return 0
+    if isinstance(a, int) and isinstance(divisor, int):
+        return a % divisor
+    _, rest = _divide(a, divisor)
+    low, high = bounds(rest)
+    if low >= 0 and _fits(rest, high, divisor):
+        return rest
+    if isinstance(divisor, int):
+        if isinstance(rest, int):
+            return rest % divisor
+        terms, constant = affine(rest)
+        shared = gcd(divisor, *terms.values())
+        if shared > 1:
+            small = _assemble({atom: c // shared for atom, c in terms.items()}, constant // shared)
+            return add(mul(mod(small, divisor // shared), shared), constant % shared)
+    return Op(OpCode.MOD, dtypes.int64, (to_op(rest), to_op(divisor)))
+
+
+def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
+    """Splits a into quotient * divisor + rest, taking out whatever divides exactly."""
+    terms, constant = affine(a)
+    if isinstance(divisor, int):
+        whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
+        rest = {atom: c for atom, c in terms.items() if c % divisor}
+        return _assemble(whole, constant // divisor if not rest else 0), _assemble(
+            rest, constant % divisor if not rest else constant
+        )
+    whole, rest = {}, {}
+    for atom, coefficient in terms.items():
+        if atom is divisor:
+            whole[None] = coefficient  # type: ignore[index]
+        elif atom.code is OpCode.MUL and divisor in atom.src:
+            whole[atom.src[1] if atom.src[0] is divisor else atom.src[0]] = coefficient
+        else:
+            rest[atom] = coefficient
+    extra = whole.pop(None, 0)  # type: ignore[call-overload]
+    return _assemble(whole, extra), _assemble(rest, constant)
+
+
+def _fits(rest: Dim, high: int, divisor: Dim) -> bool:
+    """True when rest < divisor is certain."""
+    if isinstance(divisor, int):
+        return high < divisor
+    if isinstance(rest, Op) and rest.code is OpCode.RANGE and rest.src[0] is divisor:
+        return True
+    return high < bounds(divisor)[0]
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """Returns the smaller of a and b."""
+    if bounds(a)[1] <= bounds(b)[0]:
+        return a
+    if bounds(b)[1] <= bounds(a)[0]:
+        return b
+    return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
+
+
+def less(a: Dim, b: Dim) -> bool | Op:
+    """Returns a < b, decided now where the bounds allow."""
+    low, high = bounds(subtract(a, b))
+    if high < 0:
+        return True
+    if low >= 0:
+        return False
+    return Op(OpCode.CMPLT, dtypes.bool_, (to_op(a), to_op(b)))
+
+
+def both(a: bool | Op, b: bool | Op) -> bool | Op:
+    """Returns a and b."""
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return a if a is b else Op(OpCode.AND, dtypes.bool_, (a, b))
+
+
+def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
+    """Returns an integer expression with RANGEs and VARIABLEs replaced, in normal form again."""
+    if isinstance(value, int):
+        return value
+    if value in values:
+        return values[value]
+    if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
+        return value
+    rebuild = _REBUILD.get(value.code)
+    if rebuild is not None and value.dtype is dtypes.int64:
+        return rebuild(substitute(from_op(value.src[0]), values), substitute(from_op(value.src[1]), values))
+    return value.replace(src=tuple(to_op(substitute(from_op(s), values)) for s in value.src))
+
+
+_REBUILD = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
