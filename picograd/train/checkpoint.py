@@ -142,4 +142,4 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
 
 
 def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray[Any, Any]]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): arrays[name] for name in sorted(arrays) if name.startswith(prefix)}

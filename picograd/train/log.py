@@ -23,14 +23,14 @@ class TrainingLog:
     item:   what a batch consists of: "images"
     first:  steps done before; of a run that is resumed
     last:   steps when training is complete
-    lines:  how many lines are printed in all where there is no terminal
+    lines:  about how many lines are printed in all where there is no terminal
     """
 
     def __init__(self, title: str, item: str, first: int, last: int, lines: int = 10, console: Console | None = None):
         self.title, self.item, self.first, self.last = title, item, first, last
         self.console = console or Console(stderr=True, highlight=False)
         self.line_every = max(1, (last - first) // lines)
-        self._items, self._since = 0, 0.0
+        self._items, self._since, self._next_line = 0, 0.0, first + self.line_every
         self._task: TaskID | None = None
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -50,7 +50,8 @@ class TrainingLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._task is not None:
+            self._bar.stop()
 
     def step_done(self, step: int, num_items: int) -> None:
         """Counts a step.
@@ -77,7 +78,8 @@ class TrainingLog:
         text += f"  {self.items_per_second():,.0f} {self.item}/s"
         if self._task is not None:
             self._bar.update(self._task, figures=text)
-        elif step == self.last or (step - self.first) % self.line_every == 0:
+        elif step == self.last or step >= self._next_line:
+            self._next_line = step + self.line_every
             self.console.print(f"{self.title}  {step}/{self.last}  {text}", soft_wrap=True)
 
     def items_per_second(self) -> float:
