@@ -6,6 +6,7 @@ Out:   `DType` records; `promote`, `dtype_of_scalar`
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -71,6 +72,8 @@ class DType:
         if self.kind == "b":
             return bool(value)
         if self.kind == "f":
+            if self is float32:
+                return ctypes.c_float(value).value
             return float(value) if self is float64 else float(np.float64(value).astype(self.numpy))
         wrapped = int(value) & ((1 << self.bits) - 1)
         return wrapped - (1 << self.bits) if self.kind == "i" and wrapped >> (self.bits - 1) else wrapped

@@ -72,9 +72,13 @@ class Op:
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
-        op.needs_grad = dtype.kind == "f" and (
-            code is OpCode.LEAF or (code is not OpCode.DETACH and any(s.needs_grad for s in src))
-        )
+        op.needs_grad = False
+        if dtype.kind == "f" and code is not OpCode.DETACH:
+            op.needs_grad = code is OpCode.LEAF
+            for source in src:
+                if source.needs_grad:
+                    op.needs_grad = True
+                    break
         return cls.interned.setdefault(key, op)
 
     def __copy__(self) -> Op:

@@ -13,6 +13,8 @@ from enum import Enum
 class OpCode(Enum):
     """What an Op computes. `src` and `arg` of each are given at its right."""
 
+    __hash__ = object.__hash__  # Enum's own is a Python function: half the time of a dictionary look-up
+
     # ---- sources ----                src                  arg
     BUFFER = "BUFFER"  #               ()                   (Buffer, shape): memory of a device
     CONST = "CONST"  #                 ()                   Python scalar; shape ()

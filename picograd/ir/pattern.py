@@ -27,6 +27,7 @@ class Pattern:
     value:  the constant it must be, seen through broadcasting; None does not ask
     kinds:  letters of the dtype kinds allowed ("biuf")
     either: the two sources may stand in either order
+    when:   a condition on the Op itself, for what the fields above cannot say (its arg, as a rule)
     """
 
     codes: OpCode | tuple[OpCode, ...] = ()
@@ -35,11 +36,14 @@ class Pattern:
     value: Any = None
     kinds: str = "biuf"
     either: bool = False
+    when: Callable[[Op], bool] | None = None
 
     def match(self, op: Op, found: dict[str, Op]) -> bool:
         """True when `op` fits; the named parts are then in `found`."""
         codes = self.codes if isinstance(self.codes, tuple) else (self.codes,)
         if (codes and op.code not in codes) or op.dtype.kind not in self.kinds:
+            return False
+        if self.when is not None and not self.when(op):
             return False
         if self.value is not None and const_value(op) != self.value:
             return False

@@ -2,7 +2,7 @@
 
 In:    opcode, sources, argument
 Out:   the result's shape, or a ShapeError that names the rule
-Next:  picograd/ir/pattern.py
+Next:  picograd/ir/build.py
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AttentionArg:
 
     scale:     factor of the scores
     causal:    position t sees s <= t + S - T
-    window:    how far back a position sees; 0 is everything
+    window:    position t sees s > t + S - T - window, that is its own and window - 1 before it; 0 is everything
     soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0 is none
     """
 

@@ -31,15 +31,16 @@ class Nest:
     """One loop nest: outputs computed together over one domain.
 
     kind:     the emitter
-    domain:   shape of the iteration space; for REDUCE the rows' axes and then the reduced axes; for MATMUL the result's
-    rows:     how many leading axes of the domain are rows; the others are reduced (REDUCE only)
+    domain:   shape of the iteration space; for MATMUL and SCATTER that of the result
+    reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
     anchor:   the Op the nest is built around (MATMUL, SCATTER), or None
-    outputs:  (slot, value): value is a tensor graph over PARAMs whose shape is stored into parameter `slot`
+    outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest
+              that of its rows, and is stored contiguously into parameter `slot`
     """
 
     kind: NestKind
     domain: tuple[Dim, ...]
-    rows: int
+    reduced: tuple[int, ...]
     anchor: Op | None
     outputs: tuple[tuple[int, Op], ...]
 

@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Barrier
+Out:   For, If, Alloc, Let, Load, Store, Barrier; `walk`, `operands`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -12,6 +12,7 @@ a number of lanes, and a value with several lanes is a vector.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from picograd.ir.op import Op
@@ -87,3 +88,30 @@ class Barrier:
 
 
 Statement = For | If | Alloc | Let | Load | Store | Barrier
+
+
+def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yields every statement, outer before inner."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from walk(statement.body)
+
+
+def operands(statement: Statement) -> tuple[Op, ...]:
+    """Returns the Ops a statement holds, not those of its body."""
+    match statement:
+        case For(range=r):
+            return (r,)
+        case If(condition=c):
+            return (c,)
+        case Alloc(memory=m):
+            return (m,)
+        case Let(var=v, value=x):
+            return (v, x)
+        case Load(var=v, memory=m, index=i, valid=valid):
+            return (v, m, i) if valid is None else (v, m, i, valid)
+        case Store(memory=m, index=i, value=x, valid=valid):
+            return (m, i, x) if valid is None else (m, i, x, valid)
+        case Barrier():
+            return ()

@@ -79,12 +79,14 @@ def _assemble(terms: Terms, constant: int) -> Dim:
     for atom in [a for a in terms if a.code is OpCode.MOD]:
         if atom not in terms:
             continue
-        quotient = _existing(OpCode.IDIV, atom.src)
         divisor = from_op(atom.src[1])
-        if isinstance(divisor, int) and quotient is not None and terms.get(quotient) == terms[atom] * divisor:
+        if not isinstance(divisor, int):
+            continue
+        quotient = floordiv(atom.src[0], divisor)
+        if isinstance(quotient, Op) and terms.get(quotient) == terms[atom] * divisor:
             factor = terms.pop(atom)
             del terms[quotient]
-            return add(_assemble(terms, constant), mul(from_op(atom.src[0]), factor))
+            return add(_assemble(terms, constant), mul(atom.src[0], factor))
     result: Op | None = None
     for atom in sorted(terms, key=_text):
         factor = terms[atom]
@@ -93,10 +95,6 @@ def _assemble(terms: Terms, constant: int) -> Dim:
     if result is None:
         return constant
     return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, const(constant, dtypes.int64)))
-
-
-def _existing(code: OpCode, src: tuple[Op, ...]) -> Op | None:
-    return Op.interned.get((code, dtypes.int64, src, None))
 
 
 def add(a: Dim, b: Dim) -> Dim:

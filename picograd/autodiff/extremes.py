@@ -1,0 +1,103 @@
+"""Gradients of Ops that choose: MAX and MIN of two, along axes, running, and scattered.
+
+In:    the incoming gradient `grad` and the Op `out`
+Out:   the gradient of one source
+Next:  picograd/autodiff/products.py
+
+Equal candidates share the gradient equally, as in PyTorch's maximum and amax; a running maximum gives it to the last.
+"""
+
+from __future__ import annotations
+
+from picograd.dtype import DType, float32, int64
+from picograd.ir.build import (
+    cast,
+    compare,
+    gather,
+    iota,
+    move_back,
+    move_last,
+    reduce,
+    repeat_axes,
+    scan,
+    scatter,
+    where,
+    zeros_like,
+)
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+
+# ---- of two ----
+
+
+def _of_two(grad: Op, mine: Op, other: Op, code: OpCode) -> Op:
+    loses = compare(OpCode.CMPLT, mine, other) if code is OpCode.MAX else compare(OpCode.CMPLT, other, mine)
+    ties = compare(OpCode.CMPEQ, mine, other)
+    return where(ties, grad * 0.5, where(loses, zeros_like(grad), grad))
+
+
+def extreme_lhs(grad: Op, out: Op) -> Op:
+    """d max(a, b) / da = 1, 1/2 or 0 as a is above, equal to or below b."""
+    return _of_two(grad, out.src[0], out.src[1], out.code)
+
+
+def extreme_rhs(grad: Op, out: Op) -> Op:
+    """d max(a, b) / db."""
+    return _of_two(grad, out.src[1], out.src[0], out.code)
+
+
+# ---- along axes ----
+
+
+def _share(grad: Op, count: Op) -> Op:
+    """Returns grad / count; counts are not exact in narrow floats, so it divides in float32 there."""
+    return cast(cast(grad, count.dtype) / count, grad.dtype)
+
+
+def _wide(x: Op) -> DType:
+    return float32 if x.dtype.itemsize < 4 else x.dtype
+
+
+def reduce_extreme(grad: Op, out: Op) -> Op:
+    """The elements equal to the extreme share its gradient."""
+    x, axes = out.src[0], out.arg[1]
+    chosen = compare(OpCode.CMPEQ, x, repeat_axes(out, axes, x.shape))
+    count = reduce(cast(chosen, _wide(x)), OpCode.ADD, axes)
+    return where(chosen, repeat_axes(_share(grad, count), axes, x.shape), zeros_like(x))
+
+
+def scan_extreme(grad: Op, out: Op) -> Op:
+    """Every result gives its gradient to the last element, up to itself, that is equal to it."""
+    operation, axis = out.arg
+    x, result, grad = (move_last(op, axis) for op in (out.src[0], out, grad))
+    last = len(x.shape) - 1
+    position = iota(x.shape, last)
+    chosen = where(compare(OpCode.CMPEQ, x, result), position, filled(0, int64, x.shape))
+    index = scan(chosen, OpCode.MAX, last)
+    return move_back(scatter(zeros_like(x), index, grad, OpCode.ADD, last, last), axis)
+
+
+# ---- scattered ----
+
+
+def _scattered(grad: Op, out: Op) -> tuple[Op, Op, Op]:
+    """Returns where base and where updates hold the extreme, and the gradient each of those gets."""
+    base, index, updates = out.src
+    axis, batch = out.arg[1:]
+    base_chosen = compare(OpCode.CMPEQ, base, out)
+    updates_chosen = compare(OpCode.CMPEQ, updates, gather(out, index, axis, batch))
+    wide = _wide(base)
+    count = scatter(cast(base_chosen, wide), index, cast(updates_chosen, wide), OpCode.ADD, axis, batch)
+    return base_chosen, updates_chosen, _share(grad, count)
+
+
+def scatter_extreme_base(grad: Op, out: Op) -> Op:
+    """The base shares with the updates equal to it."""
+    chosen, _, share = _scattered(grad, out)
+    return where(chosen, share, zeros_like(share))
+
+
+def scatter_extreme_updates(grad: Op, out: Op) -> Op:
+    """The updates that hold the extreme share its gradient."""
+    _, chosen, share = _scattered(grad, out)
+    return where(chosen, gather(share, out.src[1], *out.arg[1:]), zeros_like(out.src[2]))

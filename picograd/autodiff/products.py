@@ -1,0 +1,101 @@
+"""Gradients of products: along axes and running, right to every order where factors are zero.
+
+In:    the incoming gradient `grad` and the Op `out`
+Out:   the gradient of the source
+Next:  picograd/autodiff/attention.py
+
+Dividing the product by each factor would fail at zeros. Both rules differentiate a way to compute the product from
+MULs of two instead: its gradient is made of MULs of two again.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from picograd.ir.build import (
+    compare,
+    expand,
+    flip,
+    iota,
+    move_back,
+    move_last,
+    pad,
+    permute,
+    reshape,
+    shrink,
+    static,
+    where,
+    zeros_like,
+)
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
+
+
+def reduce_product(grad: Op, out: Op) -> Op:
+    """d(x0 x1 ...) / dxi = the product of the others, by a binary tree of log2(n) levels of pairs."""
+    x, axes = out.src[0], out.arg[1]
+    kept = tuple(i for i in range(len(x.shape)) if i not in axes)
+    order = kept + tuple(axes)
+    moved = permute(x, order)
+    count = prod(static(tuple(x.shape[axis] for axis in axes)))
+    if count == 0:
+        return zeros_like(x)
+    result = _others(reshape(moved, (*out.shape, count)), grad)
+    return permute(reshape(result, moved.shape), tuple(order.index(i) for i in range(len(order))))
+
+
+def _others(x: Op, grad: Op) -> Op:
+    """Returns grad times the product of the other elements of each row of x (..., n)."""
+    rows, count = x.shape[:-1], static(x.shape[-1:])[0]
+    width = 1 << (count - 1).bit_length()
+    level = _filled_with_ones(_pad_last(x, 0, width - count), 0, count)
+    levels: list[Op] = []  # each: (..., width / 2, 2)
+    while width > 1:
+        width //= 2
+        pairs = reshape(level, (*rows, width, 2))
+        levels.append(pairs)
+        level = reshape(_part_of_last(pairs, 0, 1) * _part_of_last(pairs, 1, 2), (*rows, width))
+    result = reshape(grad, (*rows, 1))
+    for pairs in reversed(levels):
+        half = static(pairs.shape[-2:])[0]
+        both = expand(reshape(result, (*rows, half, 1)), pairs.shape)
+        result = reshape(both * flip(pairs, (len(rows) + 1,)), (*rows, 2 * half))
+    return _part_of_last(result, 0, count)
+
+
+def scan_product(grad: Op, out: Op) -> Op:
+    """The running product by doubling (Hillis and Steele 1986), differentiated: y[i] <- y[i] y[i - step]."""
+    axis = out.arg[1]
+    level, result = move_last(out.src[0], axis), move_last(grad, axis)
+    count = static(level.shape[-1:])[0]
+    levels: list[tuple[int, Op, Op]] = []
+    step = 1
+    while step < count:
+        before = _filled_with_ones(_pad_last(_part_of_last(level, 0, count - step), step, 0), step, count)
+        levels.append((step, level, before))
+        level = level * before
+        step *= 2
+    for step, level, before in reversed(levels):
+        later = _pad_last(_part_of_last(result * level, step, count), 0, step)
+        result = result * before + later
+    return move_back(result, axis)
+
+
+def _part_of_last(x: Op, start: Dim, stop: Dim) -> Op:
+    return shrink(x, (*((0, dim) for dim in x.shape[:-1]), (start, stop)))
+
+
+def _pad_last(x: Op, before: int, after: int) -> Op:
+    return pad(x, (*((0, 0) for _ in x.shape[:-1]), (before, after)))
+
+
+def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
+    """Returns x with ones before `start` and from `stop` on, along its last axis."""
+    if (start, stop) == (0, x.shape[-1]):
+        return x
+    position = iota(x.shape, len(x.shape) - 1)
+    if start:
+        inside = compare(OpCode.CMPLE, position._other(start), position)
+    else:
+        inside = compare(OpCode.CMPLT, position, position._other(stop))
+    return where(inside, x, filled(1, x.dtype, x.shape))

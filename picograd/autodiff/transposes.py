@@ -1,0 +1,156 @@
+"""The transposes of linear Ops: what moved, spread or summed values moves, sums or spreads gradients.
+
+In:    the incoming gradient `grad` and the Op `out`
+Out:   the gradient of one source
+Next:  picograd/autodiff/convolution.py
+"""
+
+from __future__ import annotations
+
+from picograd.dtype import int64
+from picograd.errors import GradientError
+from picograd.ir.build import (
+    cast,
+    compare,
+    expand,
+    flip,
+    gather,
+    pad,
+    permute,
+    reduce,
+    repeat_axes,
+    reshape,
+    scan,
+    scatter,
+    shrink,
+    swap_last,
+    where,
+    zeros_like,
+)
+from picograd.ir.op import Op, filled, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import add
+
+# ---- movement ----
+
+
+def reshape_transpose(grad: Op, out: Op) -> Op:
+    """RESHAPE back to the shape of the source."""
+    return reshape(grad, out.src[0].shape)
+
+
+def permute_transpose(grad: Op, out: Op) -> Op:
+    """PERMUTE by the inverse permutation."""
+    axes: tuple[int, ...] = out.arg
+    return permute(grad, tuple(axes.index(i) for i in range(len(axes))))
+
+
+def expand_transpose(grad: Op, out: Op) -> Op:
+    """Sums over the axes that were repeated."""
+    shape = out.src[0].shape
+    if not shape:
+        return reduce(grad, OpCode.ADD, tuple(range(len(out.shape))))
+    axes = tuple(i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large)
+    return reshape(reduce(grad, OpCode.ADD, axes), shape)
+
+
+def pad_transpose(grad: Op, out: Op) -> Op:
+    """Cuts the zeros off again."""
+    return shrink(grad, tuple((before, add(before, dim)) for (before, _), dim in zip(out.arg, out.src[0].shape)))
+
+
+def shrink_transpose(grad: Op, out: Op) -> Op:
+    """Zeros where the source was not looked at."""
+    pads: list[tuple[int, int]] = []
+    for (start, stop), dim in zip(out.arg, out.src[0].shape):
+        if (start, stop) == (0, dim):
+            pads.append((0, 0))
+        elif isinstance(start, int) and isinstance(stop, int) and isinstance(dim, int):
+            pads.append((start, dim - stop))
+        else:
+            raise GradientError(f"backward: shrink {start}:{stop} of an axis of length {dim} needs numbers as bounds.")
+    return pad(grad, tuple(pads))
+
+
+def flip_transpose(grad: Op, out: Op) -> Op:
+    """FLIP is its own transpose."""
+    return flip(grad, out.arg)
+
+
+# ---- identity with a meaning ----
+
+
+def cast_transpose(grad: Op, out: Op) -> Op:
+    """CAST back to the dtype of the source."""
+    return cast(grad, out.src[0].dtype)
+
+
+def copy_transpose(grad: Op, out: Op) -> Op:
+    """COPY back to the device of the source; a source that is computed from no memory lives everywhere."""
+    for op in toposort(out.src):
+        device = op.arg[0].device if op.code is OpCode.BUFFER else op.arg if op.code is OpCode.COPY else None
+        if device is not None:
+            return Op(OpCode.COPY, grad.dtype, (grad,), device)
+    return grad
+
+
+# ---- along axes ----
+
+
+def sum_transpose(grad: Op, out: Op) -> Op:
+    """Every summand has the gradient of its sum."""
+    return repeat_axes(grad, out.arg[1], out.src[0].shape)
+
+
+def cumsum_transpose(grad: Op, out: Op) -> Op:
+    """Element i went into every sum from i on: a running sum from the other end."""
+    axis = out.arg[1]
+    return flip(scan(flip(grad, (axis,)), OpCode.ADD, axis), (axis,))
+
+
+def gather_transpose(grad: Op, out: Op) -> Op:
+    """What was read is added to where it was read from."""
+    x, index = out.src
+    axis, batch = out.arg
+    return scatter(zeros_like(x), index, grad, OpCode.ADD, axis, batch)
+
+
+def scatter_add_transpose(grad: Op, out: Op) -> Op:
+    """Each update has the gradient of the element it was added to."""
+    return gather(grad, out.src[1], *out.arg[1:])
+
+
+def scatter_store_base(grad: Op, out: Op) -> Op:
+    """What was stored over has no gradient."""
+    return scatter(grad, out.src[1], zeros_like(out.src[2]), None, *out.arg[1:])
+
+
+def scatter_store_updates(grad: Op, out: Op) -> Op:
+    """Of updates with equal indices only the last one counted."""
+    index, updates = out.src[1], out.src[2]
+    axis, batch = out.arg[1:]
+    count = Op(OpCode.IOTA, int64, (), numel(index.shape))
+    number = reshape(count, index.shape)  # which update each index belongs to
+    base = filled(0, int64, (*index.shape[:batch], out.shape[axis]))
+    last = scatter(base, index, number, OpCode.MAX, batch, batch)
+    counted = compare(OpCode.CMPEQ, gather(last, index, batch, batch), number)  # (batch..., J...)
+    left, right = axis - batch, len(out.shape) - axis - 1
+    shape = (*index.shape[:batch], *(1,) * left, *index.shape[batch:], *(1,) * right)
+    taken = gather(grad, index, axis, batch)
+    return where(expand(reshape(counted, shape), updates.shape), taken, zeros_like(updates))
+
+
+# ---- matmul ----
+
+
+def matmul_lhs(grad: Op, out: Op) -> Op:
+    """d(a b) = da b: grad b^T."""
+    lhs, rhs = out.src
+    return Op(OpCode.MATMUL, lhs.dtype, (cast(grad, rhs.dtype), swap_last(rhs)))
+
+
+def matmul_rhs(grad: Op, out: Op) -> Op:
+    """d(a b) = a db: a^T grad."""
+    lhs, rhs = out.src
+    return Op(OpCode.MATMUL, rhs.dtype, (swap_last(lhs), cast(grad, lhs.dtype)))

@@ -1,0 +1,105 @@
+"""Chooses the loops of a domain: adjacent axes that every access walks alike become one.
+
+In:    the shape of a domain and the expressions evaluated over it
+Out:   `merge_axes`: groups of axes;  `vector_lanes`: how many elements go side by side
+Called by: the emitters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.ir.coordinates import Coords, placeholder, unflatten
+from picograd.ir.op import Dim, Op, Shape, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import affine
+
+INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
+Groups = tuple[tuple[int, ...], ...]
+
+
+def index_roots(values: Iterable[Op]) -> list[Op]:
+    """Returns every integer expression that something other than index arithmetic reads."""
+    roots: dict[Op, None] = {}
+    for value in (values := list(values)):
+        if value.dtype is dtypes.int64:
+            roots[value] = None
+    for op in toposort(values):
+        if op.code in INDEX_ARITHMETIC and op.dtype is dtypes.int64:
+            continue
+        for s in op.src:
+            if s.dtype is dtypes.int64 and op.code is not OpCode.RANGE:
+                roots[s] = None
+    return list(roots)
+
+
+def coefficients(root: Op, ranges: Sequence[Op]) -> list[int] | None:
+    """Returns the factor of each range in an index, or None where a range stands inside another term."""
+    terms, _ = affine(root)
+    wanted = set(ranges)
+    for atom in terms:
+        if atom not in wanted and any(op in wanted for op in toposort([atom])):
+            return None
+    return [terms.get(r, 0) for r in ranges]
+
+
+def merge_axes(
+    domain: Shape, body: Callable[[Coords], list[Op]], apart: frozenset[int] = frozenset()
+) -> tuple[Groups, list[list[int] | None]]:
+    """Groups adjacent axes of `domain` that can run as one loop.
+
+    Axes a and a + 1 merge when every index moves as far along a as along the whole of a + 1.
+
+    Args:
+      body:  gives the expressions (values and store positions) at coordinates
+      apart: axes that only merge among themselves (those a nest reduces)
+
+    Returns: groups of axes in order (axes of length 1 are in none), and for every index expression its factor for
+             each group, or None where that is not a number.
+    """
+    axes = [axis for axis, dim in enumerate(domain) if dim != 1]
+    ranges = {axis: placeholder(axis, domain[axis]) for axis in axes}
+    roots = index_roots(body(tuple(ranges.get(axis, 0) for axis in range(len(domain)))))
+    order = [ranges[axis] for axis in axes]
+    factors = [coefficients(root, order) for root in roots]
+    blocked = {r for root, f in zip(roots, factors) if f is None for r in toposort([root]) if r.code is OpCode.RANGE}
+    groups: list[list[int]] = []
+    for i, axis in enumerate(axes):
+        extent = domain[axis]
+        joins = bool(groups) and isinstance(extent, int) and not {order[i - 1], order[i]} & blocked
+        joins = joins and (axes[i - 1] in apart) == (axis in apart)
+        if joins and all(f is None or f[i - 1] == f[i] * extent for f in factors):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    last = [axes.index(group[-1]) for group in groups]
+    by_group = [None if f is None else [f[i] for i in last] for f in factors]
+    return tuple(tuple(group) for group in groups), by_group
+
+
+def spread(groups: Groups, positions: Sequence[Dim], domain: Shape) -> Coords:
+    """Returns the coordinates in `domain` of a position in each group."""
+    coords: list[Dim] = [0] * len(domain)
+    for group, position in zip(groups, positions):
+        for axis, coord in zip(group, unflatten(position, tuple(domain[axis] for axis in group))):
+            coords[axis] = coord
+    return tuple(coords)
+
+
+def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
+    """Returns how many iterations each group has."""
+    return [numel(tuple(domain[axis] for axis in group)) for group in groups]
+
+
+def vector_lanes(values: Iterable[Op], target: Target) -> int:
+    """Returns how many elements fill one vector register, for the widest element that is computed."""
+    widest = 4
+    for op in toposort(values):
+        if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
+            continue
+        if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):
+            widest = max(widest, op.dtype.itemsize)
+    return max(1, target.vector_bytes // widest)

@@ -1,0 +1,87 @@
+"""Writes statements in order, with loops as `with` blocks.
+
+In:    extents, memory and expressions
+Out:   a tuple of statements in the free form (ir/statements.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.statements import Alloc, Barrier, For, If, Load, Statement, Store
+from picograd.ir.symbolic import to_op
+
+
+class Builder:
+    """A list of statements under construction; the innermost open loop receives what is written."""
+
+    def __init__(self) -> None:
+        self._open: list[list[Statement]] = [[]]
+        self._num_names = 0
+
+    def _name(self, prefix: str) -> str:
+        self._num_names += 1
+        return f"{prefix}{self._num_names}"
+
+    @contextmanager
+    def loop(self, extent: Dim, kind: AxisKind) -> Iterator[Op]:
+        """Opens a loop over 0..extent and gives its RANGE."""
+        self._num_names += 1
+        index = Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (self._num_names, kind))
+        self._open.append([])
+        yield index
+        body = tuple(self._open.pop())
+        if body:
+            self._open[-1].append(For(index, body))
+
+    @contextmanager
+    def when(self, condition: Op | bool) -> Iterator[None]:
+        """Opens a block that runs where `condition` holds."""
+        self._open.append([])
+        yield
+        body = tuple(self._open.pop())
+        if isinstance(condition, Op):
+            self._open[-1].append(If(condition, body))
+        elif condition:
+            self._open[-1].extend(body)
+
+    def alloc(self, dtype: DType, numel: int, space: MemorySpace) -> Op:
+        """Makes memory of `numel` elements."""
+        memory = Op(OpCode.ALLOC, dtype, (), (self._name(space.value.lower()[0]), numel, space))
+        self._open[-1].append(Alloc(memory))
+        return memory
+
+    def load(self, memory: Op, index: Dim) -> Op:
+        """Reads memory[index] now, after every store written before."""
+        var = Op(OpCode.VAR, memory.dtype, (), (self._name("x"), 1))
+        self._open[-1].append(Load(var, memory, to_op(index)))
+        return var
+
+    def store(self, memory: Op, index: Dim, value: Op) -> None:
+        """Writes memory[index] = value."""
+        self._open[-1].append(Store(memory, to_op(index), value))
+
+    def barrier(self) -> None:
+        """All threads of the block wait for each other."""
+        self._open[-1].append(Barrier())
+
+    def finish(self) -> tuple[Statement, ...]:
+        """Returns what was written."""
+        assert len(self._open) == 1, "a loop is still open"
+        return tuple(self._open[0])
+
+
+def read(memory: Op, index: Dim, valid: Op | bool = True) -> Op:
+    """Returns memory[index] as an expression: for memory that nothing around it writes."""
+    src = (memory, to_op(index))
+    return Op(OpCode.LOAD, memory.dtype, src if valid is True else (*src, to_op_bool(valid)))
+
+
+def to_op_bool(valid: Op | bool) -> Op:
+    """Returns a condition as an Op."""
+    return valid if isinstance(valid, Op) else Op(OpCode.CONST, dtypes.bool_, (), valid)

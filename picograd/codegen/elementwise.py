@@ -1,0 +1,125 @@
+"""The loops of an elementwise nest: one pass over memory, any number of outputs.
+
+In:    Nest (kind ELEMENTWISE)
+Out:   statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/reduce.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
+from picograd.codegen.builder import Builder
+from picograd.codegen.index import element
+from picograd.device import Target
+from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
+
+BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
+
+
+def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes the loops of an elementwise nest.
+
+    CPU:  GRID over blocks of about 4096 elements; inside, vectors and then a scalar tail.
+    GPU:  one thread an element.
+    """
+
+    def values(coords: Coords) -> list[Op]:
+        done = [element(value, _as_shape(coords, nest.domain, value), None) for _, value in nest.outputs]
+        return [*done, to_op(flatten(coords, nest.domain))]
+
+    def store(coords: Coords) -> None:
+        for slot, value in nest.outputs:
+            here = _as_shape(coords, nest.domain, value)
+            build.store(params[slot], flatten(coords, nest.domain), element(value, here))
+
+    groups, _ = merge_axes(nest.domain, values)
+    extents = group_extents(groups, nest.domain)
+    if target.is_gpu:
+        total = numel(tuple(extents))
+        with grid_of_threads(build, total, target) as position:
+            store(spread(groups, split(position, extents), nest.domain))
+        return
+    lanes = vector_lanes(values(tuple(0 for _ in nest.domain)), target)
+    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
+
+
+def _as_shape(coords: Coords, domain: tuple[Dim, ...], value: Op) -> Coords:
+    assert value.shape == domain, f"{value} in a nest over {domain}"
+    return coords
+
+
+def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:
+    """Returns the position in each group of a position in all of them."""
+    positions: list[Dim] = []
+    for extent in reversed(extents[1:]):
+        positions.append(mod(position, extent))
+        position = floordiv(position, extent)
+    return [position, *reversed(positions)] if extents else []
+
+
+@contextmanager
+def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]:
+    """Opens a block that runs once for each position < total, a thread each."""
+    threads = target.block_threads
+    num_blocks = floordiv(add(total, threads - 1), threads)
+    with build.loop(num_blocks, AxisKind.GRID) as block, build.loop(threads, AxisKind.BLOCK) as thread:
+        position = add(mul(block, threads), thread)
+        with build.when(less(position, total)):
+            yield position
+
+
+def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None]) -> None:
+    """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost."""
+    if len(extents) <= 1:
+        total = extents[0] if extents else 1
+        with build.loop(_num_pieces(total, BLOCK_ELEMENTS), AxisKind.GRID) as block:
+            start = mul(block, BLOCK_ELEMENTS)
+            count = minimum(subtract(total, start), BLOCK_ELEMENTS) if _is_long(total) else total
+            along(build, start if _is_long(total) else 0, count, lanes, lambda i: body([i] if extents else []))
+        return
+    outer, inner, last = extents[0], extents[1:-1], extents[-1]
+    below = numel(tuple(extents[1:]))
+    per_piece = max(1, BLOCK_ELEMENTS // below) if isinstance(below, int) else 1
+    with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
+        start = mul(piece, per_piece)
+        with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
+            nested(build, inner, [add(start, row)], lambda at: along(build, 0, last, lanes, lambda i: body([*at, i])))
+
+
+def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable[[list[Dim]], None]) -> None:
+    """Opens one LOOP for each extent and runs `body` with all positions."""
+    if not extents:
+        body(at)
+        return
+    with build.loop(extents[0], AxisKind.LOOP) as index:
+        nested(build, extents[1:], [*at, index], body)
+
+
+def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
+    """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
+    whole = floordiv(count, lanes) if lanes > 1 else 0
+    if lanes > 1 and whole != 0:
+        with build.loop(whole, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+            body(add(start, add(mul(vector, lanes), lane)))
+    rest = subtract(count, mul(whole, lanes))
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            body(add(start, add(mul(whole, lanes), index)))
+
+
+def _is_long(total: Dim) -> bool:
+    return not isinstance(total, int) or total > 2 * BLOCK_ELEMENTS
+
+
+def _num_pieces(total: Dim, piece: int) -> Dim:
+    if piece == BLOCK_ELEMENTS and not _is_long(total):
+        return 1
+    return floordiv(add(total, piece - 1), piece)

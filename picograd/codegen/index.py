@@ -1,0 +1,118 @@
+"""Turns a tensor graph into the value of one element: movement becomes arithmetic on indices.
+
+In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
+Out:   one scalar expression whose LOADs name memory and index
+Called by: the emitters.    Next: picograd/codegen/elementwise.py
+
+Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import read, to_op_bool
+from picograd.ir.coordinates import Coords, flatten, move
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import both, from_op, less, to_op
+
+
+class Point(NamedTuple):
+    """One element of one Op.
+
+    valid:  where it matters; elsewhere memory must not be touched
+    """
+
+    op: Op
+    coords: Coords
+    valid: Op | bool
+
+
+def element(
+    root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True
+) -> Op:
+    """Returns the value of `root` at `coords` as a scalar expression.
+
+    Args:
+      known: results that the nest itself computes: Op -> (the coordinates they stand for, their value)
+      valid: where the value matters; elsewhere no memory is touched
+
+    After:  no movement, REDUCE or MATMUL is left; every LOAD has one index expression, and a condition where
+            padding makes it conditional.
+    Cost:   linear in Ops; iterative, so a chain may be longer than Python's stack.
+    """
+    done: dict[Point, Op] = {}
+    start = Point(root, coords, valid)
+    stack = [start]
+    while stack:
+        point = stack[-1]
+        if point in done:
+            stack.pop()
+            continue
+        sources = _sources(point, known or {}, done)
+        missing = [s for s in sources if s not in done]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        done[point] = _value(point, known or {}, [done[s] for s in sources])
+        stack.pop()
+    return done[start]
+
+
+def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:
+    """The elements that `point` is computed from."""
+    op, coords, valid = point
+    if op in known or not op.src or op.code is OpCode.BIND:
+        return []
+    if op.code in ELEMENTWISE or op.code in IDENTITY:
+        return [Point(s, coords, valid) for s in op.src]
+    if op.code is OpCode.GATHER:
+        return _gather_sources(point, done)
+    moved, inside = move(op, coords)
+    return [] if inside is False else [Point(op.src[0], moved, both(valid, inside))]
+
+
+def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
+    """First the index, then the element of x it names; an index out of range names none."""
+    op, coords, valid = point
+    (axis, batch), (x, index) = op.arg, op.src
+    num_index = len(index.shape) - batch
+    at = Point(index, coords[:batch] + coords[axis : axis + num_index], valid)
+    if at not in done:
+        return [at]
+    chosen = done[at] if done[at].dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (done[at],))
+    where = from_op(chosen)
+    inside = both(less(-1, where), less(where, x.shape[axis]))
+    return [at, Point(x, coords[:axis] + (where,) + coords[axis + num_index :], both(valid, inside))]
+
+
+def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op]) -> Op:
+    op, coords, valid = point
+    if op in known:
+        expected, value = known[op]
+        assert coords == expected, f"{op} is asked for at {coords}, but the nest computes it at {expected}"
+        return value
+    if op.code is OpCode.PARAM:
+        memory = Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (numel(op.shape),)))  # as lower() names it
+        return read(memory, flatten(coords, op.shape), valid)
+    if op.code is OpCode.CONST or op.code is OpCode.VARIABLE:
+        return op
+    if op.code is OpCode.BIND:
+        return op.src[0]
+    if op.code is OpCode.IOTA:
+        value = to_op(coords[0])
+        return value if op.dtype is dtypes.int64 else Op(OpCode.CAST, op.dtype, (value,))
+    if op.code in ELEMENTWISE:
+        return Op(op.code, op.dtype, tuple(sources), op.arg)
+    if op.code is OpCode.PAD:
+        _, inside = move(op, coords)
+        zero = const(0, op.dtype)
+        if isinstance(inside, bool):
+            return sources[0] if inside else zero
+        return Op(OpCode.WHERE, op.dtype, (to_op_bool(inside), sources[0], zero))
+    return sources[-1]
+

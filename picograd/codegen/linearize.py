@@ -1,0 +1,305 @@
+"""Makes the linear form: one operation a statement, each in the outermost loop where it can stand.
+
+In:    statements in the free form (trees of expressions, UNROLL and VECTOR loops)
+Out:   statements in the linear form (ir/statements.py)
+Called by: codegen/lower.py.    Next: picograd/render/llvm.py
+
+Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)      becomes
+          v1 = load b[0];  v2 = splat v1                  (before the loop of i)
+          v3 = i * 16;  v4 = load 16 of x at v3;  v5 = v4 * v2;  store 16 of y at v3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.symbolic import affine, from_op, substitute, to_op
+
+
+def linearize(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Turns the statements of one phase into the linear form.
+
+    After:   every expression is one operation on VARs, RANGEs and CONSTs; only GRID, BLOCK and LOOP loops are left;
+             equal expressions in scope of each other are computed once; what does not change in a loop stands
+             before it.
+    Before:  `legalize`, so that every operation is one the target has.
+    """
+    work = _Linearizer(_stored_in_loops(statements))
+    work.run(statements)
+    return tuple(work.scopes[0].statements)
+
+
+def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]]:
+    """Returns for each For and If (by id) the memory its body stores to."""
+    found: dict[int, frozenset[Op]] = {}
+
+    def walk(body: Sequence[Statement]) -> frozenset[Op]:
+        stored: set[Op] = set()
+        for statement in body:
+            if isinstance(statement, Store):
+                stored.add(statement.memory)
+            elif isinstance(statement, For | If):
+                found[id(statement)] = walk(statement.body)
+                stored |= found[id(statement)]
+            elif isinstance(statement, Barrier):
+                stored.add(BARRIER)
+        return frozenset(stored)
+
+    walk(statements)
+    return found
+
+
+BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
+NOTHING: frozenset[Op] = frozenset()
+READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
+OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
+INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
+
+
+class _Scope:
+    """One open body: its statements so far, and the values that are available in it."""
+
+    def __init__(self, stored: frozenset[Op], conditional: bool):
+        self.statements: list[Statement] = []
+        self.values: dict[Op, Op] = {}
+        self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
+        self.stored = stored
+        self.conditional = conditional
+
+
+class _Linearizer:
+    def __init__(self, stored_in: dict[int, frozenset[Op]]):
+        self.scopes = [_Scope(NOTHING, False)]
+        self.stored_in = stored_in
+        self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
+        self.names: dict[Op, Op] = {}  # VAR or RANGE of the free form -> that of the linear form, in this copy
+        self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
+        self.reads: dict[Op, frozenset[Op]] = {}
+        self.num_vars = 0
+        self.vector: Op | None = None  # the open VECTOR loop's RANGE
+
+    # ---- statements ----
+    def run(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            if isinstance(statement, For):
+                self.run_for(statement)
+            elif isinstance(statement, If):
+                self.run_if(statement)
+            elif isinstance(statement, Store):
+                self.run_store(statement)
+            elif isinstance(statement, Load):
+                load = self.load(statement.memory, self.resolve(statement.index), statement.valid)
+                self.scopes[-1].statements.append(load)
+                self.depth_of[load.var] = len(self.scopes) - 1
+                self.names[statement.var] = load.var
+            elif isinstance(statement, Barrier):
+                self.scopes[-1].statements.append(statement)
+                self.forget_loads(None)
+            elif isinstance(statement, Alloc):
+                self.scopes[-1].statements.append(statement)
+            else:
+                raise AssertionError(f"linearize: {statement} belongs to the linear form")
+
+    def run_for(self, loop: For) -> None:
+        kind = loop.range.arg[1]
+        if kind is AxisKind.UNROLL:
+            for value in range(int(loop.range.src[0].arg)):
+                self.constants[loop.range] = value
+                self.run(loop.body)
+            del self.constants[loop.range]
+        elif kind is AxisKind.VECTOR:
+            assert self.vector is None, "linearize: one VECTOR loop stands in another"
+            self.vector = loop.range
+            self.run(loop.body)
+            self.vector = None
+        else:
+            extent = self.value(self.resolve(loop.range.src[0]))
+            index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
+            self.names[loop.range] = index
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, index)
+            self.scopes[-1].statements.append(For(index, body))
+
+    def run_if(self, branch: If) -> None:
+        condition = self.value(self.resolve(branch.condition))
+        body = self.inside(branch.body, self.stored_in[id(branch)], True, None)
+        self.scopes[-1].statements.append(If(condition, body))
+
+    def inside(
+        self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, index: Op | None
+    ) -> tuple[Statement, ...]:
+        self.scopes.append(_Scope(stored, conditional))
+        if index is not None:
+            self.depth_of[index] = len(self.scopes) - 1
+        self.run(body)
+        scope = self.scopes.pop()
+        for memory in stored:
+            self.forget_loads(None if memory is BARRIER else memory)
+        return tuple(scope.statements)
+
+    def run_store(self, store: Store) -> None:
+        value = self.value(self.resolve(store.value))
+        index, lanes = self.address(self.resolve(store.index))
+        lanes = max(lanes, _lanes(value), 1)
+        valid = None if store.valid is None else self.value(self.resolve(store.valid))
+        self.scopes[-1].statements.append(Store(store.memory, index, self.splat(value, lanes), valid))
+        self.forget_loads(store.memory)
+
+    def forget_loads(self, memory: Op | None) -> None:
+        """Drops values that were read from `memory`, or from any memory of the program when it is None."""
+        for scope in self.scopes:
+            stale = [memory] if memory is not None else [m for m in scope.readers if m.code is OpCode.ALLOC]
+            for m in stale:
+                for value in scope.readers.pop(m, ()):
+                    scope.values.pop(value, None)
+
+    # ---- expressions ----
+    def resolve(self, op: Op) -> Op:
+        """Puts the values of unrolled loops and the names of this copy into an expression."""
+        if not self.constants and not self.names:
+            return op
+        return self._resolve(op, {})
+
+    def _resolve(self, op: Op, done: dict[Op, Op]) -> Op:
+        known: dict[Op, Dim] = {**self.constants, **self.names}
+        for here in toposort([op]):
+            if here.code is OpCode.VAR or here.code is OpCode.RANGE:
+                done[here] = to_op(known.get(here, here))
+            elif not here.src:
+                done[here] = here
+            elif here.dtype is dtypes.int64 and here.code in INDEX_ARITHMETIC:
+                done[here] = to_op(substitute(from_op(here), known))
+            else:
+                done[here] = here.replace(src=tuple(done[s] for s in here.src))
+        return done[op]
+
+    def value(self, op: Op) -> Op:
+        """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
+        stack = [op]
+        while stack:
+            here = stack[-1]
+            if self.available(here) is None:
+                missing = [s for s in here.src if self.available(s) is None] if here.code not in OWN_SOURCES else []
+                if missing:
+                    stack.extend(reversed(missing))
+                    continue
+                self.compute(here)
+            stack.pop()
+        found = self.available(op)
+        assert found is not None
+        return found
+
+    def available(self, op: Op) -> Op | None:
+        """Returns what holds `op` already, or None."""
+        if op.code in READY or (op.code is OpCode.RANGE and op is not self.vector):
+            return op
+        for scope in self.scopes:
+            found = scope.values.get(op)
+            if found is not None:
+                return found
+        return None
+
+    def compute(self, op: Op) -> None:
+        """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
+        if op.code is OpCode.RANGE:
+            self.name(op, Op(OpCode.LANES, dtypes.int64, (), int(op.src[0].arg)), int(op.src[0].arg))
+            return
+        if op.code is OpCode.LOAD:
+            statement = self.load(op.src[0], op.src[1], op.src[2] if len(op.src) > 2 else None)
+            depth = self.place(statement.index, statement.valid, load_of=op.src[0])
+            self.keep(op, statement.var, depth, statement)
+            return
+        sources = [self.value(s) for s in op.src]
+        if op.code is OpCode.REDUCE:
+            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], _lanes(sources[0]))), 1)
+            return
+        lanes = max(_lanes(s) for s in sources)
+        self.name(op, op.replace(src=tuple(self.splat(s, lanes) for s in sources)), lanes)
+
+    def splat(self, value: Op, lanes: int) -> Op:
+        """Returns `value` in every lane of a vector."""
+        if lanes == 1 or _lanes(value) == lanes:
+            return value
+        spread = Op(OpCode.EXPAND, value.dtype, (value,), lanes)
+        for scope in self.scopes:
+            if spread in scope.values:
+                return scope.values[spread]
+        return self.name(spread, spread, lanes)
+
+    def name(self, key: Op, value: Op, lanes: int) -> Op:
+        var = self.new_var(value.dtype, lanes)
+        self.keep(key, var, self.place(*value.src), Let(var, value))
+        return var
+
+    def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
+        self.scopes[depth].statements.append(statement)
+        self.scopes[depth].values[key] = var
+        for memory in self.memory_read(key):
+            self.scopes[depth].readers.setdefault(memory, []).append(key)
+        self.depth_of[var] = depth
+
+    def new_var(self, dtype: DType, lanes: int) -> Op:
+        self.num_vars += 1
+        return Op(OpCode.VAR, dtype, (), (f"v{self.num_vars}", lanes))
+
+    def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
+        """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
+        depth = max((self.depth_of.get(s, 0) for s in sources if s is not None), default=0)
+        if load_of is not None:
+            for i in range(depth + 1, len(self.scopes)):
+                scope = self.scopes[i]
+                shared = load_of.code is OpCode.ALLOC and BARRIER in scope.stored
+                if scope.conditional or load_of in scope.stored or shared:
+                    depth = i
+        return depth
+
+    def load(self, memory: Op, index: Op, valid: Op | None) -> Load:
+        where, lanes = self.address(index)
+        condition = None if valid is None else self.value(self.resolve(valid))
+        if condition is not None and _lanes(condition) > 1:
+            lanes = _lanes(condition)
+        return Load(self.new_var(memory.dtype, lanes), memory, where, condition)
+
+    def address(self, index: Op) -> tuple[Op, int]:
+        """Returns the index to access at and the lanes: consecutive elements are named by the first one's index."""
+        if self.vector is None or not self.is_vector(index):
+            value = self.value(index)
+            return value, _lanes(value)
+        factor = affine(index)[0].get(self.vector, 0)
+        first = to_op(substitute(index, {self.vector: 0}))
+        if factor == 1 and not self.is_vector(to_op(substitute(index, {self.vector: 0}))):
+            rest = [atom for atom in affine(index)[0] if atom is not self.vector and self.is_vector(atom)]
+            if not rest:
+                return self.value(first), int(self.vector.src[0].arg)
+        value = self.value(index)
+        return value, _lanes(value)
+
+    def is_vector(self, op: Op) -> bool:
+        """True when an expression differs from lane to lane."""
+        stack, seen = [op], set()
+        while stack:
+            here = stack.pop()
+            if here is self.vector or (here.code is OpCode.VAR and _lanes(here) > 1):
+                return True
+            if here in seen or here.code in (OpCode.REDUCE, OpCode.RANGE):
+                continue
+            seen.add(here)
+            stack.extend(here.src)
+        return False
+
+    def memory_read(self, op: Op) -> frozenset[Op]:
+        """Returns the memory that the value of an expression was read from."""
+        if op not in self.reads:
+            for here in toposort([op], stop=self.reads):
+                if here not in self.reads:
+                    own = {here.src[0]} if here.code is OpCode.LOAD else set()
+                    self.reads[here] = frozenset(own.union(*(self.reads[s] for s in here.src)))
+        return self.reads[op]
+
+
+def _lanes(op: Op) -> int:
+    return int(op.arg[1]) if op.code is OpCode.VAR else 1

@@ -1,0 +1,65 @@
+"""Turns a Kernel into a Program: an emitter for each nest, then the passes every nest shares.
+
+In:    Kernel, Target
+Out:   Program in the linear form
+Called by: engine/realize.py.    Next: picograd/codegen/index.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd.codegen.legalize import legalize_statements
+
+from picograd.codegen.builder import Builder
+from picograd.codegen.elementwise import emit_elementwise
+from picograd.codegen.linearize import linearize
+from picograd.codegen.matmul import emit_matmul
+from picograd.codegen.matmul_gpu import emit_matmul_gpu
+from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.scatter import emit_scatter
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Kernel, Nest, NestKind, Param, Program
+from picograd.ir.statements import Statement
+
+
+def lower(kernel: Kernel, target: Target) -> Program:
+    """Returns the loops of a kernel.
+
+    After:  every phase is in the linear form, with only operations the target has.
+    """
+    params = [Op(OpCode.PARAM, p.dtype, (), (slot, (p.numel,))) for slot, p in enumerate(kernel.params)]
+    scratch: list[Param] = []
+
+    def new_scratch(dtype: DType, numel: Dim) -> Op:
+        scratch.append(Param(dtype, numel, "scratch"))
+        return Op(OpCode.PARAM, dtype, (), (len(kernel.params) + len(scratch) - 1, (numel,)))
+
+    phases: list[tuple[Statement, ...]] = []
+    for nests in kernel.phases:
+        first, second = Builder(), Builder()
+        for nest in nests:
+            _emit(nest, params, first, second, target, new_scratch)
+        phases += [statements for statements in (first.finish(), second.finish()) if statements]
+    linear = tuple(linearize(legalize_statements(statements, target)) for statements in phases)
+    return Program(kernel.name, (*kernel.params, *scratch), kernel.variables, linear)
+
+
+def _emit(
+    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: object
+) -> None:
+    """Writes one nest: into `first`, or where it has two phases of its own into both."""
+    assert callable(scratch)
+    if nest.kind is NestKind.ELEMENTWISE:
+        emit_elementwise(nest, params, first, target)
+    elif nest.kind is NestKind.REDUCE:
+        emit_reduce(nest, params, first, target)
+    elif nest.kind is NestKind.SCATTER:
+        emit_scatter(nest, params, first, second, target)
+    elif target.is_gpu:
+        emit_matmul_gpu(nest, params, first, target)
+    else:
+        emit_matmul(nest, params, first, second, target, scratch)

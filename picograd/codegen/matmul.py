@@ -1,0 +1,253 @@
+"""The loops of a matrix product on a CPU: packed panels, a register tile, and the epilogue on a tile in cache.
+
+In:    Nest (kind MATMUL), whose anchor is the MATMUL
+Out:   two phases of statements in the free form: pack, multiply
+Called by: codegen/lower.py.    Next: picograd/codegen/matmul_gpu.py
+
+The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
+panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands
+before the product (a transpose, a mask, an activation) costs one pass over the operand and no memory of its own.
+Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", is the source of the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.codegen.axes import coefficients, index_roots
+from picograd.codegen.builder import Builder, read
+from picograd.codegen.elementwise import along, split
+from picograd.codegen.index import element
+from picograd.codegen.reduce import accumulator_dtype
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.coordinates import Coords, flatten, placeholder
+from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+
+Scratch = Callable[[DType, Dim], Op]
+ROW_PANELS = 8  # row panels of one GRID iteration
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The choices of one product, from its shapes and the target alone.
+
+    lanes:      of one vector
+    mr:         rows of the register tile
+    vectors:    vectors side by side in it; nr = vectors * lanes columns
+    """
+
+    lanes: int
+    mr: int
+    vectors: int
+
+    @property
+    def nr(self) -> int:
+        return self.vectors * self.lanes
+
+
+def choose_tiles(m: Dim, n: Dim, dtype: DType, target: Target) -> Tiles:
+    """Returns the register tile: as many accumulators as the registers hold, no larger than the result."""
+    lanes = max(1, target.vector_bytes // max(4, dtype.itemsize))
+    vectors = 1 if isinstance(n, int) and n <= lanes else 2
+    rows = 12 if target.num_registers >= 32 else 6
+    return Tiles(lanes, min(rows, m) if isinstance(m, int) else rows, vectors)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand as the micro-kernel reads it.
+
+    at:  at(batch, panel, position in the panel, k) -> its expression
+    """
+
+    at: Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
+
+
+def emit_matmul(
+    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
+    anchor = nest.anchor
+    assert anchor is not None
+    *batch, m, n = anchor.shape
+    dtype = accumulator_dtype(anchor)
+    tiles = choose_tiles(m, n, dtype, target)
+    lhs = _left(anchor.src[0], tiles, n, pack, scratch, dtype)
+    rhs = _right(anchor.src[1], tiles, pack, scratch, dtype)
+    row_panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
+    column_panels = floordiv(add(n, tiles.nr - 1), tiles.nr)
+    pieces = floordiv(add(row_panels, ROW_PANELS - 1), ROW_PANELS)
+    with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
+        *at, column, piece = split(position, [*batch, column_panels, pieces])
+        start = mul(piece, ROW_PANELS)
+        with build.loop(minimum(subtract(row_panels, start), ROW_PANELS), AxisKind.LOOP) as index:
+            row = add(start, index)
+            tile = _multiply_tile(anchor, tiles, at, row, column, lhs, rhs, dtype, build)
+            _store_tile(nest, params, tiles, at, row, column, tile, build)
+
+
+def _multiply_tile(
+    anchor: Op, tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
+    lhs: Operand, rhs: Operand, dtype: DType, build: Builder,
+) -> Op:  # fmt: skip
+    """The micro-kernel: mr x nr accumulators over all of K, left in a tile of memory."""
+    acc = build.alloc(dtype, tiles.mr * tiles.nr, MemorySpace.REGISTER)
+    tile = build.alloc(dtype, tiles.mr * tiles.nr, MemorySpace.SHARED)
+
+    def each(body: Callable[[Op, Op, Op, Dim], None]) -> None:
+        with (
+            build.loop(tiles.mr, AxisKind.UNROLL) as i,
+            build.loop(tiles.vectors, AxisKind.UNROLL) as vector,
+            build.loop(tiles.lanes, AxisKind.VECTOR) as lane,
+        ):
+            body(i, vector, lane, add(mul(i, tiles.nr), add(mul(vector, tiles.lanes), lane)))
+
+    each(lambda i, vector, lane, where: build.store(acc, where, const(0, dtype)))
+    with build.loop(anchor.src[0].shape[-1], AxisKind.LOOP) as k:
+
+        def step(i: Op, vector: Op, lane: Op, where: Dim) -> None:
+            a = lhs.at(batch, row, i, k)
+            b = rhs.at(batch, column, add(mul(vector, tiles.lanes), lane), k)
+            build.store(acc, where, multiply_add(a, b, build.load(acc, where)))
+
+        each(step)
+    each(lambda i, vector, lane, where: build.store(tile, where, build.load(acc, where)))
+    return tile
+
+
+def multiply_add(a: Op, b: Op, c: Op) -> Op:
+    """Returns a * b + c: with one rounding for floats."""
+    if c.dtype.is_float:
+        return Op(OpCode.FMA, c.dtype, (a, b, c))
+    if c.dtype is dtypes.bool_:
+        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
+    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
+
+
+def _store_tile(
+    nest: Nest, params: Sequence[Op], tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim, tile: Op,
+    build: Builder,
+) -> None:  # fmt: skip
+    """The epilogue: outputs from the tile, by rows, only where the result is."""
+    anchor = nest.anchor
+    assert anchor is not None
+    *_, m, n = anchor.shape
+    first_row, first_column = mul(row, tiles.mr), mul(column, tiles.nr)
+    with build.loop(minimum(subtract(m, first_row), tiles.mr), AxisKind.LOOP) as i:
+
+        def store(c: Dim) -> None:
+            coords = (*batch, add(first_row, i), add(first_column, c))
+            value = build.load(tile, add(mul(i, tiles.nr), c))
+            done = value if value.dtype is anchor.dtype else Op(OpCode.CAST, anchor.dtype, (value,))
+            store_outputs(nest, params, coords, done, build)
+
+        along(build, 0, minimum(subtract(n, first_column), tiles.nr), tiles.lanes, store)
+
+
+def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
+    """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
+    assert nest.anchor is not None
+    known = {nest.anchor: (coords, value)}
+    done = [element(output, coords, known) for _, output in nest.outputs]
+    for (slot, _), result in zip(nest.outputs, done):
+        build.store(params[slot], flatten(coords, nest.domain), result)
+
+
+# ---- packing ----
+def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
+    """Panels of mr rows. They keep rows of K where K is contiguous, and otherwise put the mr rows side by side.
+
+    Rows are stored 16 elements longer than K: with a K of a power of two they would all share one cache set.
+    """
+    *batch, m, k = a.shape
+    along_k = contiguous_axis(a) == len(a.shape) - 1
+    if along_k and isinstance(n, int) and n <= 4 * tiles.nr and _is_plain(a) and not _shares_cache_sets(k):
+        last = subtract(m, 1)
+
+        def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
+            return element(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
+
+        return Operand(direct)
+    panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
+    length = add(k, 16) if along_k else k
+    memory = scratch(dtype, numel((*batch, panels, tiles.mr, length)))
+    shape: Shape = (*batch, panels, tiles.mr, length) if along_k else (*batch, panels, length, tiles.mr)
+
+    def where(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Dim:
+        return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
+
+    def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
+        row = add(mul(panel, tiles.mr), i)
+        inside = less(row, m)
+        value = element(a, (*at, minimum(row, subtract(m, 1)) if inside is not True else row, kk))
+        pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
+
+    with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
+        *at, panel = split(position, [*batch, panels])
+        if along_k:
+            with pack.loop(tiles.mr, AxisKind.LOOP) as i:
+                along(pack, 0, k, tiles.lanes, lambda kk: put(at, panel, i, kk))
+        else:
+            with pack.loop(k, AxisKind.LOOP) as kk:
+                along(pack, 0, tiles.mr, min(4, tiles.lanes), lambda i: put(at, panel, i, kk))
+    return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
+
+
+def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
+    """Panels of nr columns, row after row of K; the last panel is filled up with columns nobody stores."""
+    *batch, k, n = b.shape
+    panels = floordiv(add(n, tiles.nr - 1), tiles.nr)
+    shape: Shape = (*batch, panels, k, tiles.nr)
+    memory = scratch(dtype, numel(shape))
+    along_k = contiguous_axis(b) == len(b.shape) - 2
+
+    def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
+        column = add(mul(panel, tiles.nr), c)
+        value = element(b, (*at, kk, column), None, less(column, n))
+        pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
+
+    def fill(at: Sequence[Dim], panel: Dim, width: Dim) -> None:
+        if along_k:
+            with pack.loop(width, AxisKind.LOOP) as c, pack.loop(k, AxisKind.LOOP) as kk:
+                put(at, panel, kk, c)
+        else:
+            with pack.loop(k, AxisKind.LOOP) as kk:
+                along(pack, 0, width, tiles.lanes, lambda c: put(at, panel, kk, c))
+
+    whole = floordiv(n, tiles.nr)
+    with pack.loop(numel((*batch, whole)), AxisKind.GRID) as position:
+        *at, panel = split(position, [*batch, whole])
+        fill(at, panel, tiles.nr)
+    rest = mod(n, tiles.nr)
+    if rest != 0:
+        with pack.loop(numel(tuple(batch)), AxisKind.GRID) as position:
+            fill(split(position, batch), whole, rest)
+    return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
+
+
+def contiguous_axis(operand: Op) -> int:
+    """Returns the axis along which most of an operand's accesses are contiguous; the last if none is."""
+    ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
+    factors = [coefficients(root, ranges) for root in index_roots([element(operand, tuple(ranges))])]
+    counts = [sum(f is not None and f[axis] == 1 for f in factors) for axis in range(len(ranges))]
+    best = max(counts[-2:])
+    return len(ranges) - 1 if counts[-1] == best else len(ranges) - 2
+
+
+def _is_plain(operand: Op) -> bool:
+    return element(operand, tuple(placeholder(axis, dim) for axis, dim in enumerate(operand.shape))).code is OpCode.LOAD
+
+
+def _shares_cache_sets(k: Dim) -> bool:
+    return not isinstance(k, int) or k % 1024 == 0
+
+
+def _as(value: Op, dtype: DType) -> Op:
+    return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))

@@ -1,0 +1,386 @@
+"""The loops of a reduce nest: all reductions that share rows, and what is computed from them, in one go over each row.
+
+In:    Nest (kind REDUCE)
+Out:   statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/matmul.py
+
+A row is read once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
+first time it is in cache. The order in which a float sum adds depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
+from picograd.codegen.builder import Builder
+from picograd.codegen.elementwise import along, grid_of_threads, nested, split
+from picograd.codegen.index import element
+from picograd.device import Target
+from picograd.dtype import DType, Scalar
+from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.op import Dim, Op, Shape, const, toposort
+from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract, to_op
+
+PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
+RUN = 4096  # sums longer than this are sums of sums, so that rounding errors do not pile up
+FEW = 32  # a row shorter than this is one thread's on a GPU
+
+Known = dict[Op, tuple[Coords, Op]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How a nest is walked.
+
+    groups:      loops in the order of the domain's axes, from `merge_axes`
+    row_groups, column_groups: positions in `groups`
+    levels:      reductions by how many other reductions stand below them
+    """
+
+    nest: Nest
+    params: Sequence[Op]
+    groups: Groups
+    extents: list[Dim]
+    row_groups: list[int]
+    column_groups: list[int]
+    levels: list[list[Op]]
+
+    def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
+        """Returns the coordinates in the domain of a row's and a column's position."""
+        at: list[Dim] = [0] * len(self.groups)
+        for group, position in zip([*self.row_groups, *self.column_groups], [*rows, *columns]):
+            at[group] = position
+        return spread(self.groups, at, self.nest.domain)
+
+    def row_coords(self, rows: Sequence[Dim]) -> Coords:
+        whole = self.coords(rows, [0] * len(self.column_groups))
+        return tuple(c for axis, c in enumerate(whole) if axis not in self.nest.reduced)
+
+    @property
+    def row_shape(self) -> Shape:
+        return tuple(dim for axis, dim in enumerate(self.nest.domain) if axis not in self.nest.reduced)
+
+    @property
+    def row_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.row_groups]
+
+    @property
+    def column_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.column_groups]
+
+
+def accumulator_dtype(op: Op) -> DType:
+    """The dtype a reduction adds in: float32 for the narrower floats."""
+    return dtypes.float32 if op.dtype.is_float and op.dtype.itemsize < 4 else op.dtype
+
+
+def identity(code: OpCode, dtype: DType) -> Op:
+    """The value that a reduction of nothing has."""
+    value: Scalar = {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: dtype.min, OpCode.MIN: dtype.max}[code]
+    return const(value, dtype)
+
+
+def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes the loops of a reduce nest.
+
+    CPU:  GRID over pieces of rows. Lanes run along the row where it is contiguous, else over neighbouring rows.
+    GPU:  a block a row, joined through shared memory; for short or strided rows a thread a row.
+    """
+    rows, lanes_on_rows = plan_rows(nest, params)
+    if target.is_gpu:
+        if lanes_on_rows or _is_short(rows):
+            with grid_of_threads(build, numel(tuple(rows.row_extents)), target) as position:
+                _emit_row(rows, split(position, rows.row_extents), build, 1)
+        else:
+            _emit_block_rows(rows, build, target)
+        return
+    values = [value for _, value in nest.outputs] + [r.src[0] for level in rows.levels for r in level]
+    lanes = vector_lanes(values, target)
+    if lanes_on_rows:
+        _emit_lanes_of_rows(rows, build, lanes)
+        return
+    total, below = numel(tuple(rows.row_extents)), numel(tuple(rows.column_extents))
+    per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
+    with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
+        start = mul(piece, per_piece)
+        with build.loop(minimum(subtract(total, start), per_piece), AxisKind.LOOP) as index:
+            _emit_row(rows, split(add(start, index), rows.row_extents), build, lanes)
+
+
+def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
+    """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
+    reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
+    row_shape = tuple(dim for axis, dim in enumerate(nest.domain) if axis not in nest.reduced)
+
+    def body(coords: Coords) -> list[Op]:
+        row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
+        known: Known = {r: (row, const(0, r.dtype)) for r in reductions}
+        done = [element(r.src[0], coords, known) for r in reductions]
+        for _, value in nest.outputs:
+            here, shape = (coords, nest.domain) if value.shape == nest.domain else (row, row_shape)
+            done += [element(value, here, known), to_op(flatten(here, shape))]
+        return done
+
+    groups, factors = merge_axes(nest.domain, body, frozenset(nest.reduced))
+    columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
+    row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
+
+    def unit_strides(group: list[int]) -> int:
+        return sum(f is not None and f[group[-1]] == 1 for f in factors) if group else -1
+
+    rows = Rows(nest, params, groups, group_extents(groups, nest.domain), row_groups, columns, _levels(reductions))
+    return rows, unit_strides(row_groups) > unit_strides(columns)
+
+
+def _levels(reductions: list[Op]) -> list[list[Op]]:
+    level: dict[Op, int] = {}
+    for op in toposort(reductions):
+        below = max((level[s] for s in op.src), default=0)
+        level[op] = below + (op.code is OpCode.REDUCE)
+    found = sorted({level[r] for r in reductions})
+    return [[r for r in reductions if level[r] == n] for n in found]
+
+
+def _is_short(rows: Rows) -> bool:
+    columns = numel(tuple(rows.column_extents))
+    return isinstance(columns, int) and columns < FEW
+
+
+# ---- one row after the other, lanes along it ----
+def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
+    here = rows.row_coords(at)
+    known: Known = {}
+    for level in rows.levels:
+        results = _reduce_level(rows, level, at, known, build, lanes)
+        known |= {r: (here, value) for r, value in zip(level, results)}
+    whole = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    if whole:
+        *outer, last = rows.column_extents or [1]
+
+        def store(columns: list[Dim]) -> None:
+            coords = rows.coords(at, columns if rows.column_groups else [])
+            for slot, value in whole:
+                build.store(rows.params[slot], flatten(coords, rows.nest.domain), element(value, coords, known))
+
+        nested(build, outer, [], lambda cs: along(build, 0, last, lanes, lambda c: store([*cs, c])))
+    _store_rows(rows, here, known, build)
+
+
+def _store_rows(rows: Rows, here: Coords, known: Known, build: Builder) -> None:
+    for slot, value in rows.nest.outputs:
+        if value.shape != rows.nest.domain:
+            build.store(rows.params[slot], flatten(here, rows.row_shape), element(value, here, known))
+
+
+def _reduce_level(
+    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder, lanes: int
+) -> list[Op]:
+    """Runs along one row once and returns the value of each reduction."""
+    *outer, last = rows.column_extents or [1]
+    copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
+    width = lanes * copies
+    vectors = [build.alloc(accumulator_dtype(r), width, MemorySpace.REGISTER) for r in level]
+    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level]
+    use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
+    for r, vector, single in zip(level, vectors, singles):
+        start = identity(r.arg[0], accumulator_dtype(r))
+        build.store(single, 0, start)
+        if use_vectors:
+            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+                build.store(vector, add(mul(copy, lanes), lane), start)
+
+    def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
+        coords = rows.coords(at, columns if rows.column_groups else [])
+        for r, accumulator in zip(level, memory):
+            value = _widened(element(r.src[0], coords, known), accumulator.dtype)
+            build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
+
+    def line(columns: list[Dim]) -> None:
+        whole = floordiv(last, width) if use_vectors else 0
+        if use_vectors:
+            with (
+                build.loop(whole, AxisKind.LOOP) as vector,
+                build.loop(copies, AxisKind.UNROLL) as copy,
+                build.loop(lanes, AxisKind.VECTOR) as lane,
+            ):
+                where = add(mul(copy, lanes), lane)
+                step(vectors, where, [*columns, add(mul(vector, width), where)])
+        done = mul(whole, width)
+        if use_vectors and copies > 1:
+            more = floordiv(subtract(last, done), lanes)
+            with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
+            done = add(done, mul(more, lanes))
+        with build.loop(subtract(last, done), AxisKind.LOOP) as index:
+            step(singles, 0, [*columns, add(done, index)])
+
+    nested(build, outer, [], line)
+    joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(level, vectors, singles)]
+    return [value if value.dtype is r.dtype else Op(OpCode.CAST, r.dtype, (value,)) for r, value in zip(level, joined)]
+
+
+def _num_copies(level: list[Op]) -> int:
+    """How many independent accumulators hide the latency of adding: fewer where each step is long anyway."""
+    steps = toposort([r.src[0] for r in level])
+    if len(steps) > 40:
+        return 1
+    return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
+
+
+def _widened(value: Op, dtype: DType) -> Op:
+    return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))
+
+
+def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int) -> Op:
+    """Joins accumulators: copies by halves, then lanes by halves, then the elements left over."""
+    step = copies // 2
+    while step:
+        with build.loop(step, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+            low, high = add(mul(copy, lanes), lane), add(mul(add(copy, step), lanes), lane)
+            both = (build.load(vector, low), build.load(vector, high))
+            build.store(vector, low, Op(r.arg[0], vector.dtype, both))
+        step //= 2
+    if copies:
+        with build.loop(lanes, AxisKind.VECTOR) as lane:
+            across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
+            build.store(single, 0, Op(r.arg[0], single.dtype, (across, build.load(single, 0))))
+    return build.load(single, 0)
+
+
+# ---- neighbouring rows side by side ----
+def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
+    """Each lane is a row of its own: for reductions down the columns of a matrix."""
+    *outer, last = rows.row_extents or [1]
+    below = numel(tuple(rows.column_extents))
+    per_piece = max(lanes, PIECE_ELEMENTS // max(1, below) // lanes * lanes) if isinstance(below, int) else lanes
+    pieces = floordiv(add(last, per_piece - 1), per_piece)
+    with build.loop(numel((*outer, pieces)), AxisKind.GRID) as position:
+        *at, piece = split(position, [*outer, pieces])
+        start = mul(piece, per_piece)
+        count = minimum(subtract(last, start), per_piece)
+        whole = floordiv(count, lanes) if lanes > 1 else 0
+        with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
+            _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
+        with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as index:
+            _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
+
+
+def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:
+    here = rows.row_coords(at)
+    known: Known = {}
+    for level in rows.levels:
+        totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
+        parts = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
+        for r, total in zip(level, totals):
+            build.store(total, lane, identity(r.arg[0], total.dtype))
+        _columns_in_runs(rows, level, at, known, build, lane, totals, parts)
+        for r, total in zip(level, totals):
+            value = build.load(total, lane)
+            known[r] = (here, _widened(value, r.dtype))
+    _each_column(rows, rows.nest, at, known, build)
+    _store_rows(rows, here, known, build)
+
+
+def _columns_in_runs(
+    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder, lane: Dim,
+    totals: list[Op], parts: list[Op],
+) -> None:  # fmt: skip
+    """Adds up runs of columns, then the runs."""
+    *outer, last = rows.column_extents or [1]
+    run = min(RUN, last) if isinstance(last, int) else RUN
+    num_runs = floordiv(add(last, run - 1), run) if run else 0
+
+    def one_run(columns: list[Dim]) -> None:
+        for r, part in zip(level, parts):
+            build.store(part, lane, identity(r.arg[0], part.dtype))
+        start = mul(columns[-1], run)
+        with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
+            coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
+            for r, part in zip(level, parts):
+                value = _widened(element(r.src[0], coords, known), part.dtype)
+                build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
+        for r, part, total in zip(level, parts, totals):
+            both = (build.load(total, lane), build.load(part, lane))
+            build.store(total, lane, Op(r.arg[0], total.dtype, both))
+
+    nested(build, [*outer, num_runs], [], one_run)
+
+
+def _each_column(rows: Rows, nest: Nest, at: list[Dim], known: Known, build: Builder) -> None:
+    whole = [(slot, value) for slot, value in nest.outputs if value.shape == nest.domain]
+
+    def store(columns: list[Dim]) -> None:
+        coords = rows.coords(at, columns)
+        for slot, value in whole:
+            build.store(rows.params[slot], flatten(coords, nest.domain), element(value, coords, known))
+
+    if whole:
+        nested(build, rows.column_extents, [], store)
+
+
+# ---- a block of threads a row ----
+def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
+    threads = target.block_threads
+    columns = numel(tuple(rows.column_extents))
+    with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:
+        at = split(position, rows.row_extents)
+        here = rows.row_coords(at)
+        known: Known = {}
+        reductions = [r for level in rows.levels for r in level]
+        memory = {r: build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for r in reductions}
+        with build.loop(threads, AxisKind.BLOCK) as thread:
+            for level in rows.levels:
+                _block_partials(rows, level, at, known, build, thread, threads, columns, memory)
+                for r in level:
+                    known[r] = (here, _widened(build.load(memory[r], 0), r.dtype))
+            strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, known, build))
+            with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
+                _store_rows(rows, here, known, build)
+
+
+def _store_columns(rows: Rows, at: list[Dim], column: Dim, known: Known, build: Builder) -> None:
+    coords = rows.coords(at, split(column, rows.column_extents))
+    for slot, value in rows.nest.outputs:
+        if value.shape == rows.nest.domain:
+            build.store(rows.params[slot], flatten(coords, rows.nest.domain), element(value, coords, known))
+
+
+def strided(build: Builder, thread: Op, threads: int, count: Dim, body: Callable[[Dim], None]) -> None:
+    """Runs `body` for thread, thread + threads, ... below count."""
+    with build.loop(floordiv(subtract(add(count, threads - 1), thread), threads), AxisKind.LOOP) as step:
+        body(add(mul(step, threads), thread))
+
+
+def _block_partials(
+    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder,
+    thread: Op, threads: int, columns: Dim, memory: dict[Op, Op],
+) -> None:  # fmt: skip
+    """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
+    own = {r: build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level}
+    for r in level:
+        build.store(own[r], 0, identity(r.arg[0], own[r].dtype))
+
+    def step(column: Dim) -> None:
+        coords = rows.coords(at, split(column, rows.column_extents))
+        for r in level:
+            value = _widened(element(r.src[0], coords, known), own[r].dtype)
+            build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
+
+    strided(build, thread, threads, columns, step)
+    for r in level:
+        build.store(memory[r], thread, build.load(own[r], 0))
+    half = threads // 2
+    while half:
+        build.barrier()
+        with build.when(Op(OpCode.CMPLT, dtypes.bool_, (thread, const(half, dtypes.int64)))):
+            for r in level:
+                both = (build.load(memory[r], thread), build.load(memory[r], add(thread, half)))
+                build.store(memory[r], thread, Op(r.arg[0], memory[r].dtype, both))
+        half //= 2
+    build.barrier()

@@ -1,0 +1,1 @@
+"""How each device is put together from a renderer, a compiler and a runtime."""

@@ -1,0 +1,141 @@
+"""Keeps binaries on disk: a second process compiles nothing.
+
+In:    a Kernel and a Target
+Out:   the Binary stored for them, or None
+Called by: engine/compiler.py
+
+An entry is one file, named by the digest of the kernel's text, the target and the compiler's own source. It is
+written beside its place and moved there, so that other processes see all of it or nothing. An entry that does not
+match its checksum is compiled again; a folder that cannot be written to is done without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.config import cache_folder
+from picograd.device import Target
+from picograd.dtype import dtype_named
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Binary, Kernel, Launch, Param
+from picograd.ir.text import format_graph, format_kernel, parse_graph
+
+MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
+STAGES = ("dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile", "kernels", "runtime")
+
+
+@cache
+def compiler_digest() -> str:
+    """Returns a digest of every source file that decides what a binary contains, and of LLVM's version."""
+    import llvmlite
+
+    digest = hashlib.sha256(llvmlite.__version__.encode())
+    package = Path(__file__).resolve().parent.parent
+    for stage in STAGES:
+        root = package / stage
+        for file in [root] if root.is_file() else sorted(root.rglob("*")):
+            if file.suffix in (".py", ".h", ".cu"):
+                digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def entry_name(kernel: Kernel, target: Target) -> str:
+    """Returns the file name under which a kernel's binary is kept."""
+    text = "\n".join([compiler_digest(), json.dumps(asdict(target), sort_keys=True), format_kernel(kernel)])
+    return hashlib.sha256(text.encode()).hexdigest() + ".bin"
+
+
+def load(name: str) -> Binary | None:
+    """Returns a stored Binary, or None if there is none that is whole."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    path = folder / "kernels" / name
+    try:
+        content = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        return None
+    checksum, _, rest = content.partition(b"\n")
+    if hashlib.sha256(rest).hexdigest().encode() != checksum:
+        path.unlink(missing_ok=True)
+        return None
+    header, _, data = rest.partition(b"\n")
+    return _from_record(json.loads(header), data)
+
+
+def store(name: str, binary: Binary) -> bool:
+    """Keeps a Binary; returns False where the folder cannot be written to or is full."""
+    folder = cache_folder()
+    if folder is None:
+        return False
+    rest = json.dumps(_to_record(binary)).encode() + b"\n" + binary.data
+    content = hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+    try:
+        place = folder / "kernels"
+        place.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(temporary, place / name)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError:
+        return False
+    return True
+
+
+def trim(most_nbytes: int = MOST_NBYTES) -> int:
+    """Removes the entries unused for longest until the rest fits; returns how many went."""
+    folder = cache_folder()
+    if folder is None:
+        return 0
+    entries = []
+    for path in (folder / "kernels").glob("*.bin"):
+        try:
+            facts = path.stat()
+        except FileNotFoundError:  # another process was faster
+            continue
+        entries.append((facts.st_mtime, facts.st_size, path))
+    total, removed = sum(nbytes for _, nbytes, _ in entries), 0
+    for _, nbytes, path in sorted(entries):
+        if total <= most_nbytes:
+            break
+        path.unlink(missing_ok=True)
+        total, removed = total - nbytes, removed + 1
+    return removed
+
+
+def _dim_text(dim: Dim) -> int | str:
+    return dim if isinstance(dim, int) else format_graph([dim])
+
+
+def _dim(value: int | str) -> Dim:
+    return value if isinstance(value, int) else parse_graph(value)[0]
+
+
+def _to_record(binary: Binary) -> dict[str, Any]:
+    return {
+        "name": binary.name,
+        "params": [[p.dtype.name, _dim_text(p.numel), p.role] for p in binary.params],
+        "variables": [list(v.arg) for v in binary.variables],
+        "launches": [[x.symbol, _dim_text(x.grid), x.block, x.work] for x in binary.launches],
+    }
+
+
+def _from_record(record: dict[str, Any], data: bytes) -> Binary:
+    params = tuple(Param(dtype_named(name), _dim(numel), role) for name, numel, role in record["params"])
+    variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
+    launches = tuple(Launch(symbol, _dim(grid), block, work) for symbol, grid, block, work in record["launches"])
+    return Binary(record["name"], data, params, variables, launches)

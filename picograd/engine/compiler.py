@@ -1,0 +1,103 @@
+"""Takes kernels down the road to callable code, keeping what was made.
+
+In:    Kernel, Device
+Out:   Executable
+Called by: engine/realize.py.    Next: picograd/schedule/create.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from picograd.codegen.lower import lower
+from picograd.config import setting, shown_stages, verify_on
+from picograd.device import Target
+from picograd.engine import cache
+from picograd.engine.watch import note
+from picograd.ir.backend import Device
+from picograd.ir.spec import verify_kernel, verify_program
+from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
+from picograd.ir.text import format_kernel, format_program
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The stages that differ from language to language.
+
+    render:   Program, Target -> Source
+    compile:  Source, Target -> Binary
+    """
+
+    render: Callable[[Program, Target], Source]
+    compile: Callable[[Source, Target], Binary]
+
+
+class Compiler:
+    """Makes executables for one device; equal kernels are made once."""
+
+    def __init__(self, device: Device, backend: Backend):
+        self.device, self.backend = device, backend
+        self._made: dict[Kernel, Executable] = {}
+
+    def executable(self, kernel: Kernel) -> Executable:
+        """Returns callable code for a kernel: from this process, from disk, or newly compiled."""
+        found = self._made.get(kernel)
+        if found is None:
+            found = self._made[kernel] = self.device.load(self.binary(kernel))
+        return found
+
+    def binary(self, kernel: Kernel) -> Binary:
+        name = cache.entry_name(kernel, self.device.target)
+        looking = bool(shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"))
+        found = None if looking else cache.load(name)
+        if found is not None:
+            note("disk_hits")
+            return found
+        made = self.compile(kernel)
+        cache.store(name, made)
+        return made
+
+    def compile(self, kernel: Kernel) -> Binary:
+        """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""
+        target = self.device.target
+        if verify_on():
+            verify_kernel(kernel, after="create_schedule")
+        dump(kernel.name, "kernel.txt", format_kernel(kernel))
+        note("lowered")
+        program = lower(kernel, target)
+        if verify_on():
+            verify_program(program, after="linearize")
+        show("program", dump(kernel.name, "program.txt", format_program(program)))
+        note("rendered")
+        source = self.backend.render(program, target)
+        text = dump(kernel.name, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
+        show("source", text)
+        if text != source.text:
+            source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
+        note("compiled")
+        return self.backend.compile(source, target)
+
+
+def show(stage: str, text: str) -> None:
+    """Prints a stage that PICOGRAD_SHOW asks for."""
+    if stage in shown_stages():
+        print(text)
+
+
+def dump(kernel: str, file: str, text: str) -> str:
+    """Writes an artefact where PICOGRAD_DUMP asks for it; a file that is there already overrides it.
+
+    Returns: the text to go on with
+    """
+    folder = setting("PICOGRAD_DUMP")
+    if not folder:
+        return text
+    place = Path(folder) / kernel / file
+    if place.exists():
+        return place.read_text()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    return text
+

@@ -1,0 +1,70 @@
+"""The devices by name: made when first asked for, so that importing picograd needs none of their drivers.
+
+In:    a device's name
+Out:   its Compiler (or none, for the evaluator);  `usable`
+Called by: engine/realize.py
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import DeviceError
+
+FACTORIES = {
+    # name: module that makes its Compiler
+    "CPU": "picograd.engine.backends.cpu",
+    "NULL": "picograd.engine.backends.null",
+    "CUDA": "picograd.engine.backends.cuda",
+    "CUDASIM": "picograd.engine.backends.cudasim",
+}
+EVALUATOR = "NUMPY"
+
+
+@cache
+def compiler_for(name: str) -> Compiler:
+    """Returns the Compiler of a device; a backend's driver is loaded here and nowhere earlier.
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    factory = _factory(name)
+    if factory is None:
+        raise DeviceError(
+            f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR])}.",
+            f"PICOGRAD_DEVICE={_first_usable()}",
+        )
+    return factory()
+
+
+def _factory(name: str) -> Callable[[], Compiler] | None:
+    module = FACTORIES.get(name)
+    if module is not None:
+        make: Callable[[], Compiler] = importlib.import_module(module).make_compiler
+        return make
+    for plugin in entry_points(group="picograd.devices"):
+        if plugin.name.upper() == name:
+            loaded: Callable[[], Compiler] = plugin.load()
+            return loaded
+    return None
+
+
+def _first_usable() -> str:
+    return "CPU"
+
+
+def usable() -> dict[str, str | None]:
+    """Returns for each device None, or the reason why this machine cannot use it."""
+    found: dict[str, str | None] = {}
+    for name, module in FACTORIES.items():
+        reason: Callable[[], str | None] = importlib.import_module(module).why_not
+        found[name] = reason()
+    found[EVALUATOR] = None
+    return found
+
+
+__all__ = ["Backend", "compiler_for", "usable"]

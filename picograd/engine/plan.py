@@ -1,0 +1,131 @@
+"""Turns a graph into a Plan once, and finds it again by the graph's form.
+
+In:    unrealized graphs over buffers
+Out:   `Template`: the graph with its buffers, constants of state and symbolic values taken out;  Plan
+Called by: engine/realize.py, transforms/jit.py.    Next: picograd/engine/compiler.py
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.engine.compiler import Compiler, show
+from picograd.engine.watch import note
+from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.simplify import simplify_graph, strip_identity
+from picograd.ir.pattern import graph_rewrite
+from picograd.ir.spec import verify_graph
+from picograd.ir.stages import Plan, Schedule
+from picograd.ir.text import format_schedule
+from picograd.config import verify_on
+from picograd.schedule.create import create_schedule
+
+
+@dataclass(frozen=True)
+class Template:
+    """The form of some graphs: what a plan depends on.
+
+    key:        equal for graphs that differ only in which memory they read and in values of symbolic integers
+    order:      their Ops, sources first
+    leaves:     the BUFFER Op that stands for each leaf (a realized Op's buffer for a realized Op)
+    buffers:    distinct buffers read, by slot
+    variables:  values of symbolic integers by name
+    """
+
+    key: Hashable
+    order: tuple[Op, ...]
+    leaves: Mapping[Op, Op]
+    buffers: tuple[Buffer, ...]
+    variables: Mapping[str, int]
+
+
+def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
+    """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops."""
+    order = toposort(roots, stop=realized)
+    number: dict[Op, int] = {}
+    leaves: dict[Op, Op] = {}
+    slots: dict[Buffer, int] = {}
+    variables: dict[str, int] = {}
+    key: list[Hashable] = []
+    for op in order:
+        leaf = op if op.code is OpCode.BUFFER else realized.get(op)
+        number[op] = len(number)
+        if leaf is not None:
+            leaves[op] = leaf
+            buffer, shape = leaf.arg
+            slot = slots.setdefault(buffer, len(slots))
+            key.append((slot, leaf.dtype, unbound(shape)))
+        elif op.code is OpCode.BIND:
+            variables[op.src[0].arg[0]] = int(op.src[1].arg)
+            key.append((op.code, number[op.src[0]]))
+        else:
+            key.append((op.code, op.dtype, _static(op), *[number[s] for s in op.src]))
+    key.append(tuple(number[root] for root in roots))
+    return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
+
+
+def _static(op: Op) -> Hashable:
+    """The argument as far as a plan depends on it."""
+    if op.code is OpCode.LEAF:
+        return None
+    if op.code is OpCode.CONST and op.dtype.is_float:
+        return struct.pack("d", op.arg)
+    return unbound(op.arg)  # type: ignore[no-any-return]
+
+
+def unbound(arg: Any) -> Any:
+    """Returns an argument with symbolic integers freed of their values."""
+    if isinstance(arg, Op):
+        if arg.code is OpCode.BIND:
+            return arg.src[0]
+        return arg.replace(src=tuple(unbound(s) for s in arg.src)) if arg.src else arg
+    if isinstance(arg, tuple):
+        return tuple(unbound(part) for part in arg)
+    return arg
+
+
+def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
+    """Returns the graphs with a PARAM for each leaf: nothing in them keeps memory alive."""
+    slots = {buffer: slot for slot, buffer in enumerate(form.buffers)}
+    became: dict[Op, Op] = {}
+    for op in form.order:
+        leaf = form.leaves.get(op)
+        if leaf is not None:
+            buffer, shape = leaf.arg
+            became[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape)))
+        elif op.code is OpCode.BIND:
+            became[op] = op.src[0]
+        elif op.src or op.arg is not None:
+            became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), unbound(op.arg))
+        else:
+            became[op] = op
+    return [became[root] for root in roots]
+
+
+def schedule_graphs(roots: Sequence[Op]) -> Schedule:
+    """Parametrized graphs -> Schedule, by way of the simplified graph."""
+    if verify_on():
+        verify_graph(roots, after="parametrize")
+    stripped = graph_rewrite(roots, strip_identity)
+    simple = simplify_graph([stripped[root] for root in roots])
+    if verify_on():
+        verify_graph(simple, after="simplify")
+    note("scheduled")
+    schedule = create_schedule(simple)
+    show("schedule", format_schedule(schedule))
+    return schedule
+
+
+def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
+    """Takes graphs all the way to something that runs."""
+    schedule = schedule_graphs(parametrize(roots, form))
+    executables = tuple(compiler.executable(item.kernel) for item in schedule.items)
+    return Plan(schedule, executables, compiler.device.make_runner(schedule, executables))
+
+
+__all__ = ["Template", "dtypes", "make_plan", "parametrize", "schedule_graphs", "template", "unbound"]

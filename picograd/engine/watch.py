@@ -1,0 +1,70 @@
+"""Counts what the engine does: the one instrument of tests, benches and tools.
+
+In:    events from engine/realize.py
+Out:   `Counts`, `watch`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Counts:
+    """What happened since counting began.
+
+    plans:               plans run
+    kernels:             kernels run
+    launches:            phases launched
+    temporary_nbytes:    bytes of intermediates between kernels, before they share memory
+    arena_nbytes:        bytes of the largest arena
+    scheduled, lowered, rendered, compiled: calls of these stages
+    disk_hits:           binaries found on disk
+    names:               names of the kernels run, in order
+    """
+
+    plans: int = 0
+    kernels: int = 0
+    launches: int = 0
+    temporary_nbytes: int = 0
+    arena_nbytes: int = 0
+    scheduled: int = 0
+    lowered: int = 0
+    rendered: int = 0
+    compiled: int = 0
+    disk_hits: int = 0
+    names: list[str] = field(default_factory=list)
+
+
+_active: ContextVar[tuple[Counts, ...]] = ContextVar("picograd_watch", default=())
+
+
+@contextmanager
+def watch() -> Iterator[Counts]:
+    """Counts what the engine does inside the block.
+
+    >>> with watch() as counts:
+    ...     pass
+    >>> counts.kernels
+    0
+    """
+    counts = Counts()
+    token = _active.set((*_active.get(), counts))
+    try:
+        yield counts
+    finally:
+        _active.reset(token)
+
+
+def active() -> tuple[Counts, ...]:
+    """Returns the counters that are on."""
+    return _active.get()
+
+
+def note(event: str, amount: int = 1) -> None:
+    """Adds to one count of every active counter."""
+    for counts in _active.get():
+        setattr(counts, event, getattr(counts, event) + amount)

@@ -1,0 +1,10 @@
+"""The meaning of every graph, Kernel and Program, by calling NumPy directly: the reference all devices are held to.
+
+In:    Ops, Kernels, Programs and arrays
+Out:   arrays
+Next:  picograd/evaluator/graph.py
+"""
+
+from picograd.evaluator.graph import evaluate as evaluate
+from picograd.evaluator.kernel import evaluate_kernel as evaluate_kernel
+from picograd.evaluator.program import evaluate_program as evaluate_program

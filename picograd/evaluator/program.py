@@ -1,0 +1,379 @@
+"""Runs a Program statement by statement: what loop code means, in its free and in its linear form.
+
+In:    a Program, an array for each slot, values of symbolic integers
+Out:   the arrays of "out" and "scratch" slots, written in place
+Next:  picograd/schedule/fuse.py
+
+Each statement becomes a Python closure over a Frame. A body with a Barrier in it becomes a generator that yields the
+number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import VerifyError
+from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, rounded, wide
+from picograd.evaluator.kernel import prepare, unspecified
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.stages import Program
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, operands, walk
+
+Order = Callable[[int], Iterable[int]]
+VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
+
+
+@dataclass
+class Frame:
+    """What one thread knows.
+
+    values:  of RANGEs, VARs and VARIABLEs; the memory of PARAMs and ALLOCs
+    shared:  SHARED memory of the block, the same object in all its threads
+    """
+
+    values: dict[Op, Any]
+    shared: dict[Op, Array]
+
+    def thread(self) -> Frame:
+        """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
+        values = {op: value.copy() if _is_register(op) else value for op, value in self.values.items()}
+        return Frame(values, self.shared)
+
+
+def _is_register(op: Op) -> bool:
+    return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
+
+
+@dataclass(frozen=True)
+class Step:
+    """One compiled statement: `run(frame)`, which is a generator when it `waits` at barriers."""
+
+    waits: bool
+    run: Callable[[Frame], Any]
+
+
+def evaluate_program(
+    program: Program,
+    arrays: Sequence[Array | None],
+    variables: Mapping[str, int] | None = None,
+    order: Order = range,
+) -> None:
+    """Runs every phase of `program`.
+
+    Args:
+      arrays:     by slot, of the params' dtypes and at least their elements; None for scratch makes some
+      variables:  values of the program's symbolic integers by name
+      order:      order(n) gives 0..n-1 in the order in which iterations of GRID and BLOCK loops run; a right program
+                  means the same in every order
+
+    Raises:
+      VerifyError: an access outside its memory, or threads of a block that wait at different barriers.
+    """
+    known = dict(variables or {})
+    memories = prepare(program.params, arrays, known)
+    compiler = Compiler(program.name, order)
+    values: dict[Op, Any] = {op: np.int64(known[op.arg[0]]) for op in program.variables}
+    with np.errstate(all="ignore"):
+        for phase in program.phases:
+            step = compiler.body(phase)
+            frame = Frame({**values, **_memory_ops(phase, memories)}, {})
+            result = step.run(frame)
+            if step.waits:  # no threads: nobody to wait for
+                for _ in result:
+                    pass
+
+
+def _memory_ops(statements: Sequence[Statement], memories: Sequence[Array]) -> dict[Op, Array]:
+    """Returns the memory of every PARAM the statements name."""
+    roots = [op for s in walk(statements) for op in operands(s)]
+    return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
+
+
+class Compiler:
+    """Turns statements into Steps.
+
+    name:   of the program, for errors
+    order:  of GRID and BLOCK iterations
+    """
+
+    def __init__(self, name: str, order: Order):
+        self.name, self.order = name, order
+        self.num_barriers = 0
+        self.by_type: dict[type, Callable[[Any], Step]] = {
+            For: self.loop,
+            If: self.condition,
+            Alloc: self.alloc,
+            Let: self.let,
+            Load: self.load,
+            Store: self.store,
+            Barrier: self.barrier,
+        }
+
+    def body(self, statements: Sequence[Statement]) -> Step:
+        """Returns the statements as one Step."""
+        steps = [self.by_type[type(s)](s) for s in statements]
+
+        def run(frame: Frame) -> None:
+            for step in steps:
+                step.run(frame)
+
+        def run_waiting(frame: Frame) -> Iterator[int]:
+            for step in steps:
+                if step.waits:
+                    yield from step.run(frame)
+                else:
+                    step.run(frame)
+
+        waits = any(step.waits for step in steps)
+        return Step(waits, run_waiting if waits else run)
+
+    # ---- statements ----
+    def loop(self, statement: For) -> Step:
+        kind = statement.range.arg[1]
+        if kind is AxisKind.VECTOR:
+            return self._vector(statement)
+        extent = self.expression(statement.range.src[0])
+        body = self.body(statement.body)
+        if kind is AxisKind.BLOCK and body.waits:
+            return Step(True, self._block(statement.range, extent, body))
+        order: Order = self.order if kind in (AxisKind.GRID, AxisKind.BLOCK) else range
+
+        def frames(frame: Frame) -> Iterator[Frame]:
+            for i in order(max(0, int(extent(frame)))):
+                inner = frame
+                if kind is AxisKind.GRID:
+                    inner = Frame(dict(frame.values), dict(frame.shared))
+                elif kind is AxisKind.BLOCK:
+                    inner = frame.thread()
+                inner.values[statement.range] = np.int64(i)
+                yield inner
+
+        def run(frame: Frame) -> None:
+            for inner in frames(frame):
+                body.run(inner)
+
+        def run_waiting(frame: Frame) -> Iterator[int]:
+            for inner in frames(frame):
+                yield from body.run(inner)
+
+        return Step(body.waits, run_waiting if body.waits else run)
+
+    def _vector(self, statement: For) -> Step:
+        """The lanes go through the body together, statement by statement: the RANGE is the vector 0..n-1."""
+        body, extent = self.body(statement.body), self.expression(statement.range.src[0])
+
+        def run(frame: Frame) -> Any:
+            frame.values[statement.range] = np.arange(int(extent(frame)))
+            return body.run(frame)
+
+        return Step(body.waits, run)
+
+    def _block(self, axis: Op, extent: Callable[[Frame], Any], body: Step) -> Callable[[Frame], Iterator[int]]:
+        """Runs all threads to their next barrier, then goes on; inside another BLOCK loop it waits there too."""
+
+        def run(frame: Frame) -> Iterator[int]:
+            threads = []
+            for i in self.order(max(0, int(extent(frame)))):
+                inner = frame.thread()
+                inner.values[axis] = np.int64(i)
+                threads.append(body.run(inner))
+            while threads:
+                reached = {next(thread, None) for thread in threads}
+                if len(reached) > 1:
+                    shown = sorted("the end" if r is None else f"barrier {r}" for r in reached)
+                    raise VerifyError(f"program {self.name}: threads of a block wait at {' and '.join(shown)}.")
+                number = reached.pop()
+                if number is None:
+                    return
+                yield number
+
+        return run
+
+    def condition(self, statement: If) -> Step:
+        holds, body = self.expression(statement.condition), self.body(statement.body)
+
+        def taken(frame: Frame) -> bool:
+            value = holds(frame)
+            if np.size(value) != 1:
+                raise VerifyError(f"program {self.name}: the lanes of a vector meet an If, which has one condition.")
+            return bool(value)
+
+        def run(frame: Frame) -> None:
+            if taken(frame):
+                body.run(frame)
+
+        def run_waiting(frame: Frame) -> Iterator[int]:
+            if taken(frame):
+                yield from body.run(frame)
+
+        return Step(body.waits, run_waiting if body.waits else run)
+
+    def alloc(self, statement: Alloc) -> Step:
+        op = statement.memory
+        _, numel, space = op.arg
+
+        def run(frame: Frame) -> None:
+            if space is MemorySpace.SHARED:
+                frame.values[op] = frame.shared.setdefault(op, unspecified(numel, op.dtype.numpy))
+            else:
+                frame.values[op] = unspecified(numel, op.dtype.numpy)
+
+        return Step(False, run)
+
+    def let(self, statement: Let) -> Step:
+        value, var = self.expression(statement.value), statement.var
+
+        def run(frame: Frame) -> None:
+            frame.values[var] = value(frame)
+
+        return Step(False, run)
+
+    def load(self, statement: Load) -> Step:
+        read = self._reader(statement.memory, statement.index, statement.valid, statement.var.arg[1])
+        var = statement.var
+
+        def run(frame: Frame) -> None:
+            frame.values[var] = read(frame)
+
+        return Step(False, run)
+
+    def store(self, statement: Store) -> Step:
+        memory, index, value = (self.expression(x) for x in (statement.memory, statement.index, statement.value))
+        valid = self.expression(statement.valid) if statement.valid is not None else None
+
+        def run(frame: Frame) -> None:
+            stored = value(frame)
+            at, mask = _lanes(index(frame), np.size(stored), True if valid is None else valid(frame))
+            target = memory(frame)
+            self._check("store to", statement.memory, target, at[mask])
+            target[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
+
+        return Step(False, run)
+
+    def barrier(self, statement: Barrier) -> Step:
+        number = self.num_barriers
+        self.num_barriers += 1
+
+        def run(frame: Frame) -> Iterator[int]:
+            yield number
+
+        return Step(True, run)
+
+    # ---- expressions ----
+    def expression(self, root: Op) -> Callable[[Frame], Any]:
+        """Returns a function from a Frame to the value of `root`: a scalar, or an array of lanes."""
+        if root.code in VALUES:
+            return lambda frame: self._value(root, frame)
+        order = toposort([root], stop=_Leaves())
+        place = {op: i for i, op in enumerate(order)}
+        sources = {op: [] if op.code in VALUES else [place[s] for s in op.src] for op in order}
+        steps = [(self._operation(op), sources[op]) for op in order]
+
+        def run(frame: Frame) -> Any:
+            results: list[Any] = []
+            for operation, places in steps:
+                results.append(operation(frame, [results[i] for i in places]))
+            return results[-1]
+
+        return run
+
+    def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
+        if op.code in VALUES:
+            return lambda frame, args: self._value(op, frame)
+        if op.code is OpCode.CONST:
+            constant = rounded(op.arg, op.dtype)[()]
+            return lambda frame, args: constant
+        if op.code is OpCode.LOAD:
+            return self._load_expression(op)
+        elementwise = ELEMENTWISE_RULES.get(op.code)
+        if elementwise is not None:
+            rule = elementwise
+            return lambda frame, args: rounded(rule(op, args), op.dtype)[()]
+        vector = VECTOR_RULES.get(op.code)
+        if vector is None:
+            raise VerifyError(f"program {self.name}: {op} is no expression of a program.")
+        found = vector
+        return lambda frame, args: found(op, args)
+
+    def _value(self, op: Op, frame: Frame) -> Any:
+        value = frame.values.get(op)
+        if value is None:
+            raise VerifyError(f"program {self.name}: {op} is read before it has a value.")
+        return value
+
+    def _load_expression(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
+        def run(frame: Frame, args: list[Any]) -> Any:
+            return self._read(op.src[0], args[0], args[1], args[2] if len(args) > 2 else True, 1)
+
+        return run
+
+    # ---- memory ----
+    def _reader(self, memory: Op, index: Op, valid: Op | None, lanes: int) -> Callable[[Frame], Any]:
+        array, at = self.expression(memory), self.expression(index)
+        mask = self.expression(valid) if valid is not None else None
+        return lambda frame: self._read(memory, array(frame), at(frame), True if mask is None else mask(frame), lanes)
+
+    def _read(self, memory: Op, array: Array, index: Any, valid: Any, lanes: int) -> Any:
+        at, mask = _lanes(index, lanes, valid)
+        self._check("load from", memory, array, at[mask])
+        result = np.zeros(at.shape, array.dtype)
+        result[mask] = array[at[mask]]
+        return result if result.size > 1 else result[0]
+
+    def _check(self, what: str, memory: Op, array: Array, index: Array) -> None:
+        outside = (index < 0) | (index >= array.size)
+        if outside.any():
+            raise VerifyError(
+                f"program {self.name}: {what} {memory} at index {int(index[outside][0])}, "
+                f"outside its {array.size} elements."
+            )
+
+
+class _Leaves:
+    """The Ops `toposort` does not look below: values, whose sources (a RANGE's extent) are read elsewhere."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.code in VALUES
+
+
+def _lanes(index: Any, lanes: int, valid: Any) -> tuple[Array, Array]:
+    """Returns one index and one bool for each lane; a scalar index with several lanes is the first of that many."""
+    at = np.atleast_1d(np.asarray(index))
+    if at.size == 1 and lanes > 1:
+        at = at[0] + np.arange(lanes)
+    return at, np.broadcast_to(np.asarray(valid, np.bool_), at.shape)
+
+
+# ---- lanes ----
+def _spread(op: Op, args: Sequence[Any]) -> Any:
+    return np.full(op.arg, args[0], op.dtype.numpy)
+
+
+def _lane_numbers(op: Op, args: Sequence[Any]) -> Any:
+    return np.arange(op.arg).astype(op.dtype.numpy)
+
+
+def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
+    """Combines lane i with lane i + n/2, then n/4, ... each step rounded to the dtype."""
+    code = op.arg[0]
+    values = np.atleast_1d(args[0])
+    lanes = values.size
+    ufunc = (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
+    while lanes > 1:
+        lanes //= 2
+        low, high = (wide(half, op.dtype) for half in (values[:lanes], values[lanes : 2 * lanes]))
+        values = rounded(ufunc(low, high), op.dtype)
+    return values[0]
+
+
+VECTOR_RULES: dict[OpCode, Callable[[Op, Sequence[Any]], Any]] = {
+    OpCode.EXPAND: _spread,
+    OpCode.LANES: _lane_numbers,
+    OpCode.REDUCE: _combine_lanes,
+}

@@ -1,0 +1,151 @@
+"""Constructors of Ops that make none where nothing would change.
+
+In:    Ops, and what an opcode takes as its arg
+Out:   `reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...
+Next:  picograd/ir/pattern.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from picograd.dtype import DType, bool_, int64
+from picograd.errors import ShapeError
+from picograd.ir.op import Dim, Op, Shape, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import shape_of  # noqa: F401  (an Op can be built only once its shape rules are known)
+
+
+def static(shape: Shape) -> tuple[int, ...]:
+    """Returns a shape that must be numbers.
+
+    Raises:
+      ShapeError: a dimension is symbolic.
+    """
+    for dim in shape:
+        if not isinstance(dim, int):
+            raise ShapeError(f"a symbolic dimension {dim} of {shape} stands where a number is needed.")
+    return shape  # type: ignore[return-value]
+
+
+# ---- movement ----
+
+
+def reshape(x: Op, shape: Shape) -> Op:
+    """Returns x with its elements, in order, in another shape."""
+    return x if x.shape == shape else Op(OpCode.RESHAPE, x.dtype, (x,), shape)
+
+
+def permute(x: Op, axes: tuple[int, ...]) -> Op:
+    """Returns x with axis i of the result being axis axes[i] of x."""
+    return x if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, x.dtype, (x,), axes)
+
+
+def expand(x: Op, shape: Shape) -> Op:
+    """Returns x with axes of length 1 repeated; a scalar fills any shape."""
+    return x if x.shape == shape else Op(OpCode.EXPAND, x.dtype, (x,), shape)
+
+
+def pad(x: Op, pads: tuple[tuple[int, int], ...]) -> Op:
+    """Returns x with zeros before and after each axis."""
+    return x if not any(before or after for before, after in pads) else Op(OpCode.PAD, x.dtype, (x,), pads)
+
+
+def shrink(x: Op, bounds: tuple[tuple[Dim, Dim], ...]) -> Op:
+    """Returns the part of x from start up to stop on each axis."""
+    whole = tuple((0, dim) for dim in x.shape)
+    return x if bounds == whole else Op(OpCode.SHRINK, x.dtype, (x,), bounds)
+
+
+def flip(x: Op, axes: tuple[int, ...]) -> Op:
+    """Returns x backwards along `axes`."""
+    return Op(OpCode.FLIP, x.dtype, (x,), axes) if axes else x
+
+
+def swap_last(x: Op) -> Op:
+    """Returns x with its last two axes exchanged."""
+    last = len(x.shape) - 1
+    return permute(x, (*range(last - 1), last, last - 1))
+
+
+def move_last(x: Op, axis: int) -> Op:
+    """Returns x with `axis` moved behind the others."""
+    return permute(x, (*(i for i in range(len(x.shape)) if i != axis), axis))
+
+
+def move_back(x: Op, axis: int) -> Op:
+    """Undoes `move_last`: the last axis goes to place `axis`."""
+    last = len(x.shape) - 1
+    return permute(x, (*range(axis), last, *range(axis, last)))
+
+
+def repeat_axes(x: Op, axes: Iterable[int], shape: Shape) -> Op:
+    """Undoes the loss of `axes` in a REDUCE: x is repeated along them, to `shape`."""
+    lost = set(axes)
+    if not lost:
+        return x
+    if not x.shape:
+        return expand(x, shape)
+    return expand(reshape(x, tuple(1 if i in lost else dim for i, dim in enumerate(shape))), shape)
+
+
+# ---- elementwise ----
+
+
+def cast(x: Op, dtype: DType) -> Op:
+    """Returns x converted to `dtype`."""
+    return x if x.dtype is dtype else Op(OpCode.CAST, dtype, (x,))
+
+
+def unary(code: OpCode, x: Op) -> Op:
+    """Returns an elementwise Op of one operand."""
+    return Op(code, x.dtype, (x,))
+
+
+def compare(code: OpCode, a: Op, b: Op) -> Op:
+    """Returns where a stands in the relation `code` to b."""
+    return Op(code, bool_, (a, b))
+
+
+def both(a: Op, b: Op) -> Op:
+    """Returns where two conditions hold together."""
+    return Op(OpCode.AND, bool_, (a, b))
+
+
+def where(condition: Op, a: Op, b: Op) -> Op:
+    """Returns a where the condition holds, else b."""
+    return Op(OpCode.WHERE, a.dtype, (condition, a, b))
+
+
+def zeros_like(x: Op) -> Op:
+    """Returns zeros of the shape and dtype of x."""
+    return filled(0, x.dtype, x.shape)
+
+
+# ---- along axes ----
+
+
+def reduce(x: Op, operation: OpCode, axes: tuple[int, ...]) -> Op:
+    """Returns x with `axes` combined by ADD, MUL, MAX or MIN; they disappear."""
+    return Op(OpCode.REDUCE, x.dtype, (x,), (operation, axes)) if axes else x
+
+
+def scan(x: Op, operation: OpCode, axis: int) -> Op:
+    """Returns the running combination of x along `axis`, the current element included."""
+    return Op(OpCode.SCAN, x.dtype, (x,), (operation, axis))
+
+
+def gather(x: Op, index: Op, axis: int, batch: int) -> Op:
+    """Returns x[..., index, ...] along `axis`, with `batch` leading axes shared by x and index."""
+    return Op(OpCode.GATHER, x.dtype, (x, index), (axis, batch))
+
+
+def scatter(base: Op, index: Op, updates: Op, operation: OpCode | None, axis: int, batch: int) -> Op:
+    """Returns base with `updates` combined in at `index` along `axis`; operation None stores them."""
+    return Op(OpCode.SCATTER, base.dtype, (base, index, updates), (operation, axis, batch))
+
+
+def iota(shape: Shape, axis: int) -> Op:
+    """Returns the int64 position along `axis` of every element of `shape`."""
+    count = Op(OpCode.IOTA, int64, (), shape[axis])
+    return repeat_axes(count, (i for i in range(len(shape)) if i != axis), shape)

@@ -1,0 +1,50 @@
+"""Where the user made each Op: a weak side table, so that equal graphs stay equal.
+
+In:    an Op just built for the user
+Out:   `record`, `lines_of`, `copy_lines`
+Next:  picograd/ir/stages.py
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+from picograd.errors import PACKAGE_FOLDER, Line
+from picograd.ir.op import Op
+
+MOST = 3  # lines kept for one Op
+
+_table: weakref.WeakKeyDictionary[Op, tuple[tuple[str, int], ...]] = weakref.WeakKeyDictionary()
+_own: dict[str, bool] = {}  # file name -> is it picograd's
+
+
+def record(op: Op) -> None:
+    """Remembers that the innermost line on the stack that is not picograd's made `op`."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        own = _own.get(name)
+        if own is None:
+            own = _own[name] = name.startswith(PACKAGE_FOLDER)
+        if not own:
+            place = (name, frame.f_lineno)
+            known = _table.get(op)
+            if known is None:
+                _table[op] = (place,)
+            elif place not in known and len(known) < MOST:
+                _table[op] = (*known, place)
+            return
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def lines_of(op: Op) -> tuple[Line, ...]:
+    """Returns the user's lines that made `op`, the first one first; () if none is known."""
+    return tuple(Line(*place) for place in _table.get(op, ()))
+
+
+def copy_lines(source: Op, result: Op) -> None:
+    """Lets `result`, which a rewrite or a gradient made from `source`, keep the user's lines of `source`."""
+    places = _table.get(source)
+    if places and result not in _table:
+        _table[result] = places

@@ -1,0 +1,234 @@
+"""Programs as text one wants to read, and that reads back.
+
+In:    a Program, or its text
+Out:   the text, the same in every process; or the same Program
+Next:  picograd/ir/text_reader.py
+
+    program add_4
+      param p0: in float32[4]
+      param p1: out float32[4]
+      phase
+        for r1 in grid(4):
+          p1[r1] = p0[r1] + 1.0
+
+Expressions are Python's, and read with Python's parser. An int literal is int64, a float literal float32, True and
+False bool; other constants are `float16(1.0)`. p0[i] is a LOAD, `load v: float32 = p0[i]` a Load statement. What
+has no shorter form is `CODE(dtype, sources, arg=...)`. An expression used several times gets a line `t := ...`
+before its first use. `name as 'text'` gives the name an Op really has when another Op took it first.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import COMPARE, ELEMENTWISE, OpCode
+from picograd.ir.stages import Program
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, operands, walk
+from picograd.ir.text_values import show, show_float
+
+# Precedence as in Python; a comparison takes no comparison as operand without parentheses.
+INFIX: dict[OpCode, tuple[str, int]] = {
+    OpCode.CMPLT: ("<", 1),
+    OpCode.CMPLE: ("<=", 1),
+    OpCode.CMPEQ: ("==", 1),
+    OpCode.CMPNE: ("!=", 1),
+    OpCode.OR: ("|", 2),
+    OpCode.XOR: ("^", 3),
+    OpCode.AND: ("&", 4),
+    OpCode.SHL: ("<<", 5),
+    OpCode.SHR: (">>", 5),
+    OpCode.ADD: ("+", 6),
+    OpCode.SUB: ("-", 6),
+    OpCode.MUL: ("*", 7),
+    OpCode.DIV: ("/", 7),
+    OpCode.IDIV: ("//", 7),
+    OpCode.MOD: ("%", 7),
+}
+ATOM = 9
+NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
+FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST}
+RESERVED = frozenset(
+    {"load", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when", *keyword.kwlist}
+    | {t.name for t in dtypes.ALL}
+    | {code.value for code in OpCode}
+    | {code.value.lower() for code in FUNCTIONS}
+)
+SHARED_COST, LONGEST_COST = 6, 40  # operations from which a repeated, or any, expression gets a line of its own
+
+
+def derived_dtype(code: OpCode, src: Sequence[Op]) -> DType:
+    """Returns the dtype an elementwise Op has when nothing is said."""
+    if code in COMPARE:
+        return dtypes.bool_
+    return src[1].dtype if code is OpCode.WHERE else src[0].dtype
+
+
+def format_program(program: Program) -> str:
+    """Returns the text of a Program, in its free or its linear form."""
+    writer = _Writer(program)
+    lines = [f"program {program.name}", *writer.header()]
+    for phase in program.phases:
+        lines.append("  phase")
+        lines += writer.body(phase, "    ")
+    return "\n".join(lines)
+
+
+def format_statement(statement: Statement) -> str:
+    """Returns the text of one statement by itself, without its body: what errors show."""
+    writer = _Writer(Program("", (), (), ((statement,),)), share=False)
+    return writer.head(statement)
+
+
+class _Writer:
+    """Names for what has an identity, and the expressions that get a line of their own."""
+
+    def __init__(self, program: Program, share: bool = True):
+        self.program = program
+        self.names: dict[Op, str] = {}
+        self.taken: set[str] = set(RESERVED)
+        self.declared: set[Op] = set()
+        roots = [op for phase in program.phases for s in walk(phase) for op in operands(s)]
+        order = toposort([*program.variables, *roots, *(p.numel for p in program.params if isinstance(p.numel, Op))])
+        for op in order:
+            if op.code in NAMED:
+                self.names[op] = self.new_name(wanted_name(op))
+        self.shared = {op: self.new_name("t") for op in _shared(order, roots)} if share else {}
+
+    def new_name(self, wanted: str) -> str:
+        found, number = wanted, 0
+        while found in self.taken:
+            number += 1
+            found = f"{wanted}_{number}"
+        self.taken.add(found)
+        return found
+
+    def declare(self, op: Op) -> str:
+        """Returns the name, with what the Op is called where that cannot be seen from the name."""
+        name = self.names[op]
+        identity = op.arg[0]
+        plain = name == (f"r{identity}" if op.code is OpCode.RANGE else identity)
+        return name if plain else f"{name} as {identity!r}"
+
+    def header(self) -> Iterator[str]:
+        for variable in self.program.variables:
+            _, least, greatest = variable.arg
+            yield f"  variable {self.declare(variable)}: {variable.dtype} {least}..{greatest}"
+        for slot, param in enumerate(self.program.params):
+            yield f"  param p{slot}: {param.role} {param.dtype}[{self.extent(param.numel)}]"
+        for op, name in self.names.items():
+            if op.code is OpCode.PARAM:
+                yield f"  memory {name} = {op.arg[0]} {op.dtype} {show(op.arg[1], self.expression)}"
+
+    def extent(self, numel: Any) -> str:
+        return self.expression(numel) if isinstance(numel, Op) else str(numel)
+
+    # ---- statements ----
+    def body(self, statements: Iterable[Statement], indent: str) -> Iterator[str]:
+        for statement in statements:
+            for op in toposort(operands(statement)):
+                if op in self.shared and op not in self.declared:
+                    yield f"{indent}{self.shared[op]} := {self.expression(op, define=True)}"
+                    self.declared.add(op)
+            yield indent + self.head(statement)
+            if isinstance(statement, For | If):
+                yield from self.body(statement.body, indent + "  ")
+
+    def head(self, statement: Statement) -> str:
+        """Returns the line of a statement, without its body."""
+        match statement:
+            case For(range=r):
+                return f"for {self.declare(r)} in {r.arg[1].value.lower()}({self.expression(r.src[0])}):"
+            case If(condition=c):
+                return f"if {self.expression(c)}:"
+            case Alloc(memory=m):
+                return f"alloc {self.declare(m)}: {m.dtype}[{m.arg[1]}] {m.arg[2].value.lower()}"
+            case Let(var=v, value=x):
+                return f"{self.declare(v)}: {vector_type(v)} = {self.expression(x)}"
+            case Load(var=v, memory=m, index=i, valid=valid):
+                access = f"{self.expression(m)}[{self.expression(i)}]"
+                return f"load {self.declare(v)}: {vector_type(v)} = {access}{self.when(valid)}"
+            case Store(memory=m, index=i, value=x, valid=valid):
+                return f"{self.expression(m)}[{self.expression(i)}] = {self.expression(x)}{self.when(valid)}"
+            case Barrier():
+                return "barrier"
+
+    def when(self, valid: Op | None) -> str:
+        return "" if valid is None else f" when {self.expression(valid)}"
+
+    # ---- expressions ----
+    def expression(self, op: Op, define: bool = False) -> str:
+        return self.term(op, define)[0]
+
+    def term(self, op: Op, define: bool = False) -> tuple[str, int]:
+        """Returns the text of an expression and how tightly it binds."""
+        if op in self.shared and not define:
+            return self.shared[op], ATOM
+        if op in self.names:
+            return self.names[op], ATOM
+        if op.code is OpCode.CONST:
+            return show_constant(op), ATOM
+        if op.code in INFIX and len(op.src) == 2 and op.dtype is derived_dtype(op.code, op.src) and op.arg is None:
+            symbol, binding = INFIX[op.code]
+            (left, left_binding), (right, right_binding) = self.term(op.src[0]), self.term(op.src[1])
+            left = left if left_binding > binding - (binding > 1) else f"({left})"
+            right = right if right_binding > binding else f"({right})"
+            return f"{left} {symbol} {right}", binding
+        return self.call(op), ATOM
+
+    def call(self, op: Op) -> str:
+        sources = [self.expression(s) for s in op.src]
+        if op.code is OpCode.LOAD and op.dtype is op.src[0].dtype:
+            memory, index, *valid = sources
+            return f"load({memory}, {index}, {valid[0]})" if valid else f"{memory}[{index}]"
+        if op.code in FUNCTIONS and op.dtype is derived_dtype(op.code, op.src) and op.arg is None:
+            return f"{op.code.value.lower()}({', '.join(sources)})"
+        if op.code in (OpCode.CAST, OpCode.BITCAST) and op.arg is None:
+            return f"{op.code.value.lower()}({sources[0]}, {op.dtype})"
+        if op.code is OpCode.EXPAND and op.dtype is op.src[0].dtype:
+            return f"spread({sources[0]}, {show(op.arg, self.expression)})"
+        if op.code is OpCode.LANES and op.dtype is dtypes.int64:
+            return f"lanes({op.arg})"
+        argument = [] if op.arg is None else [f"arg={show(op.arg, self.expression)}"]
+        return f"{op.code.value}({', '.join([op.dtype.name, *sources, *argument])})"
+
+
+def wanted_name(op: Op) -> str:
+    """Returns the name an Op has in text if no other took it."""
+    identity = op.arg[0]
+    if op.code is OpCode.PARAM:
+        return f"p{identity}"
+    if op.code is OpCode.RANGE:
+        return f"r{identity}" if isinstance(identity, int) and identity >= 0 else "r"
+    return identity if isinstance(identity, str) and identity.isidentifier() else "x"
+
+
+def vector_type(var: Op) -> str:
+    """Returns the dtype of a VAR and its lanes: float32, float32x8."""
+    lanes = var.arg[1]
+    return var.dtype.name if lanes == 1 else f"{var.dtype}x{lanes}"
+
+
+def show_constant(op: Op) -> str:
+    """Returns a constant, with its dtype unless it is int64, float32 or bool."""
+    text = show_float(float(op.arg)) if op.dtype.is_float else repr(op.arg)
+    return text if op.dtype in (dtypes.int64, dtypes.float32, dtypes.bool_) else f"{op.dtype}({text})"
+
+
+def _shared(order: Sequence[Op], roots: Iterable[Op]) -> list[Op]:
+    """Returns the expressions that get a line of their own, which bounds the length of every line."""
+    uses: dict[Op, int] = {}
+    for op in [*(s for o in order if o.code not in NAMED for s in o.src), *roots]:
+        uses[op] = uses.get(op, 0) + 1
+    cost: dict[Op, int] = {}
+    found: list[Op] = []
+    for op in order:
+        cost[op] = 0 if op.code in NAMED else 1 + sum(cost[s] for s in op.src)
+        if cost[op] > (SHARED_COST if uses.get(op, 0) > 1 else LONGEST_COST):
+            found.append(op)
+            cost[op] = 0
+    return found

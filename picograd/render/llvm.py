@@ -1,0 +1,276 @@
+"""Writes a Program as LLVM IR text: one function a phase, vectors spelled out, so that few passes are needed.
+
+In:    Program in the linear form, Target
+Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
+Called by: engine/realize.py.    Next: picograd/compile/llvm.py
+
+%args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
+begin..end of the phase's GRID loops, counted one loop after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.errors import VerifyError
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.symbolic import add, bounds, from_op, substitute
+from picograd.render.llvm_memory import Memory, write_load, write_store
+from picograd.render.llvm_rows import constant, memory_type, type_of, vector, write_operation
+
+MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
+
+
+def render(program: Program, target: Target) -> Source:
+    """Returns the text of a Program.
+
+    Raises:
+      VerifyError: an operation that `legalize` should have replaced is left.
+    """
+    functions, launches = [], []
+    for phase, statements in enumerate(program.phases):
+        symbol = f"{program.name}_{phase}"
+        functions.append(_Function(program, target).write(symbol, statements))
+        launches.append(_launch(symbol, statements))
+    text = "\n".join(functions)
+    if "@zeros" in text:
+        text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
+    return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
+
+
+# ---- launches ----
+def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
+    named: dict[Op, Dim] = {}
+    work = _work(statements, named)
+    loops = [s for s in statements if _is_grid(s)]
+    grid: Dim = 0 if loops else 1
+    for loop in loops:
+        grid = add(grid, substitute(from_op(loop.range.src[0]), named))
+    iterations = max(1, bounds(grid)[1])
+    return Launch(symbol, grid, 1, max(1, work // iterations))
+
+
+def _is_grid(statement: Statement) -> bool:
+    return isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID
+
+
+def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
+    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name."""
+    total = 0
+    for statement in statements:
+        if isinstance(statement, For):
+            extent = bounds(substitute(from_op(statement.range.src[0]), named))[1]
+            total += min(max(extent, 0), MOST_ITERATIONS) * _work(statement.body, named)
+        elif isinstance(statement, If):
+            total += _work(statement.body, named)
+        elif isinstance(statement, Let):
+            total += statement.var.arg[1]
+            if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
+                named[statement.var] = substitute(from_op(statement.value), named)
+        elif isinstance(statement, Load):
+            total += statement.var.arg[1]
+        elif isinstance(statement, Store):
+            total += lanes_of(statement.value)
+    return total
+
+
+def lanes_of(op: Op) -> int:
+    return int(op.arg[1]) if op.code is OpCode.VAR else 1
+
+
+# ---- one function ----
+class _Function:
+    """The text of one function under construction.
+
+    entry:   instructions before the code: arguments, memory of the stack
+    lines:   the code
+    values:  VAR -> the name of its value
+    ranges:  id of a RANGE -> the name of its value
+    """
+
+    def __init__(self, program: Program, target: Target):
+        self.program, self.target = program, target
+        self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.values: dict[Op, str] = {}
+        self.ranges: dict[int, str] = {}
+        self.memories: dict[Op, Memory] = {}
+        self.num_names = self.num_labels = 0
+        self.sink_nbytes = 0
+
+    def write(self, symbol: str, statements: Sequence[Statement]) -> str:
+        for slot, param in enumerate(self.program.params):
+            self._argument(f"%p{slot}", slot, "ptr")
+            self.memories[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = Memory(f"%p{slot}", False)
+        for i, variable in enumerate(self.program.variables):
+            self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
+            self.values[variable] = f"%{variable.arg[0]}"
+        loops = [s for s in statements if _is_grid(s)]
+        before = "0"
+        for statement in statements:
+            if isinstance(statement, For) and _is_grid(statement):
+                before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
+            else:
+                assert not loops or isinstance(statement, Let | Load | Alloc), f"{statement} stands beside GRID loops"
+                self.statement(statement)
+        if self.sink_nbytes:
+            self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
+        head = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end) {{\nentry:\n"
+        return head + "\n".join([*self.entry, *self.lines]) + "\n  ret void\n}\n"
+
+    def _argument(self, name: str, word: int, llvm_type: str) -> None:
+        self.entry.append(f"  {name}.at = getelementptr i64, ptr %args, i64 {word}")
+        self.entry.append(f"  {name} = load {llvm_type}, ptr {name}.at, align 8")
+
+    # ---- names ----
+    def name(self) -> str:
+        self.num_names += 1
+        return f"%t{self.num_names}"
+
+    def emit(self, instruction: str, name: str | None = None) -> str:
+        """Writes one instruction and returns the name of its result."""
+        name = name or self.name()
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def label(self, text: str) -> None:
+        self.lines.append(f"{text}:")
+
+    # ---- loops ----
+    def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
+        """Writes a GRID loop: the part of its iterations that lies in begin..end; returns where the next one starts."""
+        if is_first and is_last:
+            self._loop(loop, "%begin", "%end", False)
+            return before
+        extent = self.operand(loop.range.src[0], 1)
+        length = self.emit(f"call i64 @llvm.smax.i64(i64 {extent}, i64 0)")
+        after = length if is_first else self.emit(f"add i64 {before}, {length}")
+        first = self.emit(f"call i64 @llvm.smax.i64(i64 %begin, i64 {before})")
+        last = self.emit(f"call i64 @llvm.smin.i64(i64 %end, i64 {after})")
+        low = first if is_first else self.emit(f"sub i64 {first}, {before}")
+        high = last if is_first else self.emit(f"sub i64 {last}, {before}")
+        self._loop(loop, low, high, False)
+        return after
+
+    def _loop(self, loop: For, low: str, high: str, runs: bool) -> None:
+        """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration."""
+        self.num_labels += 1
+        label, index = f"loop{self.num_labels}", f"%i{self.num_labels}"
+        start = f"{label}.start"
+        self.lines.append(f"  br label %{start}")
+        self.label(start)
+        if runs:
+            self.lines.append(f"  br label %{label}")
+        else:
+            some = self.emit(f"icmp slt i64 {low}, {high}")
+            self.lines.append(f"  br i1 {some}, label %{label}, label %{label}.done")
+        self.label(label)
+        self.emit(f"phi i64 [ {low}, %{start} ], [ {index}.next, %{label}.next ]", index)
+        self.ranges[loop.range.arg[0]] = index
+        self.statements(loop.body)
+        self.lines.append(f"  br label %{label}.next")
+        self.label(f"{label}.next")
+        self.emit(f"add nuw nsw i64 {index}, 1", f"{index}.next")
+        more = self.emit(f"icmp slt i64 {index}.next, {high}")
+        self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done")
+        self.label(f"{label}.done")
+
+    def _if(self, branch: If) -> None:
+        self.num_labels += 1
+        label = f"if{self.num_labels}"
+        condition = self.operand(branch.condition, 1)
+        self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
+        self.label(label)
+        self.statements(branch.body)
+        self.lines.append(f"  br label %{label}.done")
+        self.label(f"{label}.done")
+
+    # ---- statements ----
+    def statements(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        if isinstance(statement, For):
+            extent = statement.range.src[0]
+            self._loop(statement, "0", self.operand(extent, 1), extent.code is OpCode.CONST and extent.arg > 0)
+        elif isinstance(statement, If):
+            self._if(statement)
+        elif isinstance(statement, Let):
+            self.values[statement.var] = self.operation(statement.value, lanes_of(statement.var))
+        elif isinstance(statement, Load):
+            self.values[statement.var] = write_load(self, statement)
+        elif isinstance(statement, Store):
+            write_store(self, statement)
+        elif isinstance(statement, Alloc):
+            self._alloc(statement.memory)
+        else:
+            assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
+
+    def _alloc(self, memory: Op) -> None:
+        if memory in self.memories:
+            return
+        name, numel, space = memory.arg
+        self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
+        self.memories[memory] = Memory(f"%{name}", space is MemorySpace.REGISTER)
+
+    # ---- values ----
+    def operand(self, op: Op, lanes: int) -> str:
+        """Returns the text of a value with that many lanes; a scalar is repeated."""
+        if op.code is OpCode.CONST:
+            return constant(op.arg, op.dtype, lanes)
+        if lanes_of(op) == lanes:
+            return self._value(op)
+        if lanes_of(op) != 1:
+            raise VerifyError(f"render llvm: {op} has {lanes_of(op)} lanes where {lanes} are needed.")
+        return self.splat(self._value(op), type_of(op.dtype), lanes)
+
+    def _value(self, op: Op) -> str:
+        if op.code is OpCode.RANGE:
+            return self.ranges[op.arg[0]]
+        if op.code is OpCode.BIND:
+            return self._value(op.src[0])
+        found = self.values.get(op)
+        if found is not None:
+            return found
+        if not op.src:
+            raise VerifyError(f"render llvm: {op} is used before a statement names it.")
+        return self.operation(op, 1)
+
+    def operation(self, op: Op, lanes: int) -> str:
+        """Writes the value of a Let, or of a scalar expression such as a loop's extent."""
+        if op.code is OpCode.LANES:
+            return "<" + ", ".join(f"{type_of(op.dtype)} {i}" for i in range(lanes)) + ">"
+        if op.code is OpCode.EXPAND or not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
+            return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
+        if op.code is OpCode.REDUCE:
+            return self._reduce_lanes(op)
+        return write_operation(self.emit, op, [self.operand(s, lanes) for s in op.src], lanes)
+
+    def splat(self, value: str, scalar: str, lanes: int) -> str:
+        one = self.emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.emit(f"shufflevector {vector(scalar, lanes)} {one}, {vector(scalar, lanes)} poison, {zeros}")
+
+    def _reduce_lanes(self, op: Op) -> str:
+        """Joins lane i with lane i + n/2, then n/4, ... until one is left."""
+        code, lanes = op.arg
+        value = self.operand(op.src[0], lanes)
+        step = Op(code, op.dtype, (Op(OpCode.VAR, op.dtype, (), ("lane", 1)),) * 2)
+        while lanes > 1:
+            assert lanes % 2 == 0, f"{op}: lanes are joined by halves"
+            whole, lanes = type_of(op.dtype, lanes), lanes // 2
+            halves = []
+            for first in (0, lanes):
+                picked = ", ".join(f"i32 {first + i}" for i in range(lanes))
+                halves.append(self.emit(f"shufflevector {whole} {value}, {whole} poison, <{lanes} x i32> <{picked}>"))
+            if lanes == 1:
+                single = f"<1 x {type_of(op.dtype)}>"
+                halves = [self.emit(f"extractelement {single} {half}, i64 0") for half in halves]
+            value = write_operation(self.emit, step, halves, lanes)
+        return value

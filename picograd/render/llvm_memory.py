@@ -1,0 +1,185 @@
+"""Loads and stores in LLVM IR: scalars, consecutive lanes, gathers and scatters, each with an optional condition.
+
+In:    Load and Store statements
+Out:   instructions
+Called by: picograd/render/llvm.py
+
+Where a condition may be false the address is replaced, not the code branched around: a scalar reads from a block of
+zeros or writes to a block nobody reads. Only lanes that differ need the masked instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.statements import Load, Store
+from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the elements of a PARAM or ALLOC are.
+
+    pointer:     name of the address of the first
+    in_register: it becomes registers, which have no address: a condition then chooses between values
+    """
+
+    pointer: str
+    in_register: bool
+
+
+class Writer(Protocol):
+    """The function under construction, as loads and stores see it."""
+
+    target: Target
+    memories: dict[Op, Memory]
+    lines: list[str]
+    sink_nbytes: int
+
+    def emit(self, instruction: str, name: str | None = None) -> str: ...
+    def operand(self, op: Op, lanes: int) -> str: ...
+    def splat(self, value: str, scalar: str, lanes: int) -> str: ...
+
+
+def write_load(write: Writer, load: Load) -> str:
+    """Writes a Load and returns the name of its value."""
+    lanes, dtype, memory = int(load.var.arg[1]), load.var.dtype, write.memories[load.memory]
+    valid_lanes = 0 if load.valid is None else _lanes(load.valid)
+    if _lanes(load.index) > 1:
+        held = _gather(write, load, lanes)
+    elif load.valid is None:
+        held = _load(write, _address(write, load.memory, load.index, True), dtype, lanes)
+    elif memory.in_register:
+        held = _load(write, _address(write, load.memory, load.index, True), dtype, lanes)
+        kind = memory_type(dtype, lanes)
+        mask = write.operand(load.valid, lanes)
+        held = write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {held}, {kind} zeroinitializer")
+    elif valid_lanes == 1:
+        address = _address(write, load.memory, load.index, False)
+        condition = write.operand(load.valid, 1)
+        held = _load(write, write.emit(f"select i1 {condition}, ptr {address}, ptr @zeros"), dtype, lanes)
+    else:
+        address, mask = _address(write, load.memory, load.index, False), write.operand(load.valid, lanes)
+        kind = memory_type(dtype, lanes)
+        held = write.emit(
+            f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
+            f"<{lanes} x i1> {mask}, {kind} zeroinitializer)"
+        )
+    return _from_memory(write, held, dtype, lanes)
+
+
+def write_store(write: Writer, store: Store) -> None:
+    """Writes a Store."""
+    lanes, dtype, memory = _lanes(store.value), store.memory.dtype, write.memories[store.memory]
+    lanes = max(lanes, _lanes(store.index), 1 if store.valid is None else _lanes(store.valid))
+    value = _to_memory(write, write.operand(store.value, lanes), dtype, lanes)
+    kind = memory_type(dtype, lanes)
+    if _lanes(store.index) > 1:
+        _scatter(write, store, value, lanes)
+        return
+    if store.valid is None:
+        address = _address(write, store.memory, store.index, True)
+    elif memory.in_register:
+        address = _address(write, store.memory, store.index, True)
+        old = _load(write, address, dtype, lanes)
+        mask = write.operand(store.valid, lanes)
+        value = write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {value}, {kind} {old}")
+    elif _lanes(store.valid) == 1:
+        address = _or_sink(write, _address(write, store.memory, store.index, False), store.valid, lanes, dtype)
+    else:
+        address, mask = _address(write, store.memory, store.index, False), write.operand(store.valid, lanes)
+        write.lines.append(
+            f"  call void @llvm.masked.store.{suffix(kind)}.p0({kind} {value}, "
+            f"ptr align {dtype.itemsize} {address}, <{lanes} x i1> {mask})"
+        )
+        return
+    write.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
+
+
+# ---- addresses ----
+def _address(write: Writer, memory: Op, index: Op, inside: bool) -> str:
+    """Returns the address of one element; `inside`: it is certainly one of the memory's."""
+    pointer, kind = write.memories[memory].pointer, memory_type(memory.dtype)
+    if index.code is OpCode.CONST and index.arg == 0:
+        return pointer
+    return write.emit(f"getelementptr {'inbounds ' * inside}{kind}, ptr {pointer}, i64 {write.operand(index, 1)}")
+
+
+def _or_sink(write: Writer, address: str, valid: Op, lanes: int, dtype: DType) -> str:
+    write.sink_nbytes = max(write.sink_nbytes, lanes * dtype.itemsize)
+    return write.emit(f"select i1 {write.operand(valid, 1)}, ptr {address}, ptr %sink")
+
+
+def _load(write: Writer, address: str, dtype: DType, lanes: int) -> str:
+    return write.emit(f"load {memory_type(dtype, lanes)}, ptr {address}, align {dtype.itemsize}")
+
+
+def _from_memory(write: Writer, held: str, dtype: DType, lanes: int) -> str:
+    if dtype is not dtypes.bool_:
+        return held
+    return write.emit(f"icmp ne {memory_type(dtype, lanes)} {held}, zeroinitializer")
+
+
+def _to_memory(write: Writer, value: str, dtype: DType, lanes: int) -> str:
+    if dtype is not dtypes.bool_:
+        return value
+    return write.emit(f"zext {type_of(dtype, lanes)} {value} to {memory_type(dtype, lanes)}")
+
+
+def _lanes(op: Op) -> int:
+    return int(op.arg[1]) if op.code is OpCode.VAR else 1
+
+
+# ---- lanes that lie apart ----
+def _gather(write: Writer, load: Load, lanes: int) -> str:
+    """Loads one element for each lane: by the instruction where there is a fast one, else one by one."""
+    dtype, pointer = load.var.dtype, write.memories[load.memory].pointer
+    kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
+    index = write.operand(load.index, lanes)
+    if dtype.itemsize >= 4 and write.target.vector_bytes >= 64:
+        addresses = write.emit(f"getelementptr {scalar}, ptr {pointer}, <{lanes} x i64> {index}")
+        mask = f"splat (i1 true)" if load.valid is None else write.operand(load.valid, lanes)
+        return write.emit(
+            f"call {kind} @llvm.masked.gather.{suffix(kind)}.v{lanes}p0(<{lanes} x ptr> align {dtype.itemsize} "
+            f"{addresses}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"
+        )
+    held = "poison"
+    for lane, address in enumerate(_lane_addresses(write, load.memory, index, lanes, load.valid, "@zeros")):
+        one = _load(write, address, dtype, 1)
+        held = write.emit(f"insertelement {kind} {held}, {scalar} {one}, i64 {lane}")
+    return held
+
+
+def _scatter(write: Writer, store: Store, value: str, lanes: int) -> None:
+    """Stores one element for each lane, in the order of the lanes."""
+    dtype = store.memory.dtype
+    kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
+    index = write.operand(store.index, lanes)
+    if store.valid is not None:
+        write.sink_nbytes = max(write.sink_nbytes, dtype.itemsize)
+    for lane, address in enumerate(_lane_addresses(write, store.memory, index, lanes, store.valid, "%sink")):
+        one = write.emit(f"extractelement {kind} {value}, i64 {lane}")
+        write.lines.append(f"  store {scalar} {one}, ptr {address}, align {dtype.itemsize}")
+
+
+def _lane_addresses(
+    write: Writer, memory: Op, index: str, lanes: int, valid: Op | None, elsewhere: str
+) -> list[str]:
+    """Returns the address for each lane, `elsewhere` for those where `valid` is false."""
+    pointer, scalar = write.memories[memory].pointer, memory_type(memory.dtype)
+    mask = None if valid is None else write.operand(valid, lanes)
+    addresses = []
+    for lane in range(lanes):
+        at = write.emit(f"extractelement <{lanes} x i64> {index}, i64 {lane}")
+        address = write.emit(f"getelementptr {scalar}, ptr {pointer}, i64 {at}")
+        if mask is not None:
+            condition = write.emit(f"extractelement <{lanes} x i1> {mask}, i64 {lane}")
+            address = write.emit(f"select i1 {condition}, ptr {address}, ptr {elsewhere}")
+        addresses.append(address)
+    return addresses

@@ -1,0 +1,238 @@
+"""What each operation is in LLVM IR: types, constants, and one row for each opcode and kind of operand.
+
+In:    one Op on named operands
+Out:   the instructions for it, written through an `Emit`
+Called by: picograd/render/llvm.py
+Source: LLVM Language Reference Manual, version 22.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.errors import VerifyError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+Emit = Callable[[str], str]  # writes one instruction and returns the name of its result
+
+# In registers. The floats narrower than float32 are held as their bits: arithmetic on them is float32's.
+TYPES: dict[DType, str] = {
+    dtypes.bool_: "i1", dtypes.uint8: "i8", dtypes.uint16: "i16", dtypes.uint32: "i32", dtypes.uint64: "i64",
+    dtypes.int8: "i8", dtypes.int16: "i16", dtypes.int32: "i32", dtypes.int64: "i64",
+    dtypes.float8_e4m3: "i8", dtypes.float8_e5m2: "i8", dtypes.float16: "i16", dtypes.bfloat16: "i16",
+    dtypes.float32: "float", dtypes.float64: "double",
+}  # fmt: skip
+
+
+def type_of(dtype: DType, lanes: int = 1) -> str:
+    """Returns the type of a value in registers."""
+    return vector(TYPES[dtype], lanes)
+
+
+def memory_type(dtype: DType, lanes: int = 1) -> str:
+    """Returns the type of a value in memory, where a bool is a byte."""
+    return vector("i8" if dtype is dtypes.bool_ else TYPES[dtype], lanes)
+
+
+def vector(scalar: str, lanes: int) -> str:
+    return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def suffix(llvm_type: str) -> str:
+    """Returns how an overloaded intrinsic's name spells a type: <8 x float> is v8f32."""
+    if llvm_type.startswith("<"):
+        lanes, scalar = llvm_type[1:-1].split(" x ")
+        return f"v{lanes}{suffix(scalar)}"
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(llvm_type, llvm_type)
+
+
+def literal(value: Scalar, dtype: DType) -> str:
+    """Returns a constant's text; floats as bits, so that none are lost."""
+    if dtype is dtypes.bool_:
+        return "true" if value else "false"
+    if dtype in (dtypes.float32, dtypes.float64):
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype.is_float:
+        return str(int(np.array([value], dtype.numpy).view(f"u{dtype.itemsize}")[0]))
+    return str(int(value) - (1 << 64) if int(value) >= 1 << 63 else int(value))
+
+
+def constant(value: Scalar, dtype: DType, lanes: int) -> str:
+    """Returns a constant in every lane."""
+    text = literal(value, dtype)
+    return text if lanes == 1 else "<" + ", ".join(f"{TYPES[dtype]} {text}" for _ in range(lanes)) + ">"
+
+
+def operand_kind(dtype: DType) -> str:
+    """Returns the column of the tables an operand belongs to: its dtype's kind, or "h" for floats held as bits."""
+    return "h" if dtype.is_float and dtype.itemsize < 4 else dtype.kind
+
+
+# ---- one instruction each: {t} is the operands' type, {s} its spelling in intrinsics ----
+_SIGNED_COMPARE = {OpCode.CMPLT: "slt", OpCode.CMPLE: "sle", OpCode.CMPEQ: "eq", OpCode.CMPNE: "ne"}
+_FLOAT_COMPARE = {OpCode.CMPLT: "olt", OpCode.CMPLE: "ole", OpCode.CMPEQ: "oeq", OpCode.CMPNE: "une"}
+_INTEGER = {
+    OpCode.ADD: "add {t} {0}, {1}", OpCode.SUB: "sub {t} {0}, {1}", OpCode.MUL: "mul {t} {0}, {1}",
+    OpCode.NEG: "sub {t} zeroinitializer, {0}",
+    OpCode.AND: "and {t} {0}, {1}", OpCode.OR: "or {t} {0}, {1}", OpCode.XOR: "xor {t} {0}, {1}",
+    OpCode.SHL: "shl {t} {0}, {1}",
+}  # fmt: skip
+_FLOAT = {
+    OpCode.ADD: "fadd {t} {0}, {1}", OpCode.SUB: "fsub {t} {0}, {1}", OpCode.MUL: "fmul {t} {0}, {1}",
+    OpCode.DIV: "fdiv {t} {0}, {1}", OpCode.NEG: "fneg {t} {0}",
+    OpCode.SQRT: "call {t} @llvm.sqrt.{s}({t} {0})", OpCode.FLOOR: "call {t} @llvm.floor.{s}({t} {0})",
+    OpCode.FMA: "call {t} @llvm.fma.{s}({t} {0}, {t} {1}, {t} {2})",
+}  # fmt: skip
+ONE_INSTRUCTION: dict[tuple[OpCode, str], str] = {
+    **{(code, kind): text for kind in "iu" for code, text in _INTEGER.items()},
+    **{(code, "f"): text for code, text in _FLOAT.items()},
+    **{(code, "i"): f"icmp {c} {{t}} {{0}}, {{1}}" for code, c in _SIGNED_COMPARE.items()},
+    **{(code, k): f"icmp {c.replace('s', 'u', 1)} {{t}} {{0}}, {{1}}"
+       for code, c in _SIGNED_COMPARE.items() for k in "ub"},
+    **{(code, "f"): f"fcmp {c} {{t}} {{0}}, {{1}}" for code, c in _FLOAT_COMPARE.items()},
+    **{(code, "b"): f"{code.value.lower()} {{t}} {{0}}, {{1}}" for code in (OpCode.AND, OpCode.OR, OpCode.XOR)},
+    (OpCode.ADD, "b"): "or {t} {0}, {1}", (OpCode.MUL, "b"): "and {t} {0}, {1}",
+    (OpCode.MAX, "b"): "or {t} {0}, {1}", (OpCode.MIN, "b"): "and {t} {0}, {1}",
+    (OpCode.MAX, "i"): "call {t} @llvm.smax.{s}({t} {0}, {t} {1})",
+    (OpCode.MIN, "i"): "call {t} @llvm.smin.{s}({t} {0}, {t} {1})",
+    (OpCode.MAX, "u"): "call {t} @llvm.umax.{s}({t} {0}, {t} {1})",
+    (OpCode.MIN, "u"): "call {t} @llvm.umin.{s}({t} {0}, {t} {1})",
+    (OpCode.SHR, "i"): "ashr {t} {0}, {1}", (OpCode.SHR, "u"): "lshr {t} {0}, {1}",
+    (OpCode.IDIV, "u"): "udiv {t} {0}, {1}", (OpCode.MOD, "u"): "urem {t} {0}, {1}",
+}  # fmt: skip
+
+
+# ---- several instructions ----
+def extremum(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    """MAX and MIN of floats, NaN wins: with a constant on one side, one vmaxps; otherwise a compare and a blend more.
+
+    `a > b ? a : b` gives b where either is NaN, so only a NaN in a is lost.
+    """
+    t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
+    order = "ogt" if op.code is OpCode.MAX else "olt"
+    a, b = values
+    if op.src[1].code is OpCode.CONST and op.src[1].arg == op.src[1].arg:
+        a, b = b, a
+    chosen = emit(f"fcmp {order} {t} {a}, {b}")
+    result = emit(f"select {mask} {chosen}, {t} {a}, {t} {b}")
+    if a is not values[0] or (op.src[0].code is OpCode.CONST and op.src[0].arg == op.src[0].arg):
+        return result
+    is_nan = emit(f"fcmp uno {t} {a}, {a}")
+    return emit(f"select {mask} {is_nan}, {t} {a}, {t} {result}")
+
+
+def floor_division(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    """IDIV and MOD of signed integers by a divisor that is not 0: truncated, then moved down where signs differ."""
+    t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
+    a, b = values
+    rest = emit(f"srem {t} {a}, {b}")
+    signs = emit(f"xor {t} {rest}, {b}")
+    differ = emit(f"icmp slt {t} {signs}, zeroinitializer")
+    uneven = emit(f"icmp ne {t} {rest}, zeroinitializer")
+    down = emit(f"and {mask} {differ}, {uneven}")
+    if op.code is OpCode.MOD:
+        moved = emit(f"add {t} {rest}, {b}")
+        return emit(f"select {mask} {down}, {t} {moved}, {t} {rest}")
+    quotient = emit(f"sdiv {t} {a}, {b}")
+    one = emit(f"sext {mask} {down} to {t}")
+    return emit(f"add {t} {quotient}, {one}")
+
+
+def float_remainder(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
+    t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
+    a, b = values
+    none = constant(0.0, op.dtype, lanes)
+    rest = emit(f"frem {t} {a}, {b}")
+    moved = emit(f"fadd {t} {rest}, {b}")
+    rest_negative, b_negative = (emit(f"fcmp olt {t} {x}, {none}") for x in (rest, b))
+    differ = emit(f"xor {mask} {rest_negative}, {b_negative}")
+    signed_zero = emit(f"call {t} @llvm.copysign.{suffix(t)}({t} {none}, {t} {b})")
+    placed = emit(f"select {mask} {differ}, {t} {moved}, {t} {rest}")
+    is_zero = emit(f"fcmp oeq {t} {rest}, {none}")
+    return emit(f"select {mask} {is_zero}, {t} {signed_zero}, {t} {placed}")
+
+
+def select(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    t = type_of(op.dtype, lanes)
+    return emit(f"select {vector('i1', lanes)} {values[0]}, {t} {values[1]}, {t} {values[2]}")
+
+
+def bitcast(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    before, after = type_of(op.src[0].dtype, lanes), type_of(op.dtype, lanes)
+    return values[0] if before == after else emit(f"bitcast {before} {values[0]} to {after}")
+
+
+def cast(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    """CAST: float to integer truncates and saturates, NaN gives 0; to bool asks for not 0."""
+    before, after, value = op.src[0].dtype, op.dtype, values[0]
+    source, result = type_of(before, lanes), type_of(after, lanes)
+    if before is after:
+        return value
+    if after is dtypes.bool_:
+        compare = "fcmp une" if before.is_float else "icmp ne"
+        return emit(f"{compare} {source} {value}, zeroinitializer")
+    if dtypes.float16 in (before, after):
+        return _cast_half(emit, op, value, lanes)
+    if operand_kind(before) == "h" or operand_kind(after) == "h":
+        raise VerifyError(f"render llvm: CAST from {before} to {after} has no row: legalize writes it in integers.")
+    if before.is_float and after.is_float:
+        return emit(f"{'fpext' if after.itemsize > before.itemsize else 'fptrunc'} {source} {value} to {result}")
+    if before.is_float:
+        way = "fptosi" if after.kind == "i" else "fptoui"
+        return emit(f"call {result} @llvm.{way}.sat.{suffix(result)}.{suffix(source)}({source} {value})")
+    if after.is_float:
+        return emit(f"{'sitofp' if before.kind == 'i' else 'uitofp'} {source} {value} to {result}")
+    if after.bits == before.bits:
+        return value
+    narrower = "trunc" if after.bits < before.bits else ("sext" if before.kind == "i" else "zext")
+    return emit(f"{narrower} {source} {value} to {result}")
+
+
+def _cast_half(emit: Emit, op: Op, value: str, lanes: int) -> str:
+    """float16 to and from float32, where the processor has the instruction."""
+    bits, half, single = vector("i16", lanes), vector("half", lanes), vector("float", lanes)
+    if op.src[0].dtype is dtypes.float16 and op.dtype is dtypes.float32:
+        held = emit(f"bitcast {bits} {value} to {half}")
+        return emit(f"fpext {half} {held} to {single}")
+    if op.src[0].dtype is dtypes.float32:
+        rounded = emit(f"fptrunc {single} {value} to {half}")
+        return emit(f"bitcast {half} {rounded} to {bits}")
+    raise VerifyError(f"render llvm: CAST from {op.src[0].dtype} to {op.dtype} must pass through float32.")
+
+
+Steps = Callable[[Emit, Op, Sequence[str], int], str]
+SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
+    (OpCode.MAX, "f"): extremum,
+    (OpCode.MIN, "f"): extremum,
+    (OpCode.IDIV, "i"): floor_division,
+    (OpCode.MOD, "i"): floor_division,
+    (OpCode.MOD, "f"): float_remainder,
+    **{(OpCode.WHERE, kind): select for kind in "biufh"},
+    **{(OpCode.BITCAST, kind): bitcast for kind in "iufh"},
+    **{(OpCode.CAST, kind): cast for kind in "biufh"},
+}
+
+
+def write_operation(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+    """Writes an elementwise Op on operands that all have `lanes` lanes; returns the name of its result.
+
+    Raises:
+      VerifyError: no row for this opcode and dtype; `legalize` should have replaced it.
+    """
+    dtype = op.src[1].dtype if op.code is OpCode.WHERE else op.src[0].dtype
+    key = (op.code, operand_kind(dtype))
+    row = ONE_INSTRUCTION.get(key)
+    if row is not None:
+        t = type_of(dtype, lanes)
+        return emit(row.format(*values, t=t, s=suffix(t)))
+    steps = SEVERAL_INSTRUCTIONS.get(key)
+    if steps is None:
+        raise VerifyError(f"render llvm: {op.code.value} of {dtype} has no row: legalize must replace it.")
+    return steps(emit, op, values, lanes)

@@ -1,0 +1,150 @@
+"""Makes a Schedule of a graph: kernels in order, on buffers whose memory is planned.
+
+In:    roots: simplified graphs over BUFFERs
+Out:   Schedule
+Called by: engine/realize.py.    Next: picograd/schedule/memory.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.schedule.fuse import Draft, Fused, fuse, in_memory
+from picograd.schedule.group import Group, group
+from picograd.schedule.memory import Lifetime, plan_memory
+
+
+@dataclass
+class _Uses:
+    """The buffers of a schedule while it is made: each value's index, and when it is used."""
+
+    index: dict[Op, int] = field(default_factory=dict)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+
+    def use(self, op: Op, item: int) -> int:
+        found = self.index.get(op)
+        if found is None:
+            found = self.index[op] = len(self.index)
+            self.first.append(item)
+            self.last.append(item)
+        self.last[found] = item
+        return found
+
+
+def create_schedule(roots: Sequence[Op]) -> Schedule:
+    """Returns the kernels that compute `roots`, in order.
+
+    A root that is a BUFFER already is its own output and runs nothing.
+    """
+    fused = fuse(roots)
+    uses = _Uses()
+    items: list[ScheduleItem] = []
+    for number, chosen in enumerate(group(fused)):
+        kernel, values = make_kernel(chosen, fused)
+        items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values)))
+    for root in roots:
+        uses.use(root, len(items))
+    return _with_memory(roots, items, uses)
+
+
+def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
+    values = list(uses.index)
+    wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
+    inputs = [op for op in values if in_memory(op)]
+    temporary = [op for op in values if not in_memory(op) and op not in wanted]
+    lifetimes = [
+        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
+        for op in temporary
+    ]
+    offsets, arena_nbytes = plan_memory(lifetimes)
+    place = dict(zip(temporary, offsets))
+    outputs = list(dict.fromkeys(root for root in roots if not in_memory(root)))
+    buffers: list[BufferUse] = []
+    for op in values:
+        if in_memory(op):
+            buffers.append(BufferUse(op.dtype, numel(op.shape), "input", inputs.index(op)))
+        elif op in wanted:
+            buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op)))
+        else:
+            buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
+    return Schedule(
+        tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes
+    )
+
+
+def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op]]:
+    """Returns a Kernel over PARAMs, and for each of its slots the value that is stored there."""
+    slots: dict[Op, Op] = {}
+    outputs = {value for nest in chosen.nests for value in nest.stored}
+
+    def param(value: Op) -> Op:
+        found = slots.get(value)
+        if found is None:
+            found = slots[value] = Op(OpCode.PARAM, value.dtype, (), (len(slots), value.shape))
+        return found
+
+    phases = tuple(tuple(_finish(nest, fused, param) for nest in phase) for phase in chosen.phases)
+    params = tuple(Param(v.dtype, numel(v.shape), "out" if v in outputs else "in") for v in slots)
+    variables = _variables(phases)
+    return Kernel(_name(chosen), params, variables, phases), list(slots)
+
+
+def _finish(nest: Draft, fused: Fused, param: object) -> Nest:
+    """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
+    assert callable(param)
+    stop = {op for op, home in fused.home.items() if home is not nest}
+    became: dict[Op, Op] = {}
+    for op in toposort(nest.stored, stop=stop):
+        if op in stop or in_memory(op):
+            became[op] = param(op)
+        elif op.src:
+            became[op] = op.replace(src=tuple(became[s] for s in op.src))
+        else:
+            became[op] = op
+    outputs = []
+    for value in dict.fromkeys(nest.stored):
+        body = became[value]
+        if nest.kind is NestKind.REDUCE and nest.domain != body.shape:
+            body = _reshaped(body, nest.row_shape)
+        elif nest.domain != body.shape:
+            body = _reshaped(body, nest.domain)
+        outputs.append((param(value).arg[0], body))
+    anchor = became[nest.anchors[0]] if nest.kind in (NestKind.MATMUL, NestKind.SCATTER) else None
+    return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
+
+
+def _reshaped(value: Op, shape: tuple[object, ...]) -> Op:
+    return value if value.shape == shape else Op(OpCode.RESHAPE, value.dtype, (value,), shape)
+
+
+def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
+    found: dict[Op, None] = {}
+
+    def look(item: object) -> None:
+        if isinstance(item, Op):
+            for op in toposort([item]):
+                if op.code is OpCode.VARIABLE:
+                    found[op] = None
+                look(op.arg)
+        elif isinstance(item, tuple):
+            for part in item:
+                look(part)
+
+    for phase in phases:
+        for nest in phase:
+            look(nest.domain)
+            look(tuple(value for _, value in nest.outputs))
+    return tuple(sorted(found, key=lambda op: str(op.arg)))
+
+
+def _name(chosen: Group) -> str:
+    first = chosen.phases[0][0]
+    shape = "_".join(str(greatest(dim)) for dim in first.domain) or "scalar"
+    count = len(chosen.nests)
+    return f"{first.kind.value}_{shape}" + (f"_and_{count - 1}" if count > 1 else "")

@@ -1,0 +1,222 @@
+"""Small builders of Ops that keep shapes, dtypes and broadcasting right; they fold what is nothing.
+
+In:    Ops and static arguments
+Out:   Ops
+Next:  picograd/tensor/cell.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.ir.op import Dim, Op, Shape, const, filled
+from picograd.ir.opcode import OpCode
+
+CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
+
+
+# ---- movement ----
+def reshape(op: Op, shape: Shape) -> Op:
+    """Returns `op` with another shape of as many elements; two reshapes become one."""
+    if op.shape == shape:
+        return op
+    if op.code is OpCode.RESHAPE:
+        op = op.src[0]
+        if op.shape == shape:
+            return op
+    return Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+
+
+def permute(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns `op` with its axes in another order; two orders become one."""
+    if op.code is OpCode.PERMUTE and len(axes) == len(op.arg):
+        op, axes = op.src[0], tuple(op.arg[axis] for axis in axes)
+    return op if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, op.dtype, (op,), axes)
+
+
+def expand(op: Op, shape: Shape) -> Op:
+    """Returns `op` repeated along axes of length 1."""
+    return op if op.shape == shape else Op(OpCode.EXPAND, op.dtype, (op,), shape)
+
+
+def shrink(op: Op, bounds: tuple[tuple[Dim, Dim], ...]) -> Op:
+    """Returns the block start:stop of each axis."""
+    if all(start == 0 and stop == dim for (start, stop), dim in zip(bounds, op.shape)):
+        return op
+    return Op(OpCode.SHRINK, op.dtype, (op,), bounds)
+
+
+def pad(op: Op, pairs: tuple[tuple[int, int], ...]) -> Op:
+    """Returns `op` with zeros before and after along each axis."""
+    return Op(OpCode.PAD, op.dtype, (op,), pairs) if any(b or a for b, a in pairs) else op
+
+
+def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
+    """Returns one step of a view applied to `op`."""
+    if code is OpCode.RESHAPE:
+        return reshape(op, arg)
+    if code is OpCode.PERMUTE:
+        return permute(op, arg)
+    if code is OpCode.DETACH:
+        return detached(op)
+    return Op(code, op.dtype, (op,), arg)
+
+
+# ---- broadcasting ----
+def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
+    """Returns the shape that all `shapes` repeat to, by NumPy's rule.
+
+    Raises:
+      ShapeError: two lengths of one axis differ and neither is 1.
+    """
+    rank = max(len(shape) for shape in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for axis, dim in enumerate(shape, rank - len(shape)):
+            if result[axis] == 1:
+                result[axis] = dim
+            elif dim != 1 and dim != result[axis]:
+                shown = " and ".join(str(s) for s in shapes)
+                raise ShapeError(
+                    f"{function}: shapes {shown} do not broadcast: axis {axis - rank} is {result[axis]} and {dim}.",
+                    hint="lengths must be equal or 1, counted from the last axis; reshape or unsqueeze one of them.",
+                )
+    return tuple(result)
+
+
+def broadcast_to(op: Op, shape: Shape) -> Op:
+    """Returns `op` with axes of length 1 added in front and repeated up to `shape`."""
+    if op.shape == shape:
+        return op
+    if op.shape and len(op.shape) < len(shape):
+        op = reshape(op, (1,) * (len(shape) - len(op.shape)) + op.shape)
+    return expand(op, shape)
+
+
+# ---- dtypes ----
+def cast(op: Op, dtype: DType) -> Op:
+    """Returns `op` converted to `dtype`; a constant is converted at once."""
+    if op.dtype is dtype:
+        return op
+    if op.code is OpCode.CONST:
+        return const(op.arg, dtype)
+    return Op(OpCode.CAST, dtype, (op,))
+
+
+def promoted(a: Op, b: Op) -> DType:
+    """Returns the dtype of `a op b` by PyTorch's rule: a 0-d operand only lifts the other to its category."""
+    if a.dtype is b.dtype:
+        return a.dtype
+    if bool(a.shape) != bool(b.shape):
+        full, single = (a, b) if a.shape else (b, a)
+        if CATEGORY[single.dtype.kind] <= CATEGORY[full.dtype.kind]:
+            return full.dtype
+        return single.dtype
+    return dtypes.promote(a.dtype, b.dtype)
+
+
+def to_float(op: Op) -> Op:
+    """Returns `op` as a float: integers become the default float, as in PyTorch."""
+    return op if op.dtype.kind == "f" else cast(op, dtypes.default_float)
+
+
+# ---- elementwise and reductions on Ops of one shape ----
+def unary(code: OpCode, op: Op) -> Op:
+    """Returns an elementwise operation of one operand."""
+    return Op(code, op.dtype, (op,))
+
+
+def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
+    """Returns the bool of a comparison of `a` with an Op of its shape or a scalar."""
+    return Op(code, dtypes.bool_, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
+
+
+def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
+    """Returns `a` where the condition holds, else `b`; at least one of them is an Op."""
+    dtype = a.dtype if isinstance(a, Op) else b.dtype  # type: ignore[union-attr]
+    a = a if isinstance(a, Op) else filled(a, dtype, condition.shape)
+    b = b if isinstance(b, Op) else filled(b, dtype, condition.shape)
+    return Op(OpCode.WHERE, dtype, (condition, a, b))
+
+
+def maximum(a: Op, b: Op | Scalar) -> Op:
+    """Returns the greater of both; NaN wins."""
+    return Op(OpCode.MAX, a.dtype, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
+
+
+def minimum(a: Op, b: Op | Scalar) -> Op:
+    """Returns the smaller of both; NaN wins."""
+    return Op(OpCode.MIN, a.dtype, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
+
+
+def reduce(code: OpCode, op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns `op` reduced over `axes` by ADD, MUL, MAX or MIN."""
+    shape = op.shape
+    if axes:
+        op = Op(OpCode.REDUCE, op.dtype, (op,), (code, axes))
+    if keepdim:
+        op = reshape(op, tuple(1 if axis in axes else dim for axis, dim in enumerate(shape)))
+    return op
+
+
+def iota(length: Dim, dtype: DType = dtypes.int64) -> Op:
+    """Returns 0, 1, ... length - 1."""
+    return Op(OpCode.IOTA, dtype, (), length)
+
+
+def iota_along(shape: Shape, axis: int) -> Op:
+    """Returns int64 positions along one axis, repeated over the others."""
+    line = tuple(dim if a == axis else 1 for a, dim in enumerate(shape))
+    return expand(reshape(iota(shape[axis]), line), shape)
+
+
+def detached(op: Op) -> Op:
+    """Returns `op` with no gradient."""
+    return Op(OpCode.DETACH, op.dtype, (op,)) if op.needs_grad else op
+
+
+# ---- arguments as users write them ----
+def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
+    """Returns `axis` counted from the front.
+
+    Raises:
+      IndexingError: the shape has no such axis.
+    """
+    rank = len(shape) + extra
+    if not isinstance(axis, int):
+        raise ArgumentError(f"{function}: an axis must be an int, got {axis!r}.")
+    if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
+        raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
+    return axis % rank if rank else 0
+
+
+def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: Any = None) -> tuple[int, ...]:
+    """Returns the axes that `dim` (or its other name `axis`) means, in rising order; None is all of them.
+
+    Raises:
+      ArgumentError: both names were given, or an axis twice.
+      IndexingError: the shape has no such axis.
+    """
+    if axis is not None:
+        if dim is not None:
+            raise ArgumentError(f"{function}: dim={dim} and axis={axis} are two names of one argument; give one.")
+        dim = axis
+    if dim is None:
+        return tuple(range(len(shape)))
+    if isinstance(dim, int):
+        return (axis_of(function, shape, dim),) if shape else ()
+    chosen = [axis_of(function, shape, d) for d in dim]
+    if len(set(chosen)) != len(chosen):
+        raise ArgumentError(f"{function}: axes {tuple(dim)} of shape {shape} name one axis twice.")
+    return tuple(sorted(chosen)) if shape else ()
+
+
+def sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the dimensions given as f(2, 3) or as f((2, 3))."""
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        return tuple(args[0])
+    return args

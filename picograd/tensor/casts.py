@@ -1,0 +1,118 @@
+"""Conversions between dtypes and devices.
+
+In:    tensors
+Out:   `Casts`
+Next:  picograd/tensor/functions.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast
+from picograd.tensor.core import TensorCore
+from picograd.tensor.elementwise import Elementwise
+from picograd.tensor.host import default_device, device_named
+
+
+class Casts(Elementwise):
+    """Conversions. What is already of the dtype, or on the device, is returned as it is."""
+
+    __slots__ = ()
+
+    def cast(self, dtype: DType) -> Self:
+        """Returns the elements as another dtype; floats become integers toward zero.
+
+        Raises:
+          DTypeError: `dtype` is no picograd dtype.
+        """
+        if dtype is self.dtype:
+            return self
+        if not isinstance(dtype, DType):
+            raise DTypeError(f"cast: needs a picograd dtype, got {dtype!r}.", hint="x.cast(dtypes.float32)")
+        return self.from_op(cast(self.read(), dtype), self.cell.device)
+
+    def bitcast(self, dtype: DType) -> Self:
+        """Returns the same bits as another dtype of the same width.
+
+        Raises:
+          DTypeError: the widths differ.
+        """
+        if dtype.itemsize != self.dtype.itemsize:
+            raise DTypeError(
+                f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}; they must be equal."
+            )
+        return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
+
+    def to(self, *targets: Any) -> Self:
+        """Returns the tensor on a device, as a dtype, or both; or like another tensor.
+
+        >>> Tensor([1.5]).to(dtypes.int32).tolist()
+        [1]
+        """
+        result = self
+        for target in targets:
+            if isinstance(target, TensorCore):
+                result = result.to(target.device, target.dtype)
+            elif isinstance(target, DType):
+                result = result.cast(target)
+            elif isinstance(target, str):
+                result = result._to_device(device_named(target))
+            elif target is not None:
+                raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
+        return result
+
+    def _to_device(self, device: str) -> Self:
+        own = self.cell.device
+        if own == device:
+            return self
+        op = self.read()
+        if own is None and device == default_device():
+            return self.from_op(op, device)
+        return self.from_op(Op(OpCode.COPY, op.dtype, (op,), device), device)
+
+    def cpu(self) -> Self:
+        """Returns the tensor on the CPU."""
+        return self.to("CPU")
+
+    def cuda(self) -> Self:
+        """Returns the tensor on the CUDA device."""
+        return self.to("CUDA")
+
+    def type_as(self, other: TensorCore) -> Self:
+        """Returns the elements as the dtype of `other`."""
+        return self.cast(other.dtype)
+
+    # ---- by name ----
+    def float(self) -> Self:
+        """Returns the elements as float32."""
+        return self.cast(dtypes.float32)
+
+    def double(self) -> Self:
+        """Returns the elements as float64."""
+        return self.cast(dtypes.float64)
+
+    def half(self) -> Self:
+        """Returns the elements as float16."""
+        return self.cast(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Returns the elements as bfloat16."""
+        return self.cast(dtypes.bfloat16)
+
+    def int(self) -> Self:
+        """Returns the elements as int32."""
+        return self.cast(dtypes.int32)
+
+    def long(self) -> Self:
+        """Returns the elements as int64."""
+        return self.cast(dtypes.int64)
+
+    def bool(self) -> Self:
+        """Returns True where the element is not zero."""
+        return self.cast(dtypes.bool_)

@@ -1,0 +1,113 @@
+"""Storage: a mutable cell that holds one immutable Op, read and written through views.
+
+In:    Ops
+Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
+Next:  picograd/tensor/core.py
+
+A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
+DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
+built earlier keep the old value.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from picograd import dtype as dtypes
+from picograd.errors import ShapeError
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import apply_step, detached, pad, permute, reshape, where
+
+Step = tuple[OpCode, Any]
+View = tuple[Step, ...]
+
+
+class Cell:
+    """Storage of one tensor and of all its views.
+
+    op:      the value it holds now
+    device:  name of the device, or None for constants, which live everywhere
+    """
+
+    __slots__ = ("op", "device", "__weakref__")
+
+    def __init__(self, op: Op, device: str | None):
+        self.op, self.device = op, device
+
+
+class Trace(Protocol):
+    """What wants to know of every cell a function touches; see transforms/jit.py."""
+
+    def on_read(self, cell: Cell) -> None:
+        """Called before `cell.op` enters a graph."""
+        ...
+
+    def on_write(self, cell: Cell) -> None:
+        """Called before `cell.op` is replaced."""
+        ...
+
+    def on_host_read(self, function: str) -> None:
+        """Called where a value would be needed on the host, which a trace does not have; raises JitError."""
+        ...
+
+
+trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
+grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
+
+
+def read_through(op: Op, view: View) -> Op:
+    """Returns what a view shows of `op`."""
+    for code, arg in view:
+        op = apply_step(op, code, arg)
+    return op
+
+
+def write_through(op: Op, view: View, value: Op) -> Op:
+    """Returns `op` with `value` in the places that a view shows.
+
+    Example: op (3, 4), view PERMUTE (1, 0) then SHRINK rows 0:2, value (2, 3)  ->  columns 0 and 1 of op replaced
+
+    Raises:
+      ShapeError: the view shows one place several times (EXPAND).
+    """
+    shown = [op]
+    for code, arg in view:
+        shown.append(apply_step(shown[-1], code, arg))
+    for (code, arg), before in zip(reversed(view), reversed(shown[:-1])):
+        value = _invert(code, arg, before, value)
+    return value
+
+
+def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
+    """Returns the value of `before` after `value` was written through one step."""
+    if code is OpCode.RESHAPE:
+        return reshape(value, before.shape)
+    if code is OpCode.PERMUTE:
+        return permute(value, tuple(arg.index(axis) for axis in range(len(arg))))
+    if code is OpCode.FLIP:
+        return Op(OpCode.FLIP, value.dtype, (value,), arg)
+    if code is OpCode.SHRINK:
+        margins = tuple((start, dim - stop) for (start, stop), dim in zip(arg, before.shape))
+        inside = pad(filled(True, dtypes.bool_, value.shape), margins)
+        return where(inside, pad(value, margins), before)
+    if code is OpCode.PAD:
+        block = tuple((left, left + dim) for (left, _), dim in zip(arg, before.shape))
+        return Op(OpCode.SHRINK, value.dtype, (value,), block)
+    if code is OpCode.LEAF:
+        return value if before.needs_grad else detached(value)
+    if code is OpCode.DETACH:
+        return detached(value)
+    raise ShapeError(
+        f"in-place: one element of {before.shape} stands for several of {arg}, so it cannot be written through expand.",
+        hint="write to x.expand(...).clone(), or to x before it is expanded.",
+    )
+
+
+def set_op(cell: Cell, op: Op) -> None:
+    """Replaces the value of a cell."""
+    active = trace.get()
+    if active is not None:
+        active.on_write(cell)
+    cell.op = op

@@ -1,0 +1,359 @@
+"""The core of a Tensor: a view of a cell, with the identity that gradients are collected under.
+
+In:    host data or Ops
+Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
+Next:  picograd/tensor/movement.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable
+from typing import Any, Self
+from typing import cast as typed
+
+import numpy as np
+
+from picograd.dtype import DType
+from picograd.engine.realize import from_host, to_host
+from picograd.engine.realize import realize as realize_ops
+from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
+from picograd.ir.lines import record
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import apply_step, cast, detached
+from picograd.tensor.cell import Cell, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.host import default_device, device_named, host_array
+
+leaf_ids = itertools.count()
+leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
+differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
+
+
+class TensorCore:
+    """A view of a cell.
+
+    cell:  the storage, shared with every other view of it
+    view:  steps from the cell's Op to this tensor's
+    grad:  gradient that backward() has accumulated, or None
+    """
+
+    __slots__ = ("cell", "view", "grad", "_base", "_op", "__weakref__")
+    __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
+    cell: Cell
+    view: View
+    grad: Self | None
+
+    def __init__(
+        self, data: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> None:
+        """Copies host data into a new tensor.
+
+        Args:
+          data:           a number, a nested list of numbers, an array, or a Tensor
+          dtype:          default: float32 for Python floats, int64 for Python ints, an array's own
+          device:         name of a device; default PICOGRAD_DEVICE
+          requires_grad:  backward() collects a gradient here
+
+        Raises:
+          ShapeError: the list is ragged.
+          DTypeError: the data is neither numbers nor bools, or requires_grad is asked of integers.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).shape
+        (2, 2)
+        """
+        place = device_named(device) if device is not None else None
+        if isinstance(data, TensorCore):
+            op = detached(data.read())
+            if place is not None and place != data.device:
+                op = Op(OpCode.COPY, op.dtype, (op,), place)
+            op = cast(op, dtype) if dtype is not None else op
+            self._start(Cell(op, place or data.cell.device))
+        else:
+            array, kept = host_array(data, dtype)
+            place = place or default_device()
+            self._start(Cell(from_host(array, kept, place), place))
+        if requires_grad:
+            self.requires_grad_()
+
+    # ---- making tensors from Ops ----
+    def _start(self, cell: Cell, view: View = ()) -> None:
+        self.cell, self.view, self.grad = cell, view, None
+        self._base: Op | None = None
+        self._op: Op = cell.op
+
+    @classmethod
+    def from_op(cls, op: Op, device: str | None = None) -> Self:
+        """Returns a tensor with new storage whose value is `op`."""
+        tensor = object.__new__(cls)
+        tensor.cell = cell = Cell(op, device)
+        tensor.view, tensor.grad = (), None
+        tensor._base = tensor._op = op
+        if op.needs_grad:
+            differentiable_cells.add(cell)
+        record(op)
+        return tensor
+
+    def viewed(self, code: OpCode, arg: Any) -> Self:
+        """Returns a view of the same storage, one step further."""
+        source = self.read()
+        op = apply_step(source, code, arg)
+        step: View = () if op is source else ((code, arg),)
+        if self.op.needs_grad and not grad_mode.get():
+            step = ((OpCode.DETACH, None), *step)
+        tensor = object.__new__(type(self))
+        tensor.cell, tensor.view, tensor.grad = self.cell, self.view + step, None
+        tensor._base, tensor._op = self.cell.op, op
+        record(op)
+        return tensor
+
+    def viewed_by(self, steps: View) -> Self:
+        """Returns a view of the same storage, several steps further."""
+        if not steps:
+            return self.viewed(OpCode.RESHAPE, self.op.shape)
+        tensor = self
+        for code, arg in steps:
+            tensor = tensor.viewed(code, arg)
+        return tensor
+
+    # ---- reading and writing ----
+    @property
+    def op(self) -> Op:
+        """The value now, as a graph."""
+        base = self.cell.op
+        if base is not self._base:
+            self._op, self._base = read_through(base, self.view), base
+        return self._op
+
+    def read(self) -> Op:
+        """Returns the value as an operand of a new graph: with no gradient under no_grad, noted by a trace."""
+        active = trace.get()
+        if active is not None:
+            active.on_read(self.cell)
+        op = self.op
+        return op if not op.needs_grad or grad_mode.get() else detached(op)
+
+    def write(self, function: str, value: Op) -> Self:
+        """Stores `value`, of this tensor's shape, in the places this tensor shows; returns self.
+
+        Raises:
+          GradientError: this is (a view of) a leaf that requires grad, outside no_grad.
+        """
+        if grad_mode.get():
+            self._check_writable(function)
+        else:
+            value = detached(value)
+        cell = self.cell
+        active = trace.get()
+        if active is not None:
+            active.on_read(cell)
+        set_op(cell, write_through(cell.op, self.view, cast(value, cell.op.dtype)))
+        if cell.op.needs_grad:
+            differentiable_cells.add(cell)
+        record(cell.op)
+        return self
+
+    def _check_writable(self, function: str) -> None:
+        op = self.cell.op
+        leaf = False
+        for code, arg in self.view:
+            leaf = code is not OpCode.DETACH and (leaf or (code is OpCode.LEAF and not op.needs_grad))
+            op = apply_step(op, code, arg)
+        if leaf:
+            raise GradientError(
+                f"{function}: a leaf of shape {self.cell.op.shape} that requires grad cannot be changed in place"
+                " where gradients are recorded.",
+                hint=f"with pg.no_grad(): x.{function}(...)",
+            )
+
+    def other_device(self, function: str, *others: TensorCore) -> str | None:
+        """Returns the one device of this tensor and `others`.
+
+        Raises:
+          DeviceError: they are on two devices.
+        """
+        device = self.cell.device
+        for other in others:
+            if device is None:
+                device = other.cell.device
+            elif other.cell.device is not None and other.cell.device != device:
+                raise DeviceError(
+                    f"{function}: operands are on two devices: {self.shape} on {self.device}"
+                    f" and {other.shape} on {other.device}.",
+                    hint=f'move one of them: x.to("{device}").',
+                )
+        return device
+
+    # ---- what it is ----
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return typed("tuple[int, ...]", self.op.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.cell.op.dtype
+
+    @property
+    def device(self) -> str:
+        """Name of the device that holds it; a constant is on the default device."""
+        return self.cell.device or default_device()
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.op.shape)
+
+    def dim(self) -> int:
+        """Returns the number of axes."""
+        return len(self.op.shape)
+
+    def numel(self) -> int:
+        """Returns the number of elements."""
+        return self.op.numel
+
+    def size(self, dim: int | None = None) -> Any:
+        """Returns the shape, or the length of one axis."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def element_size(self) -> int:
+        """Returns the bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
+
+    # ---- identity ----
+    @property
+    def requires_grad(self) -> bool:
+        """True where gradients flow: a leaf that asked for one can be reached."""
+        return self.op.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    @property
+    def is_leaf(self) -> bool:
+        """True when no differentiable operation made this tensor."""
+        op = self.op
+        return not op.needs_grad or (op.code is OpCode.LEAF and not op.src[0].needs_grad)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Makes this tensor a leaf whose gradient backward() collects, or stops that; returns self.
+
+        Raises:
+          DTypeError:    it is not a float.
+          GradientError: it is a result, whose need for gradients cannot be turned off.
+        """
+        if requires_grad and not self.op.needs_grad:
+            if not self.dtype.is_float:
+                raise DTypeError(
+                    f"requires_grad: only floats have gradients, got {self.dtype} of shape {self.shape}.",
+                    hint="Tensor(data, dtype=dtypes.float32, requires_grad=True)",
+                )
+            self._become_leaf()
+        elif not requires_grad and self.op.needs_grad:
+            if not self.is_leaf:
+                raise GradientError(
+                    f"requires_grad: a result of shape {self.shape} needs gradients because its operands do.",
+                    hint="use x.detach().",
+                )
+            if self.view and self.view[-1][0] is OpCode.LEAF:
+                self.view, self._base = self.view[:-1], None
+        return self
+
+    def retain_grad(self) -> None:
+        """Lets backward() collect the gradient of this result too; call it before the result is used.
+
+        Raises:
+          GradientError: no gradient flows here.
+        """
+        if not self.op.needs_grad:
+            raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
+        if self.op.code is not OpCode.LEAF:
+            self._become_leaf()
+
+    def _become_leaf(self) -> None:
+        number = next(leaf_ids)
+        self.view, self._base = (*self.view, (OpCode.LEAF, number)), None
+        leaf_tensors[number] = self
+        record(self.op)
+
+    def detach(self) -> Self:
+        """Returns a tensor on the same storage with no gradient."""
+        view = self.view[:-1] if self.view and self.view[-1][0] is OpCode.LEAF else self.view
+        tensor = object.__new__(type(self))
+        tensor._start(self.cell, (*view, (OpCode.DETACH, None)))
+        return tensor
+
+    @property
+    def data(self) -> Self:
+        """The same storage with no gradient; assigning to it replaces the value."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: TensorCore) -> None:
+        self.detach().assign(value)
+
+    # ---- computing ----
+    def realize(self) -> Self:
+        """Computes the value now and keeps it; returns self. Inside a trace it does nothing."""
+        realize([self])
+        return self
+
+    def contiguous(self) -> Self:
+        """Returns the value stored in order of its axes, cut from what is fused with it."""
+        op = self.read()
+        return self.from_op(Op(OpCode.CONTIGUOUS, op.dtype, (op,)), self.cell.device)
+
+    def clone(self) -> Self:
+        """Returns a copy with storage of its own; gradients flow through it."""
+        return self.from_op(self.read(), self.cell.device)
+
+    def assign(self, value: Any) -> Self:
+        """Stores `value` here in place; shapes must be equal, the dtype stays this tensor's.
+
+        Raises:
+          ShapeError:    the shapes differ.
+          GradientError: this is a leaf that requires grad, outside no_grad.
+        """
+        value = value if isinstance(value, TensorCore) else type(self)(value, self.dtype, self.device)
+        if value.shape != self.shape:
+            raise ShapeError(f"assign: a value of shape {value.shape} does not fit {self.shape}.")
+        self.cell.device = self.other_device("assign", value)
+        return self.write("assign", value.read())
+
+    def _host(self, function: str) -> np.ndarray[Any, Any]:
+        """Returns the value as a fresh array."""
+        active = trace.get()
+        if active is not None:
+            active.on_host_read(function)
+        return host_value(self)
+
+
+# ---- computing ----
+def realize(tensors: Iterable[TensorCore]) -> None:
+    """Computes the values of all tensors in one plan; their storage then holds them. Inside a trace: nothing.
+
+    A tensor that needs gradients keeps its graph, for backward(); later readers find its value all the same.
+    """
+    if trace.get() is not None:
+        return
+    cells = list(dict.fromkeys(t.cell for t in tensors if t.cell.op.code is not OpCode.BUFFER))
+    if not cells:
+        return
+    for cell, buffer in zip(cells, realize_ops([cell.op for cell in cells])):
+        if not cell.op.needs_grad:
+            cell.op = buffer
+
+
+def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
+    """Computes a tensor and returns a copy on the host."""
+    if 4 * tensor.op.numel >= tensor.cell.op.numel:  # else only what is shown is computed
+        realize([tensor])
+    return to_host(realize_ops([tensor.op])[0])

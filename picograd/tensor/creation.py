@@ -1,0 +1,192 @@
+"""New tensors from a rule: constants, ranges, identity matrices.
+
+In:    shapes and numbers
+Out:   `Creation`
+Next:  picograd/tensor/random.py
+
+What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.op import Op, Shape, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast, compare, iota, iota_along, sizes, where
+from picograd.tensor.core import TensorCore
+from picograd.tensor.host import default_device, device_named
+from picograd.tensor.indexing import Indexing
+
+
+class Creation(Indexing):
+    """zeros ones full empty arange linspace eye one_hot and the *_like forms."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _made(cls, op: Op, device: str | None, requires_grad: bool = False) -> Self:
+        """Returns a tensor of a constant graph, on the default device unless another is named."""
+        place = device_named(device) if device is not None else None
+        if place is not None and place != default_device():
+            op = Op(OpCode.COPY, op.dtype, (op,), place)
+        tensor = cls.from_op(op, place)
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    @classmethod
+    def full(
+        cls,
+        shape: Any,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns a tensor of one number; its dtype is the number's unless given."""
+        chosen = dtype or dtypes.dtype_of_scalar(fill_value)
+        lengths = shape_of_sizes("full", (shape,))
+        return cls._made(filled(fill_value, chosen, lengths), device, requires_grad)
+
+    @classmethod
+    def zeros(
+        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns zeros, float32 unless said otherwise."""
+        lengths = shape_of_sizes("zeros", shape)
+        return cls._made(filled(0, dtype or dtypes.default_float, lengths), device, requires_grad)
+
+    @classmethod
+    def ones(
+        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns ones, float32 unless said otherwise."""
+        lengths = shape_of_sizes("ones", shape)
+        return cls._made(filled(1, dtype or dtypes.default_float, lengths), device, requires_grad)
+
+    @classmethod
+    def empty(
+        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns a tensor to be written to; it holds zeros."""
+        return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    @classmethod
+    def arange(
+        cls,
+        start: Scalar,
+        end: Scalar | None = None,
+        step: Scalar = 1,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns start, start + step, ... up to but without `end`; arange(n) counts from 0.
+
+        Raises:
+          ArgumentError: step is 0 or leads away from `end`.
+
+        >>> Tensor.arange(1, 7, 2).tolist()
+        [1, 3, 5]
+        """
+        if end is None:
+            start, end = 0, start
+        if step == 0 or (end - start) * step < 0:
+            raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
+        whole = all(isinstance(value, int) for value in (start, end, step))
+        chosen = dtype or (dtypes.default_int if whole else dtypes.default_float)
+        length = math.ceil((end - start) / step) if not whole else -(-(int(end) - int(start)) // int(step))
+        exact = dtypes.int64 if whole else (dtypes.float64 if chosen is dtypes.float64 else dtypes.float32)
+        op = cast(iota(length), exact)
+        if step != 1:
+            op = op * step
+        if start != 0:
+            op = op + start
+        return cls._made(cast(op, chosen), device, requires_grad)
+
+    @classmethod
+    def linspace(
+        cls,
+        start: float,
+        end: float,
+        steps: int,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `steps` numbers from `start` to `end`, both included, at equal distances.
+
+        Raises:
+          ArgumentError: steps is negative.
+        """
+        if steps < 0:
+            raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
+        chosen = dtype or dtypes.default_float
+        place = iota(steps)
+        step = (end - start) / (steps - 1) if steps > 1 else 0.0
+        rising = cast(place, chosen) * step + start
+        falling = cast(-place + (steps - 1), chosen) * -step + end
+        op = where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
+        return cls._made(op, device, requires_grad)
+
+    @classmethod
+    def eye(
+        cls,
+        n: int,
+        m: int | None = None,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere."""
+        shape = shape_of_sizes("eye", (n, n if m is None else m))
+        diagonal = compare(OpCode.CMPEQ, iota_along(shape, 0), iota_along(shape, 1))
+        return cls._made(cast(diagonal, dtype or dtypes.default_float), device, requires_grad)
+
+    # ---- like another ----
+    @classmethod
+    def full_like(
+        cls, tensor: TensorCore, fill_value: Scalar, *, dtype: DType | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns one number in the shape, dtype and on the device of `tensor`."""
+        op = filled(fill_value, dtype or tensor.dtype, tensor.op.shape)
+        return cls._made(op, tensor.cell.device, requires_grad)
+
+    @classmethod
+    def zeros_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+        """Returns zeros in the shape, dtype and on the device of `tensor`."""
+        return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
+
+    @classmethod
+    def ones_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+        """Returns ones in the shape, dtype and on the device of `tensor`."""
+        return cls.full_like(tensor, 1, dtype=dtype, requires_grad=requires_grad)
+
+    @classmethod
+    def empty_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+        """Returns a tensor of the shape of `tensor` to be written to; it holds zeros."""
+        return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
+
+    def new_zeros(self, *shape: Any) -> Self:
+        """Returns zeros of another shape, with this dtype, on this device."""
+        return self._made(filled(0, self.dtype, shape_of_sizes("new_zeros", shape)), self.cell.device)
+
+
+def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
+    """Returns the shape given as f(2, 3) or f((2, 3)).
+
+    Raises:
+      ShapeError: a length is negative or no integer.
+    """
+    lengths = sizes(args)
+    for length in lengths:
+        if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
+            raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {lengths}.")
+    return tuple(length if isinstance(length, Op) else int(length) for length in lengths)

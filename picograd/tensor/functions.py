@@ -1,0 +1,246 @@
+"""Elementwise functions: exponentials, trigonometry, rounding, activations, bounds and choices.
+
+In:    tensors
+Out:   `Functions`
+Next:  picograd/tensor/reduce.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.op import filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor import pointwise
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float, unary, where
+from picograd.tensor.casts import Casts
+from picograd.tensor.core import TensorCore
+from picograd.tensor.elementwise import Operand
+
+
+class Functions(Casts):
+    """Functions of each element. Integers become float32 where the result is a float, as in PyTorch."""
+
+    __slots__ = ()
+
+    def _float_code(self, code: OpCode) -> Self:
+        return self.from_op(unary(code, to_float(self.read())), self.cell.device)
+
+    def _composed(self, function: pointwise.Function, *args: Any) -> Self:
+        return self.from_op(function(self.read(), *args), self.cell.device)
+
+    def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
+        return self.from_op(function(to_float(self.read()), *args), self.cell.device)
+
+    # ---- exponentials and logarithms ----
+    def exp(self) -> Self:
+        """Returns e ** x."""
+        return self._float_code(OpCode.EXP)
+
+    def exp2(self) -> Self:
+        """Returns 2 ** x."""
+        return self._float_code(OpCode.EXP2)
+
+    def expm1(self) -> Self:
+        """Returns e ** x - 1, exact near 0."""
+        return self._float_composed(pointwise.expm1)
+
+    def log(self) -> Self:
+        """Returns the natural logarithm."""
+        return self._float_code(OpCode.LOG)
+
+    def log2(self) -> Self:
+        """Returns the logarithm to base 2."""
+        return self._float_code(OpCode.LOG2)
+
+    def log10(self) -> Self:
+        """Returns the logarithm to base 10."""
+        return self._float_composed(pointwise.log10)
+
+    def log1p(self) -> Self:
+        """Returns log(1 + x), exact near 0."""
+        return self._float_composed(pointwise.log1p)
+
+    def sqrt(self) -> Self:
+        """Returns the square root."""
+        return self._float_code(OpCode.SQRT)
+
+    def rsqrt(self) -> Self:
+        """Returns 1 / sqrt(x)."""
+        return self._float_composed(pointwise.rsqrt)
+
+    def square(self) -> Self:
+        """Returns x * x."""
+        return self * self
+
+    def reciprocal(self) -> Self:
+        """Returns 1 / x."""
+        return self._float_code(OpCode.RECIPROCAL)
+
+    # ---- trigonometry ----
+    def sin(self) -> Self:
+        """Returns the sine of x in radians."""
+        return self._float_code(OpCode.SIN)
+
+    def cos(self) -> Self:
+        """Returns the cosine of x in radians."""
+        return self._float_code(OpCode.COS)
+
+    def tan(self) -> Self:
+        """Returns the tangent of x in radians."""
+        return self._float_composed(pointwise.tan)
+
+    def sinh(self) -> Self:
+        """Returns the hyperbolic sine."""
+        return self._float_composed(pointwise.sinh)
+
+    def cosh(self) -> Self:
+        """Returns the hyperbolic cosine."""
+        return self._float_composed(pointwise.cosh)
+
+    def tanh(self) -> Self:
+        """Returns the hyperbolic tangent."""
+        return self._float_code(OpCode.TANH)
+
+    def erf(self) -> Self:
+        """Returns the error function."""
+        return self._float_code(OpCode.ERF)
+
+    # ---- activations ----
+    def relu(self) -> Self:
+        """Returns 0 where x <= 0, else x."""
+        return self._composed(pointwise.relu)
+
+    def sigmoid(self) -> Self:
+        """Returns 1 / (1 + exp(-x))."""
+        return self._float_composed(pointwise.sigmoid)
+
+    def silu(self) -> Self:
+        """Returns x * sigmoid(x)."""
+        return self._float_composed(pointwise.silu)
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """Returns x * Phi(x), Phi the normal distribution function; approximate="tanh" is the cheaper form.
+
+        Raises:
+          ArgumentError: another word than "none" or "tanh".
+        """
+        if approximate not in ("none", "tanh"):
+            raise ArgumentError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}.')
+        return self._float_composed(pointwise.gelu, approximate == "tanh")
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+        """Returns log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold."""
+        return self._float_composed(pointwise.softplus, beta, threshold)
+
+    # ---- rounding and sign ----
+    def abs(self) -> Self:
+        """Returns |x|."""
+        return self._composed(pointwise.absolute)
+
+    def neg(self) -> Self:
+        """Returns -x."""
+        return -self
+
+    def sign(self) -> Self:
+        """Returns -1, 0 or 1."""
+        return self._composed(pointwise.sign)
+
+    def floor(self) -> Self:
+        """Returns the greatest integer <= x, in the dtype of x."""
+        return self._composed(pointwise.floor)
+
+    def ceil(self) -> Self:
+        """Returns the least integer >= x, in the dtype of x."""
+        return self._composed(pointwise.ceil)
+
+    def trunc(self) -> Self:
+        """Returns x without its fraction, in the dtype of x."""
+        return self._composed(pointwise.trunc)
+
+    def round(self, decimals: int = 0) -> Self:
+        """Returns x rounded to `decimals` places, halves to the even digit."""
+        if decimals == 0 or not self.dtype.is_float:
+            return self._composed(pointwise.round_even)
+        scale = 10.0**decimals
+        return (self * scale).round() / scale
+
+    def isnan(self) -> Self:
+        """Returns True for NaN."""
+        return self._composed(pointwise.is_nan)
+
+    def isinf(self) -> Self:
+        """Returns True for plus and minus infinity."""
+        return self._float_composed(pointwise.is_infinite)
+
+    def isfinite(self) -> Self:
+        """Returns True for neither NaN nor infinity."""
+        return self._float_composed(pointwise.is_finite)
+
+    __abs__ = abs
+
+    # ---- two operands ----
+    def maximum(self, other: Operand) -> Self:
+        """Returns the greater of both; NaN wins."""
+        return self._binary("maximum", OpCode.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """Returns the smaller of both; NaN wins."""
+        return self._binary("minimum", OpCode.MIN, other)
+
+    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
+        """Returns x held between `min` and `max`, tensors or numbers.
+
+        Raises:
+          ArgumentError: neither bound is given.
+        """
+        if min is None and max is None:
+            raise ArgumentError("clamp: give min, max or both.")
+        result = self
+        for bound, low in ((min, True), (max, False)):
+            if bound is not None:
+                x, limit = result._operands("clamp", bound)
+                clamped = pointwise.clamp(x, limit, None) if low else pointwise.clamp(x, None, limit)
+                result = result._result("clamp", clamped, bound)
+        return result
+
+    def where(self, condition: TensorCore, other: Operand) -> Self:
+        """Returns self where the condition holds, else `other`, all broadcast.
+
+        Raises:
+          DTypeError: the condition is not bool.
+        """
+        return self.select(condition, self, other)
+
+    @classmethod
+    def select(cls, condition: TensorCore, a: Operand, b: Operand) -> Self:
+        """Returns `a` where the condition holds, else `b`, all broadcast: `pg.where`.
+
+        Raises:
+          DTypeError: the condition is not bool.
+
+        >>> Tensor.select(Tensor([True, False]), 1, Tensor([5, 6])).tolist()
+        [1, 6]
+        """
+        if condition.dtype is not dtypes.bool_:
+            raise DTypeError(f"where: the condition must be bool, got {condition.dtype} of shape {condition.shape}.")
+        if not isinstance(a, TensorCore):
+            first = b if isinstance(b, TensorCore) else cls.from_op(filled(0, dtypes.dtype_of_scalar(b), ()))
+            a = cls.from_op(filled(a, dtypes.promote_scalar(first.dtype, a), ()), None)
+        start = cls.from_op(a.read(), a.cell.device)
+        x, y = start._operands("where", b)
+        shape = broadcast_shapes("where", condition.op.shape, x.shape)
+        op = where(broadcast_to(condition.read(), shape), broadcast_to(x, shape), broadcast_to(y, shape))
+        others = (start, b) if isinstance(b, TensorCore) else (start,)
+        return cls.from_op(op, condition.other_device("where", *others))
+
+    def masked_fill(self, mask: TensorCore, value: Operand) -> Self:
+        """Returns `value` where the mask holds, else self; the mask broadcasts to self."""
+        chosen = cast(value.read(), self.dtype) if isinstance(value, TensorCore) else filled(value, self.dtype, ())
+        return self.select(mask, self.from_op(chosen, self.cell.device), self)
+
+    def lerp(self, end: TensorCore, weight: Operand) -> Self:
+        """Returns self + weight * (end - self)."""
+        return self + (type(self).from_op(end.read(), end.cell.device) - self) * weight

@@ -1,0 +1,262 @@
+"""Indexing: x[...] as views and gathers, x[...] = v as writes, and selection by index tensors.
+
+In:    tensors; ints, slices, None, ..., integer arrays, bool masks
+Out:   `Indexing`
+Next:  picograd/tensor/creation.py
+
+Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
+decide, so it is computed at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op, Shape, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import axis_of, broadcast_to, cast, compare, iota, permute, reshape, shrink, where
+from picograd.tensor.core import TensorCore
+from picograd.tensor.linalg import Linalg
+from picograd.tensor.subscript import Subscript, common_shape, parse
+
+
+class Indexing(Linalg):
+    """x[i], x[i] = v, gather, index_select, take_along_dim, one_hot ..."""
+
+    __slots__ = ()
+
+    # ---- x[...] ----
+    def __getitem__(self, index: Any) -> Self:
+        """Returns a view for ints, slices, None and ...; a new tensor for integer arrays and bool masks.
+
+        Raises:
+          IndexingError: an index is outside its axis, or there are too many.
+          DTypeError:    an index is of another kind.
+
+        >>> Tensor.arange(6).reshape(2, 3)[:, ::-1][0].tolist()
+        [2, 1, 0]
+        """
+        subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+        view = self.viewed_by(subscript.steps)
+        if not subscript.arrays:
+            return view
+        index_op, axis, order = self._selection(subscript, view.op.shape)
+        merged = _merge(view.read(), subscript.places, order)
+        return self.from_op(gather_op(merged, index_op, axis), self._index_device(subscript))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Stores `value`, broadcast, in the places that x[index] shows.
+
+        Raises:
+          ShapeError:    the value does not broadcast to x[index].
+          GradientError: self is (a view of) a leaf that requires grad, outside no_grad.
+        """
+        if isinstance(index, TensorCore) and index.dtype.kind == "b" and _is_single(value):
+            return self._fill_mask(index, value)
+        subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
+        view = self.viewed_by(subscript.steps)
+        if not subscript.arrays:
+            view.write("x[...] = value", self._stored(value, view.op.shape))
+            return None
+        index_op, axis, order = self._selection(subscript, view.op.shape)
+        before = view.read()
+        merged = _merge(before, subscript.places, order)
+        shape = merged.shape[:axis] + index_op.shape + merged.shape[axis + 1 :]
+        updates = self._stored(value, shape)
+        merged = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (None, axis, 0))
+        view.write("x[...] = value", _unmerge(merged, before.shape, order))
+        return None
+
+    def _fill_mask(self, mask: TensorCore, value: Any) -> None:
+        """Stores one number where the mask, over the leading axes, holds: no need to know how often."""
+        op = self.read()
+        if mask.op.shape != op.shape[: mask.ndim]:
+            raise ShapeError(f"x[mask] = value: a mask of shape {mask.shape} does not fit {self.shape}.")
+        chosen = reshape(mask.read(), mask.op.shape + (1,) * (self.ndim - mask.ndim))
+        self.cell.device = self.other_device("x[mask] = value", mask)
+        self.write("x[mask] = value", where(broadcast_to(chosen, op.shape), self._stored(value, op.shape), op))
+
+    def _stored(self, value: Any, shape: Shape) -> Op:
+        """Returns a value to be written, as this dtype and repeated to `shape`."""
+        if isinstance(value, TensorCore):
+            self.cell.device = self.other_device("x[...] = value", value)
+            op = cast(value.read(), self.dtype)
+        elif isinstance(value, (bool, int, float)):
+            return filled(value, self.dtype, shape)
+        else:
+            op = type(self)(value, self.dtype, self.device).op
+        while len(op.shape) > len(shape) and op.shape[0] == 1:
+            op = reshape(op, op.shape[1:])
+        if len(op.shape) > len(shape) or any(a not in (1, b) for a, b in zip(op.shape[::-1], shape[::-1])):
+            raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
+        return broadcast_to(op, shape)
+
+    def _index_device(self, subscript: Subscript) -> str | None:
+        return self.other_device("index", *(a for a in subscript.arrays if isinstance(a, TensorCore)))
+
+    def _selection(self, subscript: Subscript, shape: Shape) -> tuple[Op, int, tuple[int, ...]]:
+        """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
+
+        Several arrays become one index into the merged axes, out of range where one of them is.
+        """
+        places = subscript.places
+        adjacent = places == tuple(range(places[0], places[0] + len(places)))
+        axis = places[0] if adjacent else 0
+        others = [a for a in range(len(shape)) if a not in places]
+        order = tuple(range(len(shape))) if adjacent else (*places, *others)
+        common = common_shape(subscript.arrays)
+        index: Op | None = None
+        valid: Op | None = None
+        for array, place in zip(subscript.arrays, places):
+            dim = shape[place]
+            part = broadcast_to(self._index_op(array, dim), common)
+            if len(places) > 1 and isinstance(array, TensorCore):
+                fits = _between(part, dim)
+                valid = fits if valid is None else Op(OpCode.AND, dtypes.bool_, (valid, fits))
+            index = part if index is None else index * dim + part
+        assert index is not None
+        return (index if valid is None else where(valid, index, -1)), axis, order
+
+    def _index_op(self, array: TensorCore | np.ndarray[Any, Any], dim: Any) -> Op:
+        """Returns an index array as int64, negative ones counted from the end."""
+        if not isinstance(array, TensorCore):
+            return type(self)(array, dtypes.int64, self.device).op
+        op = array.read()
+        if op.dtype.kind == "u":
+            return cast(op, dtypes.int64)
+        op = cast(op, dtypes.int64)
+        return where(compare(OpCode.CMPLT, op, 0), op + dim, op)
+
+    # ---- selection by tensors ----
+    def gather(self, dim: int, index: TensorCore) -> Self:
+        """Returns self[..., index, ...]: each element taken from the place along `dim` that `index` says.
+
+        out[i][j] = self[index[i][j]][j] for dim=0; `index` is no longer than self along the other axes.
+
+        Raises:
+          ShapeError: the ranks differ, or index is too long along another axis.
+          DTypeError: index is no integer tensor.
+        """
+        op, positions = self.read(), _integer("gather", index)
+        axis = axis_of("gather", op.shape, dim)
+        if len(positions.shape) != len(op.shape) or any(
+            n > m for a, (n, m) in enumerate(zip(positions.shape, op.shape)) if a != axis
+        ):
+            raise ShapeError(f"gather: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
+        if not op.shape:
+            return self.from_op(op, self.cell.device)
+        block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, positions.shape)))
+        taken = _along(shrink(op, block), positions, axis)
+        return self.from_op(taken, self.other_device("gather", index))
+
+    def take_along_dim(self, indices: TensorCore, dim: int | None = None) -> Self:
+        """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end."""
+        if dim is None:
+            return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
+        op = self.read()
+        axis = axis_of("take_along_dim", op.shape, dim)
+        positions = self._index_op(indices, op.shape[axis])
+        if len(positions.shape) != len(op.shape):
+            raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
+        pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
+        if any(m != n and 1 not in (m, n) for m, n in pairs):
+            raise ShapeError(f"take_along_dim: indices {indices.shape} do not broadcast to {self.shape}.")
+        common = [m if n == 1 else n for m, n in pairs]
+        whole = tuple(op.shape[a] if a == axis else n for a, n in enumerate(common))
+        wanted = tuple(positions.shape[a] if a == axis else n for a, n in enumerate(common))
+        taken = _along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
+        return self.from_op(taken, self.other_device("take_along_dim", indices))
+
+    def index_select(self, dim: int, index: TensorCore) -> Self:
+        """Returns the slices along one axis that a 1-d integer tensor names."""
+        positions = _integer("index_select", index)
+        if len(positions.shape) > 1:
+            raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
+        op = self.read()
+        line = reshape(positions, (positions.shape or (1,)))
+        taken = gather_op(op, line, axis_of("index_select", op.shape, dim))
+        return self.from_op(taken, self.other_device("index_select", index))
+
+    def masked_select(self, mask: TensorCore) -> Self:
+        """Returns the elements where the mask holds, in one axis; computes the mask."""
+        whole = self.expand(np.broadcast_shapes(self.shape, mask.shape))
+        return whole[mask if mask.shape == whole.shape else type(self).from_op(broadcast_to(mask.read(), whole.op.shape))]
+
+    def nonzero(self) -> Self:
+        """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor."""
+        return type(self)(np.argwhere(self._host("nonzero")).astype(np.int64), dtypes.int64, self.device)
+
+    def one_hot(self, num_classes: int = -1) -> Self:
+        """Returns int64 rows with a 1 where the class stands: shape (..., num_classes).
+
+        Without num_classes the tensor is computed to know the greatest class.
+
+        Raises:
+          DTypeError:    the classes are no integers.
+          ArgumentError: there is no class.
+        """
+        op = _integer("one_hot", self)
+        if num_classes < 0:
+            found = self._host("one_hot")
+            if not found.size:
+                raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
+            num_classes = int(found.max()) + 1
+        shape = (*op.shape, num_classes)
+        return self.from_op(cast(same_as_iota(op, shape), dtypes.int64), self.cell.device)
+
+
+# ---- on Ops ----
+def gather_op(op: Op, index: Op, axis: int) -> Op:
+    """Returns the slices of `op` along `axis` that `index` names, in the shape of index."""
+    return Op(OpCode.GATHER, op.dtype, (op, index), (axis, 0))
+
+
+def same_as_iota(op: Op, shape: Shape) -> Op:
+    """Returns, over shape = (*op.shape, n), whether op equals the position along the last axis."""
+    line = cast(iota(shape[-1]), op.dtype)
+    return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
+
+
+def _along(op: Op, index: Op, axis: int) -> Op:
+    """Returns op[..., index, ...] where both have the same other axes: GATHER with all of those as batch."""
+    rank = len(op.shape)
+    last = (*(a for a in range(rank) if a != axis), axis)
+    taken = Op(OpCode.GATHER, op.dtype, (permute(op, last), permute(index, last)), (rank - 1, rank - 1))
+    return permute(taken, tuple(last.index(a) for a in range(rank)))
+
+
+def _merge(op: Op, places: tuple[int, ...], order: tuple[int, ...]) -> Op:
+    """Returns `op` with the axes at `places` made one: in place if they are adjacent, else in front."""
+    if len(places) == 1:
+        return op
+    moved = permute(op, order)
+    first = order.index(places[0])
+    merged = 1
+    for dim in moved.shape[first : first + len(places)]:
+        merged *= dim  # type: ignore[operator]
+    return reshape(moved, (*moved.shape[:first], merged, *moved.shape[first + len(places) :]))
+
+
+def _unmerge(op: Op, shape: Shape, order: tuple[int, ...]) -> Op:
+    """Undoes `_merge`."""
+    moved = reshape(op, tuple(shape[axis] for axis in order))
+    return permute(moved, tuple(order.index(axis) for axis in range(len(order))))
+
+
+def _between(index: Op, dim: Any) -> Op:
+    low = compare(OpCode.CMPLE, filled(0, index.dtype, index.shape), index)
+    return Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, index, dim)))
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) or (isinstance(value, TensorCore) and value.numel() == 1)
+
+
+def _integer(function: str, index: TensorCore) -> Op:
+    if not index.dtype.is_int:
+        raise DTypeError(f"{function}: the index must be an integer tensor, got {index.dtype} of shape {index.shape}.")
+    return index.read()

@@ -1,0 +1,313 @@
+"""Reductions along axes, running sums, softmax and its relatives.
+
+In:    tensors
+Out:   `Reduce`, `MaxResult`
+Next:  picograd/tensor/linalg.py
+
+`dim` and `axis`, `keepdim` and `keepdims` are two names of one argument. Without `dim` all axes are reduced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor import pointwise
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, compare, detached, iota_along, reduce, unary, where
+from picograd.tensor.functions import Functions
+
+Axes = int | Sequence[int] | None
+
+
+class MaxResult(NamedTuple):
+    """What max and min along one axis return.
+
+    values:   the extremes
+    indices:  where the first of them stands, int64
+    """
+
+    values: Any
+    indices: Any
+
+
+class Reduce(Functions):
+    """sum prod max min mean var std norm any all argmax argmin logsumexp softmax cumsum ..."""
+
+    __slots__ = ()
+
+    def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
+        axes = axes_of(function, op.shape, dim, axis)
+        return self.from_op(reduce(code, op, axes, keepdim), self.cell.device)
+
+    def _floats(self, function: str) -> Op:
+        """Returns the value; DTypeError unless it is a float."""
+        op = self.read()
+        if not op.dtype.is_float:
+            raise DTypeError(
+                f"{function}: needs a float, got {op.dtype} of shape {op.shape}.", hint=f"x.float().{function}(...)"
+            )
+        return op
+
+    # ---- sums ----
+    def sum(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the sum; of bools and integers as int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
+        [4, 6]
+        """
+        op = cast(self.read(), dtype or _sum_dtype(self.dtype))
+        return self._reduced("sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
+
+    def prod(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the product; of bools and integers as int64."""
+        op = cast(self.read(), dtype or _sum_dtype(self.dtype))
+        return self._reduced("prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
+
+    def mean(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the sum divided by the number of elements.
+
+        Raises:
+          DTypeError: integers, whose mean is none.
+        """
+        op = cast(self.read(), dtype) if dtype is not None else self._floats("mean")
+        axes = axes_of("mean", op.shape, dim, axis)
+        return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
+
+    def var(
+        self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
+    ) -> Self:
+        """Returns the mean of the squared deviations, divided by count - correction.
+
+        >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
+        1.6666666269302368
+        """
+        op = self._floats("var")
+        axes = axes_of("var", op.shape, dim, axis)
+        return self.from_op(variance_op(op, axes, correction, keepdim or keepdims), self.cell.device)
+
+    def std(
+        self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
+    ) -> Self:
+        """Returns the square root of the variance."""
+        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims).sqrt()
+
+    def norm(self, p: float | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
+        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro"."""
+        self._floats("norm")
+        if p in (2, "fro"):
+            return (self * self).sum(dim, keepdim, axis=axis).sqrt()
+        if not isinstance(p, (int, float)):
+            raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
+        size = self.abs()
+        if math.isinf(p):
+            return (size.amax if p > 0 else size.amin)(dim, keepdim, axis=axis)
+        if p == 0:
+            return (self != 0).sum(dim, keepdim, axis=axis).cast(self.dtype)
+        return size.sum(dim, keepdim, axis=axis) if p == 1 else (size**p).sum(dim, keepdim, axis=axis) ** (1 / p)
+
+    # ---- extremes ----
+    def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns the greatest element; NaN wins.
+
+        Raises:
+          ShapeError: there is no element.
+        """
+        op = self._not_empty("amax", dim, axis)
+        return self._reduced("amax", OpCode.MAX, op, dim, keepdim or keepdims, axis)
+
+    def amin(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns the smallest element; NaN wins.
+
+        Raises:
+          ShapeError: there is no element.
+        """
+        op = self._not_empty("amin", dim, axis)
+        return self._reduced("amin", OpCode.MIN, op, dim, keepdim or keepdims, axis)
+
+    def _not_empty(self, function: str, dim: Axes, axis: Axes) -> Op:
+        op = self.read()
+        if any(op.shape[a] == 0 for a in axes_of(function, op.shape, dim, axis)):
+            raise ShapeError(f"{function}: shape {op.shape} has no element along dim {dim if axis is None else axis}.")
+        return op
+
+    def max(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
+
+        >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
+        [1, 0]
+        """
+        if isinstance(dim, Functions):
+            return self.maximum(dim)
+        if dim is None and axis is None:
+            return self.amax()
+        return MaxResult(
+            self.amax(dim, keepdim, axis=axis, keepdims=keepdims),
+            self.argmax(dim, keepdim, axis=axis, keepdims=keepdims),
+        )
+
+    def min(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both."""
+        if isinstance(dim, Functions):
+            return self.minimum(dim)
+        if dim is None and axis is None:
+            return self.amin()
+        return MaxResult(
+            self.amin(dim, keepdim, axis=axis, keepdims=keepdims),
+            self.argmin(dim, keepdim, axis=axis, keepdims=keepdims),
+        )
+
+    def argmax(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
+        """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor."""
+        return self._position("argmax", OpCode.MAX, dim if axis is None else axis, keepdim or keepdims)
+
+    def argmin(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
+        """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor."""
+        return self._position("argmin", OpCode.MIN, dim if axis is None else axis, keepdim or keepdims)
+
+    def _position(self, function: str, code: OpCode, dim: int | None, keepdim: bool) -> Self:
+        if dim is None:
+            flat = self.flatten()._position(function, code, 0, False)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
+        op = detached(self._not_empty(function, dim, None))
+        if not op.shape:
+            return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
+        axis = axis_of(function, op.shape, dim)
+        extreme = broadcast_to(reduce(code, op, (axis,), keepdim=True), op.shape)
+        found = compare(OpCode.CMPEQ, op, extreme)
+        if op.dtype.is_float:
+            found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
+        place = where(found, iota_along(op.shape, axis), op.shape[axis])  # type: ignore[arg-type]
+        return self.from_op(reduce(OpCode.MIN, place, (axis,), keepdim), self.cell.device)
+
+    # ---- truth ----
+    def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns True where one element is not zero."""
+        op = cast(self.read(), dtypes.bool_)
+        return self._reduced("any", OpCode.MAX, op, dim, keepdim or keepdims, axis)
+
+    def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns True where no element is zero."""
+        op = cast(self.read(), dtypes.bool_)
+        return self._reduced("all", OpCode.MIN, op, dim, keepdim or keepdims, axis)
+
+    # ---- exponentials ----
+    def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
+        """Returns log(sum(exp(x))), with no overflow."""
+        op = self._floats("logsumexp")
+        return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
+
+    def softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns exp(x) / sum(exp(x)) along one axis, the last unless named.
+
+        >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
+        [0.5, 0.5]
+        """
+        powers, total, _ = self._shifted("softmax", dim, dtype, axis)
+        return self.from_op(powers / total, self.cell.device)
+
+    def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns x - log(sum(exp(x))) along one axis, the last unless named."""
+        _, total, shifted = self._shifted("log_softmax", dim, dtype, axis)
+        return self.from_op(shifted - unary(OpCode.LOG, total), self.cell.device)
+
+    def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
+        """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
+        op = cast(self.read(), dtype) if dtype is not None else self._floats(function)
+        chosen = -1 if dim is None and axis is None else dim
+        axes = axes_of(function, op.shape, chosen, axis)
+        greatest = detached(reduce(OpCode.MAX, op, axes, keepdim=True))
+        shifted = op - broadcast_to(greatest, op.shape)
+        powers = unary(OpCode.EXP, shifted)
+        return powers, broadcast_to(reduce(OpCode.ADD, powers, axes, keepdim=True), op.shape), shifted
+
+    # ---- running ----
+    def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns the sums of all elements up to each along one axis; of integers as int64."""
+        return self._scan("cumsum", OpCode.ADD, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
+
+    def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns the products of all elements up to each along one axis; of integers as int64."""
+        return self._scan("cumprod", OpCode.MUL, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
+
+    def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:
+        if dim is None:
+            raise ArgumentError(f"{function}: give the axis, e.g. dim=-1.")
+        op = cast(self.read(), dtype)
+        if not op.shape:
+            return self.from_op(op, self.cell.device)
+        axis = axis_of(function, op.shape, dim)
+        return self.from_op(Op(OpCode.SCAN, op.dtype, (op,), (code, axis)), self.cell.device)
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else dtypes.int64
+
+
+# ---- on Ops ----
+def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns the mean over `axes`."""
+    total = reduce(OpCode.ADD, op, axes, keepdim)
+    return total / float(_count(op, axes))
+
+
+def variance_op(op: Op, axes: tuple[int, ...], correction: int, keepdim: bool = False) -> Op:
+    """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
+    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
+    total = reduce(OpCode.ADD, deviation * deviation, axes, keepdim)
+    return total / float(max(0, _count(op, axes) - correction))
+
+
+def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
+    greatest = detached(reduce(OpCode.MAX, op, axes, keepdim=True))
+    greatest = where(pointwise.is_finite(greatest), greatest, 0.0)
+    powers = unary(OpCode.EXP, op - broadcast_to(greatest, op.shape))
+    result = unary(OpCode.LOG, reduce(OpCode.ADD, powers, axes, keepdim=True)) + greatest
+    return result if keepdim else squeezed(result, axes)
+
+
+def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns `op` without `axes`, each of length 1."""
+    shape = tuple(dim for axis, dim in enumerate(op.shape) if axis not in axes)
+    return op if shape == op.shape else Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+
+
+def _count(op: Op, axes: tuple[int, ...]) -> int:
+    count = 1
+    for axis in axes:
+        count *= int(op.shape[axis])  # type: ignore[arg-type]
+    return count

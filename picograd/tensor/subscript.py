@@ -1,0 +1,203 @@
+"""What stands between the brackets of x[...], taken apart before anything is built.
+
+In:    an index as users write it, and the shape it applies to
+Out:   `Subscript`: view steps for ints, slices, None and ...; integer arrays and the axes they select from
+Next:  picograd/tensor/indexing.py
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import DTypeError, IndexingError, ShapeError
+from picograd.ir.op import Dim, Shape
+from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import Step
+from picograd.tensor.core import TensorCore
+from picograd.tensor.host import Array
+
+
+@dataclass(frozen=True)
+class Subscript:
+    """An index taken apart.
+
+    steps:   view steps for all that is not an array
+    arrays:  integer arrays (tensors, or host arrays already checked and not negative)
+    places:  for each array the axis of the view it selects from
+    """
+
+    steps: tuple[Step, ...]
+    arrays: tuple[TensorCore | Array, ...]
+    places: tuple[int, ...]
+
+
+def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> Subscript:
+    """Returns `index` taken apart for a tensor of `shape`; masks are read on the host.
+
+    Raises:
+      IndexingError: an index is outside its axis, or there are more indices than axes.
+      DTypeError:    an index is no int, slice, None, ..., integer array or bool mask.
+    """
+    items = _without_ellipsis(_without_masks(index, shape, host_value), shape)
+    steps, places = _view_steps(items, shape)
+    arrays: list[TensorCore | Array] = []
+    axis = 0
+    for item in items:
+        if isinstance(item, TensorCore):
+            arrays.append(item)
+        elif isinstance(item, np.ndarray):
+            arrays.append(_checked(item, int(shape[axis]), axis, shape))  # type: ignore[arg-type]
+        axis += item is not None
+    return Subscript(steps, tuple(arrays), places)
+
+
+def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> list[Any]:
+    """Returns the index as a list: lists as arrays, each mask of k axes as the k arrays of its true places."""
+    items: list[Any] = []
+    axis = 0
+    for item in index if isinstance(index, tuple) else (index,):
+        if isinstance(item, (list, range)):
+            item = np.asarray(item, dtype=None if len(item) else np.int64)
+        if isinstance(item, np.generic):
+            item = item.item()
+        is_mask = isinstance(item, TensorCore) and item.dtype.kind == "b"
+        if is_mask or (isinstance(item, np.ndarray) and item.dtype.kind == "b"):
+            mask = host_value(item) if is_mask else item
+            covered = shape[axis : axis + mask.ndim]
+            if mask.shape != covered:
+                raise IndexingError(f"index: a mask of shape {mask.shape} does not fit the axes {covered} of {shape}.")
+            items.extend(np.nonzero(mask))
+            axis += mask.ndim
+        else:
+            _check_kind(item)
+            items.append(item)
+            axis += item is not None and item is not Ellipsis
+    return items
+
+
+def _check_kind(item: Any) -> None:
+    kind = item.dtype.kind if isinstance(item, (TensorCore, np.ndarray)) else ""
+    allowed = item is None or item is Ellipsis or isinstance(item, slice) or kind in tuple("iu")
+    if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
+        shown = f"{type(item).__name__} of dtype {item.dtype}" if kind else repr(item)
+        raise DTypeError(f"index: needs ints, slices, None, ..., integer arrays or bool masks, got {shown}.")
+
+
+def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
+    """Returns one item for each axis, and the Nones."""
+    used = sum(item is not None and item is not Ellipsis for item in items)
+    if used > len(shape):
+        raise IndexingError(f"index: {used} indices are too many for shape {shape}.")
+    rest: list[Any] = [slice(None)] * (len(shape) - used)
+    dots = [place for place, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise IndexingError("index: only one ... can stand in an index.")
+    place = dots[0] if dots else len(items)
+    return items[:place] + rest + items[place + len(dots) :]
+
+
+def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+    """Returns the steps for ints, slices and Nones, and the axes left for the arrays."""
+    flips: list[int] = []
+    cuts: list[tuple[Dim, Dim]] = []
+    margins: list[tuple[int, int]] = []
+    strides: list[tuple[Dim, int]] = []  # (how many, step) of each axis
+    final: list[Dim] = []
+    places: list[int] = []
+    axis = 0
+    for item in items:
+        if item is None:
+            final.append(1)
+            continue
+        dim = shape[axis]
+        cut: tuple[Dim, Dim] = (0, dim)
+        count, step, margin = dim, 1, 0
+        if isinstance(item, slice):
+            if item != slice(None):
+                flipped, cut, count, step, margin = _slice(item, int(dim))  # type: ignore[arg-type]
+                flips += [axis] * flipped
+            final.append(count)
+        elif isinstance(item, (TensorCore, np.ndarray)):
+            places.append(len(final))
+            final.append(dim)
+        else:
+            start = _wrapped(operator.index(item), int(dim), axis, shape)  # type: ignore[arg-type]
+            cut, count = (start, start + 1), 1
+        cuts.append(cut)
+        margins.append((0, margin))
+        strides.append((count, step))
+        axis += 1
+    return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
+
+
+def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:
+    """Returns (flip first?, block to cut, elements, step within the block, elements missing at its end)."""
+    try:
+        start, stop, step = item.indices(dim)
+    except (TypeError, ValueError):
+        raise IndexingError(f"index: {item} needs ints, and a step that is not 0.") from None
+    count = len(range(start, stop, step))
+    flipped = step < 0
+    if flipped:
+        start, step = dim - 1 - start, -step
+    if count <= 1:
+        return flipped and count == 1, (start, start + 1) if count else (0, 0), count, 1, 0
+    end = start + count * step
+    return flipped, (start, min(end, dim)), count, step, max(0, end - dim)
+
+
+def _as_steps(
+    shape: Shape,
+    flips: list[int],
+    cuts: list[tuple[Dim, Dim]],
+    margins: list[tuple[int, int]],
+    strides: list[tuple[Dim, int]],
+    final: Shape,
+) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    if flips:
+        steps.append((OpCode.FLIP, tuple(flips)))
+    if any(cut != (0, dim) for cut, dim in zip(cuts, shape)):
+        steps.append((OpCode.SHRINK, tuple(cuts)))
+    if any(step > 1 for _, step in strides):
+        if any(after for _, after in margins):
+            steps.append((OpCode.PAD, tuple(margins)))
+        steps.append((OpCode.RESHAPE, tuple(n for pair in strides for n in pair)))
+        steps.append((OpCode.SHRINK, tuple(cut for count, _ in strides for cut in ((0, count), (0, 1)))))
+        steps.append((OpCode.RESHAPE, final))
+    elif final != tuple(count for count, _ in strides):
+        steps.append((OpCode.RESHAPE, final))
+    return tuple(steps)
+
+
+def _wrapped(index: int, dim: int, axis: int, shape: Shape) -> int:
+    if not -dim <= index < dim:
+        raise IndexingError(f"index: {index} is out of range for axis {axis} of length {dim} in shape {shape}.")
+    return index % dim
+
+
+def _checked(array: Array, dim: int, axis: int, shape: Shape) -> Array:
+    """Returns host indices counted from the front."""
+    wrong = array[(array < -dim) | (array >= dim)]
+    if wrong.size:
+        raise IndexingError(f"index: {wrong[0]} is out of range for axis {axis} of length {dim} in shape {shape}.")
+    return np.where(array < 0, array + dim, array).astype(np.int64)
+
+
+def common_shape(arrays: tuple[TensorCore | Array, ...]) -> Shape:
+    """Returns the shape index arrays repeat to.
+
+    Raises:
+      ShapeError: they do not broadcast.
+    """
+    shapes = [array.shape for array in arrays]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        shown = ", ".join(str(shape) for shape in shapes)
+        raise ShapeError(f"index: index arrays of shapes {shown} do not broadcast.") from None

@@ -1,0 +1,27 @@
+"""The Tensor users hold: all families of operations in one class.
+
+In:    tensor/core.py and the families that extend it
+Out:   `Tensor`
+Next:  picograd/nn/module.py
+"""
+
+from __future__ import annotations
+
+from picograd.tensor.autograd import Autograd
+from picograd.tensor.interop import Interop
+
+
+class Tensor(Interop, Autograd):
+    """An n-dimensional array whose operations build a graph, computed when a value is read.
+
+    Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults
+    of methods are PyTorch's. A tensor is a view of a storage cell: views share it, and a write through one is seen
+    by all, while graphs built earlier keep the old value.
+
+    >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad.tolist()
+    [[2.0, 4.0], [6.0, 8.0]]
+    """
+
+    __slots__ = ()
