@@ -11,7 +11,7 @@ Letters: B batch, T context length, E embedding, D hidden units, V vocabulary.
 from __future__ import annotations
 
 from picograd import nn
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 
 
 class BengioModel(nn.Module):

@@ -12,9 +12,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from picograd import Tensor, jit, no_grad
 from picograd.nn import functional as F
-from picograd.optim import SGD
+from picograd.nn.optim import SGD
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.jit import jit
 
 
 def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: int = 27) -> Tensor:

@@ -9,7 +9,7 @@ Letters: B batch, P pixels, H hidden units, C classes.
 from __future__ import annotations
 
 from picograd import nn
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 
 
 class PixelMLP(nn.Module):

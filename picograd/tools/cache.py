@@ -16,9 +16,7 @@ from picograd.errors import DataError
 
 PARTS: dict[str, str] = {
     "data": "data sets",
-    "schedules": "kernels of graphs seen before",
-    "programs": "loop programs and their text",
-    "binaries": "compiled kernels",
+    "kernels": "compiled kernels",
     "tuning": "the fastest candidate of each kernel",
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from picograd.errors import ArgumentError, DataError
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 from picograd.train.interrupt import Interrupt
 from picograd.train.log import TrainingLog
 

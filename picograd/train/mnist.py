@@ -16,17 +16,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import picograd as pg
 from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
 from picograd.nn import functional as F
-from picograd.optim import AdamW
-from picograd.tensor import Tensor
+from picograd.nn.optim import AdamW
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.random import manual_seed
+from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
 from picograd.train.loop import check_counts, check_writable, command_line, run_steps
 from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
+from picograd.transforms.jit import jit
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def train_mnist(config: MnistConfig) -> int:
     check_writable(config.picture)
     data = load_mnist()
     check_counts(config, batch=len(data.train_images))
-    pg.manual_seed(config.seed)
+    manual_seed(config.seed)
     model = PixelMLP(hidden=config.hidden)
     optimizer = AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
     print(f"mnist: {len(data.train_images):,} images, {sum(p.numel() for p in model.parameters()):,} parameters")
@@ -83,7 +85,7 @@ def train(config: MnistConfig, data: Mnist, model: PixelMLP, optimizer: AdamW) -
     last = config.epochs * per_epoch
     first = resume("mnist", config, model, optimizer)
 
-    @pg.jit
+    @jit
     def step(x_BP: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
         optimizer.zero_grad()
         logits_BC = model(x_BP)
@@ -133,7 +135,7 @@ def predict(model: PixelMLP, images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
     Returns:   (N,)         int64
     """
-    with pg.no_grad():
+    with no_grad():
         logits_NC = model(Tensor(normalise(images)))
         return logits_NC.argmax(1).numpy().astype(np.int64)
 

@@ -14,16 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-import picograd as pg
 from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, windows
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
-from picograd.optim import SGD
-from picograd.tensor import Tensor
+from picograd.nn.optim import SGD
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.random import manual_seed
+from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
 from picograd.train.loop import check_counts, check_writable, command_line, run_steps
 from picograd.train.state import checkpoint_of, resume
+from picograd.transforms.jit import jit
 
 LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
 
@@ -56,7 +58,7 @@ def train_names(config: NamesConfig) -> int:
     check_counts(config)
     check_writable(config.out)
     parts = [windows(names, config.context) for names in split(load_names())]
-    pg.manual_seed(config.seed)
+    manual_seed(config.seed)
     model = BengioModel(len(CHARACTERS), config.context, config.embedding, config.hidden)
     optimizer = SGD(model.parameters(), lr=config.lr)
     print(f"names: {len(parts[0].targets):,} windows, {sum(p.numel() for p in model.parameters()):,} parameters")
@@ -75,7 +77,7 @@ def train(config: NamesConfig, part: Windows, model: BengioModel, optimizer: SGD
     """Trains a model, from the start or from a checkpoint, and returns the steps done."""
     first = resume("names", config, model, optimizer)
 
-    @pg.jit
+    @jit
     def step(contexts_BT: Tensor, targets_B: Tensor) -> Tensor:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(contexts_BT), targets_B)
@@ -96,7 +98,7 @@ def train(config: NamesConfig, part: Windows, model: BengioModel, optimizer: SGD
 
 def nll(model: BengioModel, part: Windows) -> float:
     """Returns the average negative log-likelihood of a part of the data, in nats per character."""
-    with pg.no_grad():
+    with no_grad():
         return float(F.cross_entropy(model(Tensor(part.contexts)), Tensor(part.targets)).item())
 
 
@@ -110,7 +112,7 @@ def sample(model: BengioModel, context: int, num: int, seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     drawn_NT = np.zeros((num, context), np.int32)  # a name begins after dots
     for _ in range(LONGEST_NAME):
-        with pg.no_grad():
+        with no_grad():
             probabilities_NV = model(Tensor(drawn_NT[:, -context:])).softmax(-1).numpy().astype(np.float64)
         reached_NV = probabilities_NV.cumsum(1) / probabilities_NV.sum(1, keepdims=True)
         following_N = (reached_NV <= rng.random((num, 1))).sum(1).clip(max=len(CHARACTERS) - 1)

@@ -15,8 +15,8 @@ import numpy as np
 
 from picograd.errors import DataError
 from picograd.nn import Module
-from picograd.optim import Optimizer
-from picograd.tensor import Tensor
+from picograd.nn.optim import Optimizer
+from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import Arrays, Checkpoint, check_fits, load_checkpoint
 
 
@@ -69,7 +69,7 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer) -> 
 
 
 def _arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: value.numpy() for name, value in state.items()}
+    return {name: value.detach().numpy() for name, value in state.items()}
 
 
 def _tensors_of(arrays: Arrays) -> dict[str, Tensor]:

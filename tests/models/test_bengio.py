@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from picograd.models.bengio import BengioModel
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 
 
 def test_logits_are_those_of_the_equation() -> None:

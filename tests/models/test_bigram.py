@@ -7,7 +7,7 @@ import pytest
 
 from picograd.data.names import bigrams
 from picograd.models.bigram import average_nll, bigram_probabilities, count_bigrams, train_logistic_bigram
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 
 
 def pairs(words: list[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -52,9 +52,9 @@ def test_other_folders_cannot_be_named(folder: Path, name: str) -> None:
 def test_part_that_is_a_link_is_not_followed(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "kept").write_bytes(b"1")
-    (folder / "binaries").symlink_to(elsewhere)
+    (folder / "kernels").symlink_to(elsewhere)
     with pytest.raises(DataError, match="cannot be removed"):
-        clear_cache(folder, ("binaries",))
+        clear_cache(folder, ("kernels",))
     assert (elsewhere / "kept").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from picograd.errors import ArgumentError, DataError
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 from picograd.train.log import TrainingLog
 from picograd.train.loop import check_counts, check_writable, command_line, run_steps
 

@@ -13,7 +13,7 @@ import pytest
 from picograd.data.names import CHARACTERS
 from picograd.errors import ArgumentError
 from picograd.models.bengio import BengioModel
-from picograd.tensor import Tensor
+from picograd.tensor.tensor import Tensor
 from picograd.train import names
 from picograd.train.checkpoint import load_checkpoint
 from picograd.train.names import NamesConfig, sample, train_names
