@@ -41,6 +41,13 @@ class Buffer:
         return f"Buffer({self.device}, {self.dtype}, {self.numel})"
 
 
+class _Interned(weakref.ref["Op"]):
+    """The entry of an Op in the table of living Ops; it leaves the table when the Op dies."""
+
+    __slots__ = ("key",)
+    key: Hashable
+
+
 class Op:
     """An operation on sources. `Op(code, dtype, src, arg)` returns the existing equal Op if there is one.
 
@@ -60,26 +67,27 @@ class Op:
     shape: Shape
     needs_grad: bool
 
-    interned: ClassVar[weakref.WeakValueDictionary[Hashable, Op]] = weakref.WeakValueDictionary()
+    interned: ClassVar[dict[Hashable, _Interned]] = {}
     shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
         key = (code, dtype, src, struct.pack("d", arg) if code is OpCode.CONST and dtype.kind == "f" else arg)
-        found = cls.interned.get(key)
-        if found is not None:
-            return found
+        entry = _interned.get(key)
+        if entry is not None:
+            found = entry()
+            if found is not None:
+                return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
         op.needs_grad = False
         if dtype.kind == "f" and code is not OpCode.DETACH:
             op.needs_grad = code is OpCode.LEAF
-            for source in src:
-                if source.needs_grad:
+            for s in src:
+                if s.needs_grad:
                     op.needs_grad = True
-                    break
-        return cls.interned.setdefault(key, op)
+        return _intern(key, op)
 
     def __copy__(self) -> Op:
         return self
@@ -121,6 +129,27 @@ class Op:
 
     def __neg__(self) -> Op:
         return Op(OpCode.NEG, self.dtype, (self,))
+
+
+_interned = Op.interned
+
+
+def _forget(entry: weakref.ref[Op]) -> None:
+    assert isinstance(entry, _Interned)
+    if _interned.get(entry.key) is entry:
+        del _interned[entry.key]
+
+
+def _intern(key: Hashable, op: Op) -> Op:
+    """Returns `op`, or an equal one that another thread was faster to make."""
+    entry = _Interned(op, _forget)
+    entry.key = key
+    winner = _interned.setdefault(key, entry)
+    found = winner()
+    if found is None:  # the entry of an Op that is dying
+        _interned[key] = entry
+        return op
+    return found
 
 
 def const(value: Scalar, dtype: DType) -> Op:
