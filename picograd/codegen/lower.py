@@ -10,10 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from picograd.codegen.legalize import legalize_statements
-
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
+from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu

@@ -21,7 +21,7 @@ from picograd.ir.opcode import OpCode
 def contract(roots: Sequence[Op]) -> list[Op]:
     """Returns the graphs with every product in its best form."""
     order = toposort(roots)
-    readers: dict[Op, int] = {root: 1 for root in roots}
+    readers: dict[Op, int] = dict.fromkeys(roots, 1)
     for op in order:
         for s in op.src:
             readers[s] = readers.get(s, 0) + 1
