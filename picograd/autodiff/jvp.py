@@ -41,7 +41,7 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
             raise GradientError(f"jvp: the tangent is {tangent.dtype} {tangent.shape}, its Op {op.dtype} {op.shape}.")
     found: dict[Op, Op] = dict(tangents)
     for op in toposort(roots, stop=tangents):
-        if op in found or op.dtype.kind != "f" or op.code is OpCode.DETACH:
+        if op in found or op.dtype.kind != "f":
             continue
         parts = [found.get(s) for s in sources_of(op)]
         change = _tangent(op, parts, rules) if any(part is not None for part in parts) else None
