@@ -1,52 +1,196 @@
-"""Computes graphs and remembers what they are, here with the evaluator alone.
+"""The road on one screen: from graphs to memory that holds their values.
 
 In:    Ops
 Out:   BUFFER Ops that hold their values; `realized`
-Next:  picograd/engine/plan.py
+Called by: tensor/core.py.    Next: picograd/engine/plan.py
+
+    schedule = create_schedule(graphs)                 engine/plan.py
+    program  = lower(kernel, target)                   engine/compiler.py
+    source   = render(program, target)
+    binary   = compile(source, target)
+    executable = device.load(binary)
+    plan.run(inputs, outputs, variables)               here
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
+from picograd.config import setting
 from picograd.dtype import DType
+from picograd.engine.devices import EVALUATOR, compiler_for
+from picograd.engine.plan import Template, make_plan, template
+from picograd.engine.watch import active
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Plan
 
-DEVICES = ("NUMPY", "CPU")
 realized: weakref.WeakKeyDictionary[Op, Op] = weakref.WeakKeyDictionary()
+_plans: dict[tuple[str, Hashable], Plan] = {}
+MOST_PLANS = 1024
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
-    """Returns for each graph a BUFFER Op with its value, contiguous; `realized` then knows it."""
+    """Returns for each graph a BUFFER Op with its value, contiguous; `realized` then knows it.
+
+    Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
+    """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
-    if missing:
-        values: dict[Op, np.ndarray[Any, Any]] = {}
-        for op in toposort(missing, stop=realized):
-            if op.code is OpCode.BUFFER:
-                values[op] = op.arg[0].memory.reshape(op.shape)
-            elif op in realized:
-                values[op] = realized[op].arg[0].memory.reshape(op.shape)
-        for op, value in zip(missing, evaluate(missing, values)):
-            realized[op] = from_host(np.asarray(value), op.dtype, DEVICES[0])
+    by_device: dict[str, list[Op]] = {}
+    for op in missing:
+        by_device.setdefault(device_of(op), []).append(op)
+    for name, roots in by_device.items():
+        for op, buffer in zip(roots, _compute(roots, name)):
+            realized[op] = buffer
     return [op if op.code is OpCode.BUFFER else realized[op] for op in ops]
 
 
+def device_of(root: Op) -> str:
+    """Returns the device whose memory a graph reads; a copy from another device is made on the way.
+
+    Raises:
+      DeviceError: the graph reads memory of two devices.
+    """
+    found: dict[str, Op] = {}
+    for op in toposort([root], stop=realized):
+        if op in realized or op.code is OpCode.BUFFER:
+            found.setdefault(realized.get(op, op).arg[0].device, op)
+    copies = [op for op in toposort([root], stop=realized) if op.code is OpCode.COPY and op not in realized]
+    if copies:
+        for op in copies:
+            if op not in realized:
+                realized[op] = _copy(op.src[0], op.arg)
+        return device_of(root)
+    if len(found) > 1:
+        names = ", ".join(f"{op.shape} on {name}" for name, op in found.items())
+        raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
+    return next(iter(found), setting("PICOGRAD_DEVICE").upper())
+
+
+def _copy(source: Op, device: str) -> Op:
+    return from_host(to_host(realize([source])[0]), source.dtype, device)
+
+
+def _compute(roots: Sequence[Op], name: str) -> list[Op]:
+    if name == EVALUATOR:
+        return _evaluate(roots)
+    form = template(roots, realized)
+    plan = find_plan(roots, form, name)
+    outputs = new_outputs(plan, name, form)
+    inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
+    run(plan, inputs, outputs, dict(form.variables))
+    results = []
+    for root, index in zip(roots, plan.schedule.outputs):
+        use = plan.schedule.buffers[index]
+        buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
+        results.append(Op(OpCode.BUFFER, root.dtype, (), (buffer, root.shape)))
+    return results
+
+
+def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
+    """Returns the plan for a form of graph, made now if it is new."""
+    plan = _plans.get((name, form.key))
+    if plan is None:
+        if len(_plans) >= MOST_PLANS:
+            _plans.clear()
+        plan = _plans[(name, form.key)] = make_plan(roots, form, compiler_for(name))
+    return plan
+
+
+def new_outputs(plan: Plan, name: str, form: Template) -> list[Buffer]:
+    """Returns fresh memory for what a plan computes."""
+    allocate = compiler_for(name).device.allocate
+    outputs: list[Buffer] = []
+    for use in plan.schedule.buffers:
+        if use.role == "output":
+            numel = use.numel if isinstance(use.numel, int) else count(use.numel, form.variables)
+            outputs.append(Buffer(name, use.dtype, numel, allocate(max(1, numel * use.dtype.itemsize))))
+    order = [use.source for use in plan.schedule.buffers if use.role == "output"]
+    return [buffer for _, buffer in sorted(zip(order, outputs), key=lambda pair: pair[0])]
+
+
+def count(numel: Op, variables: Any) -> int:
+    """Returns the value of a symbolic number of elements."""
+    values: dict[Op, int] = {}
+    for op in toposort([numel]):
+        if op.code is OpCode.VARIABLE:
+            values[op] = variables[op.arg[0]]
+        elif op.code is OpCode.CONST:
+            values[op] = op.arg
+        else:
+            a, b = (values[s] for s in op.src)
+            values[op] = {"ADD": a + b, "MUL": a * b, "IDIV": a // max(b, 1), "MOD": a % max(b, 1), "MIN": min(a, b)}[
+                op.code.value
+            ]
+    return values[numel]
+
+
+def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: dict[str, int]) -> None:
+    """Runs a plan once, and counts it where somebody watches."""
+    plan.run(inputs, outputs, variables)
+    for counts in active():
+        counts.plans += 1
+        counts.kernels += len(plan.executables)
+        counts.launches += sum(len(executable.launches) for executable in plan.executables)
+        counts.names += [executable.name for executable in plan.executables]
+        counts.arena_nbytes = max(counts.arena_nbytes, plan.schedule.arena_nbytes)
+        for use in plan.schedule.buffers:
+            if use.role == "temporary" and isinstance(use.numel, int):
+                counts.temporary_nbytes += use.numel * use.dtype.itemsize
+
+
+# ---- the evaluator as a device ----
+def _evaluate(roots: Sequence[Op]) -> list[Op]:
+    values: dict[Op, np.ndarray[Any, Any]] = {}
+    for op in toposort(roots, stop=realized):
+        if op.code is OpCode.BUFFER or op in realized:
+            values[op] = to_host(realized.get(op, op))
+    return [from_host(np.asarray(v), op.dtype, EVALUATOR) for op, v in zip(roots, evaluate(roots, values))]
+
+
+# ---- host memory ----
 def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
-    """Returns a BUFFER Op with a copy of `array`."""
-    if device not in DEVICES:
-        raise DeviceError(f"{device}: no such device. usable here: {', '.join(DEVICES)}.")
-    memory = np.array(array, dtype=dtype.numpy, order="C")
-    return Op(OpCode.BUFFER, dtype, (), (Buffer(device, dtype, memory.size, memory), memory.shape))
+    """Returns a BUFFER Op with a copy of `array`.
+
+    Raises:
+      DeviceError: there is no such device here.
+    """
+    data = np.array(array, dtype=dtype.numpy, order="C")
+    if device == EVALUATOR:
+        memory: Any = data
+    else:
+        target = compiler_for(device).device
+        memory = target.allocate(max(1, data.nbytes))
+        target.copy_in(memory, data)
+    return Op(OpCode.BUFFER, dtype, (), (Buffer(device, dtype, data.size, memory), data.shape))
 
 
 def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     """Returns a copy of what a BUFFER Op holds."""
-    memory: np.ndarray[Any, Any] = buffer.arg[0].memory
-    return memory.reshape(buffer.shape).copy()
+    owner, shape = buffer.arg
+    if owner.device == EVALUATOR:
+        held: np.ndarray[Any, Any] = owner.memory.reshape(buffer.shape)
+        return held.copy()
+    array = np.empty([dim if isinstance(dim, int) else _bound(dim) for dim in shape], dtype=buffer.dtype.numpy)
+    compiler_for(owner.device).device.copy_out(owner.memory, array)
+    return array
+
+
+def _bound(dim: Op) -> int:
+    """Returns the value a symbolic dimension has, from the bindings in it."""
+    values: dict[Op, int] = {}
+    for op in toposort([dim]):
+        if op.code is OpCode.CONST:
+            values[op] = op.arg
+        elif op.code is OpCode.BIND:
+            values[op] = values[op.src[1]]
+        elif op.code in (OpCode.ADD, OpCode.MUL):
+            a, b = (values[s] for s in op.src)
+            values[op] = a + b if op.code is OpCode.ADD else a * b
+    return values[dim]

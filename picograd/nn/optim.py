@@ -22,6 +22,7 @@ from picograd.nn.readers import realize_with_readers
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import broadcast_to, cast, detached, unary
 from picograd.tensor.cell import trace
+from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
 
@@ -57,7 +58,7 @@ class Optimizer:
         self.param_groups = [self._group(group) for group in groups]
         self.state: dict[int, dict[str, Tensor]] = {}  # by place of the parameter among all
         self._start()
-        Tensor.realize_all([*self.parameters(), *self._state_tensors()])
+        realize([*self.parameters(), *self._state_tensors()])
 
     def _group(self, given: Mapping[str, Any]) -> ParamGroup:
         unknown = [name for name in given if name != "params" and name not in self.defaults]
@@ -151,7 +152,7 @@ class Optimizer:
         own = [len(group["params"]) for group in self.param_groups]
         if [len(group["params"]) for group in groups] != own:
             raise ArgumentError(
-                f"load_state_dict: groups of {[len(g['params']) for g in groups]} parameters do not fit groups of {own}."
+                f"load_state_dict: groups of {[len(g['params']) for g in groups]} parameters do not fit {own}."
             )
         for group, saved in zip(self.param_groups, groups):
             for name, value in saved.items():

@@ -13,17 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from picograd.engine.realize import realize, realized
+from picograd.engine.realize import realize
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import stale_leaves
 from picograd.tensor.cell import Cell
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
-
-STALE = (
-    "the graph reaches a result computed before optimizer.step() replaced the parameters it was computed from;"
-    " call backward() before step(), or compute the result again."
-)
 
 
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:
@@ -67,6 +62,3 @@ def _readers(cells: list[Cell], replaced: set[Op]) -> list[Cell]:
                 reads[op] = any(reads[s] for s in sources)
                 stack.pop()
     return [cell for cell in cells if reads[cell.op]]
-
-
-__all__ = ["realize_with_readers", "realized"]
