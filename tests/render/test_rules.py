@@ -23,12 +23,12 @@ from tests.gpu_programs import Array, Body, loop_range, param, run
 
 NUM_VALUES = 192
 DTYPES_OF_CLASS = {
-    "f": (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16),
+    "f": (dtypes.float32, dtypes.float64, dtypes.float16),
     "b": (dtypes.bool_,),
-    "i": (dtypes.int64, dtypes.int32, dtypes.int8, dtypes.uint16),
-    "x": (dtypes.int64, dtypes.int32, dtypes.uint32, dtypes.uint64),
+    "i": (dtypes.int64, dtypes.int8, dtypes.uint16),
+    "x": (dtypes.int32, dtypes.uint64),
 }
-CASES_AT_ONCE = 40  # in one program
+CASES_AT_ONCE = 20  # in one program
 NUM_OPERANDS = {OpCode.WHERE: 3, OpCode.FMA: 3}
 # Rounding of a result in units in the last place. The C library's functions are within 2 ulp of the exact value (glibc
 # manual, "Errors in Math Functions"); on narrow floats both sides are a last rounding away from that.
@@ -109,7 +109,7 @@ def run_cases(cases: list[Case]) -> tuple[list[Array], list[Array], list[Rule | 
         outputs.append(np.zeros(NUM_VALUES, case.result.numpy))
     program = Program("rules", tuple(params), (), tuple(phases))
     device = CudaSimDevice()
-    run(device, device.load(hostcxx.compile_source(render(program, TARGET), TARGET)), [*inputs, *outputs])
+    run(device, device.load(hostcxx.compile_source(render(program, TARGET), TARGET, "-O0")), [*inputs, *outputs])
     expected = [np.zeros_like(output) for output in outputs]
     evaluate_program(program, [*inputs, *expected])
     return outputs, expected, rows
