@@ -9,13 +9,36 @@ from picograd import dtype as dtypes
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd.dtype import (
-    bfloat16, float8_e4m3, float8_e5m2, float16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32,
+    bfloat16,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
     uint64,
 )  # fmt: skip
 from picograd.dtype import bool_ as bool_
 from picograd.errors import (
-    ArgumentError, CompileError, DataError, DeviceError, DTypeError, GradientError, IndexingError, JitError,
-    OutOfMemoryError, PicogradError, ShapeError, UnsupportedOp, VerifyError,
+    ArgumentError,
+    CompileError,
+    DataError,
+    DeviceError,
+    DTypeError,
+    GradientError,
+    IndexingError,
+    JitError,
+    OutOfMemoryError,
+    PicogradError,
+    ShapeError,
+    UnsupportedOp,
+    VerifyError,
 )  # fmt: skip
 from picograd.nn.state import load, save
 from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad

@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import axis_of, broadcast_to, cast, compare, reduce, unary, where
+from picograd.tensor.build import broadcast_to, cast, compare, reduce, where
 from picograd.tensor.indexing import gather_op, same_as_iota
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
@@ -198,7 +198,11 @@ def cross_entropy(
     total = logsumexp_op(x, (last,))
     hit = same_as_iota(labels, x.shape)
     rows = total - reduce(OpCode.ADD, where(hit, x, 0.0), (last,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
+    factor = (
+        None
+        if weight is None
+        else gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
+    )
     if factor is not None:
         rows = rows * factor
     if label_smoothing:

@@ -74,9 +74,7 @@ class LayerNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.normalized_shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        )
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.eps = eps
         affine = elementwise_affine
         self.weight = init.ones_(_parameter(self.normalized_shape, device, dtype)) if affine else None

@@ -152,7 +152,7 @@ class Optimizer:
         own = [len(group["params"]) for group in self.param_groups]
         if [len(group["params"]) for group in groups] != own:
             raise ArgumentError(
-                f"load_state_dict: groups of {[len(g['params']) for g in groups]} parameters do not fit groups of {own}."
+                f"load_state_dict: groups of {[len(g['params']) for g in groups]} parameters do not fit {own}."
             )
         for group, saved in zip(self.param_groups, groups):
             for name, value in saved.items():

@@ -20,6 +20,7 @@ from picograd.tensor.autograd import stale_leaves
 from picograd.tensor.cell import Cell
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 
+
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:
     """Computes tensors, all pending gradients and all live results that read `replaced`, in one plan."""
     cells = [tensor.cell for tensor in tensors]

@@ -68,7 +68,7 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
     """
     data = Path(path).read_bytes()
     try:
-        entries = safetensors.deserialize(data)
+        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
         tensors = {name: _tensor(name, entry, device) for name, entry in entries}
         text = _metadata(data).get(STRUCTURE)
         return tensors if text is None else _put_back(json.loads(text), tensors)

@@ -52,7 +52,8 @@ class Autograd(TensorCore):
         root = self.op
         if not root.needs_grad:
             raise GradientError(
-                f"backward: {_shown(root)} depends on no tensor that requires grad.", hint="Tensor(data, requires_grad=True)"
+                f"backward: {_shown(root)} depends on no tensor that requires grad.",
+                hint="Tensor(data, requires_grad=True)",
             )
         seed = _seed("backward", self, gradient, hint="loss.mean().backward()")
         leaves = _leaves(root)
@@ -138,7 +139,8 @@ def grad(
     for tensor in inputs:
         if tensor.op.code is not OpCode.LEAF:
             raise GradientError(
-                f"grad: an input of shape {tensor.shape} is no leaf.", hint="requires_grad_() or retain_grad() it first."
+                f"grad: an input of shape {tensor.shape} is no leaf.",
+                hint="requires_grad_() or retain_grad() it first.",
             )
     seed = _seed("grad", outputs, grad_outputs, hint="grad(loss.mean(), inputs)")
     leaves = [tensor.op for tensor in inputs]
@@ -166,6 +168,7 @@ def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[Te
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
         moves[tensor.op] = tangent.read()
     (moved,) = forward_gradient([outputs.op], moves)
+    moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
     return type(outputs).from_op(moved, outputs.cell.device)
 
 

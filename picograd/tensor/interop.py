@@ -30,7 +30,8 @@ class Interop(Random):
         """
         if self.op.needs_grad and grad_mode.get():
             raise GradientError(
-                f"numpy: a tensor of shape {self.shape} that needs gradients would lose them.", hint="x.detach().numpy()"
+                f"numpy: a tensor of shape {self.shape} that needs gradients would lose them.",
+                hint="x.detach().numpy()",
             )
         return self._host("numpy")
 
