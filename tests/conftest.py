@@ -1,13 +1,20 @@
-"""Fixtures every test may use: devices and seeded numbers."""
+"""Fixtures every test may use: devices, seeded numbers, and the published data sets (found once, or skipped)."""
 
 from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import picograd as pg
+from picograd.data import Mnist, load_mnist, load_names
+from picograd.errors import DataError
 
 DEVICES = ["NUMPY"]
+BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
 @pytest.fixture(params=DEVICES)
@@ -27,3 +34,43 @@ def rng() -> np.random.Generator:
 def same_seed() -> None:
     """The default generator starts anew for each test."""
     pg.manual_seed(0)
+
+
+@cache
+def _load_mnist() -> Mnist | str:
+    try:
+        return load_mnist()
+    except DataError as error:
+        return error.fact
+
+
+@cache
+def _load_names() -> list[str] | str:
+    before = os.environ.get("PICOGRAD_DATA")
+    if before is None and BESIDE_CHECKOUT.is_dir():
+        os.environ["PICOGRAD_DATA"] = str(BESIDE_CHECKOUT)
+    try:
+        return load_names()
+    except DataError as error:
+        return error.fact
+    finally:
+        if before is None:
+            os.environ.pop("PICOGRAD_DATA", None)
+
+
+@pytest.fixture
+def published_mnist() -> Mnist:
+    """MNIST from PICOGRAD_DATA, the cache, its address or its carrier package."""
+    data = _load_mnist()
+    if isinstance(data, str):
+        pytest.skip(f"MNIST is not here: {data}")
+    return data
+
+
+@pytest.fixture
+def published_names() -> list[str]:
+    """The names from PICOGRAD_DATA, the folder beside the checkout, the cache or their address."""
+    data = _load_names()
+    if isinstance(data, str):
+        pytest.skip(f"names.txt is not here: {data}")
+    return data

@@ -11,7 +11,7 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -21,15 +21,18 @@ from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement
 from picograd.ir.symbolic import affine, from_op, substitute, to_op
 
 
-def linearize(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
     """Turns the statements of one phase into the linear form.
+
+    Args:
+      numbers: for the names of VARs, which are unique in the whole Program
 
     After:   every expression is one operation on VARs, RANGEs and CONSTs; only GRID, BLOCK and LOOP loops are left;
              equal expressions in scope of each other are computed once; what does not change in a loop stands
              before it.
     Before:  `legalize`, so that every operation is one the target has.
     """
-    work = _Linearizer(_stored_in_loops(statements))
+    work = _Linearizer(_stored_in_loops(statements), numbers)
     work.run(statements)
     return tuple(work.scopes[0].statements)
 
@@ -73,7 +76,7 @@ class _Scope:
 
 
 class _Linearizer:
-    def __init__(self, stored_in: dict[int, frozenset[Op]]):
+    def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
@@ -82,7 +85,7 @@ class _Linearizer:
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
         self.reads: dict[Op, frozenset[Op]] = {}
         self.atoms: dict[Op, frozenset[Op]] = {}
-        self.num_vars = 0
+        self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
 
     # ---- statements ----
@@ -276,8 +279,7 @@ class _Linearizer:
         self.depth_of[var] = depth
 
     def new_var(self, dtype: DType, lanes: int) -> Op:
-        self.num_vars += 1
-        return Op(OpCode.VAR, dtype, (), (f"v{self.num_vars}", lanes))
+        return Op(OpCode.VAR, dtype, (), (f"v{next(self.numbers)}", lanes))
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""

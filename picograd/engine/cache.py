@@ -24,8 +24,8 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.config import cache_folder
 from picograd.device import Target
-from picograd.engine.watch import note
 from picograd.dtype import dtype_named
+from picograd.engine.watch import note
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Binary, Launch, Param

@@ -22,7 +22,17 @@ from picograd.runtime.cpu_memory import MemoryPool
 from picograd.runtime.cpu_plan import Words, aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
-    ARGUMENTS, CHUNK, COUNT, ENTRIES, FIRST, HELPED, INSIDE, OPEN, STATE_WORDS, STOP, YIELD,
+    ARGUMENTS,
+    CHUNK,
+    COUNT,
+    ENTRIES,
+    FIRST,
+    HELPED,
+    INSIDE,
+    OPEN,
+    STATE_WORDS,
+    STOP,
+    YIELD,
 )  # fmt: skip
 
 LONG_WORK = 1 << 29  # elements of a plan so long that somebody may want to interrupt it: some 50 ms

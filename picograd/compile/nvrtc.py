@@ -1,0 +1,136 @@
+"""Compiles CUDA C to machine code for an NVIDIA GPU. No GPU and no driver is needed for it.
+
+In:    Source (language "cuda"), Target (arch "sm_90a", ...)
+Out:   Binary: a cubin
+Called by: engine/realize.py.    Next: picograd/runtime/cuda.py
+
+NVRTC comes from the nvidia-cuda-nvrtc package, or from a CUDA toolkit; cuda.pathfinder finds it. It writes a cubin,
+not PTX: a driver older than NVRTC may not take its PTX.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from picograd.compile.messages import rejected
+from picograd.device import Target
+from picograd.errors import CompileError
+from picograd.ir.stages import Binary, Source
+
+PRIMITIVES = Path(__file__).parent.parent / "kernels" / "cuda" / "primitives.h"
+
+# No fast math: contraction off, division and square root correctly rounded, denormals kept.
+OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
+
+
+@dataclass(frozen=True)
+class ResourceUsage:
+    """What the assembler reports of one kernel function.
+
+    registers:      of one thread
+    shared_nbytes:  of one block
+    stack_nbytes:   of one thread, in local memory
+    spill_nbytes:   stored to and loaded from local memory for want of registers
+    """
+
+    registers: int
+    shared_nbytes: int
+    stack_nbytes: int
+    spill_nbytes: int
+
+
+def compile_source(source: Source, target: Target) -> Binary:
+    """Compiles CUDA C to a cubin.
+
+    Raises:
+      CompileError: NVRTC is not installed, or rejected the source; the message shows the line.
+
+    Cost: 50 to 100 ms for a small kernel.
+    """
+    cubin, _ = _compile(source, target)
+    return Binary(source.name, cubin, source.params, source.variables, source.launches)
+
+
+def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
+    """Returns what each function of a source needs on a target, by symbol."""
+    _, log = _compile(source, target, "--ptxas-options=-v")
+    return read_usage(log)
+
+
+def read_usage(log: str) -> dict[str, ResourceUsage]:
+    """Reads the report that ptxas -v writes."""
+    usage = {}
+    for part in log.split("Compiling entry function '")[1:]:
+        stack = _number(r"(\d+) bytes stack frame", part)
+        spills = _number(r"(\d+) bytes spill stores", part) + _number(r"(\d+) bytes spill loads", part)
+        shared = _number(r"(\d+) bytes smem", part)
+        usage[part[: part.index("'")]] = ResourceUsage(_number(r"Used (\d+) registers", part), shared, stack, spills)
+    return usage
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    return int(found[1]) if found else 0
+
+
+def version() -> tuple[int, int]:
+    """Returns NVRTC's version."""
+    nvrtc = _nvrtc()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return int(major), int(minor)
+
+
+@cache
+def _nvrtc() -> Any:
+    """Loads NVRTC, once."""
+    try:
+        nvrtc = import_module("cuda.bindings.nvrtc")
+        import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
+        return nvrtc
+    except (ImportError, RuntimeError, OSError) as error:
+        raise CompileError(
+            f"nvrtc: cannot be loaded ({str(error).splitlines()[0]}).", hint='pip install "picograd[cuda]"'
+        ) from None
+
+
+@cache
+def _primitives() -> bytes:
+    return PRIMITIVES.read_bytes()
+
+
+def _compile(source: Source, target: Target, *options: str) -> tuple[bytes, str]:
+    """Returns the cubin and the log."""
+    nvrtc = _nvrtc()
+    file_name = f"{source.name}.cu".encode()
+    program = _checked(
+        nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, 1, [_primitives()], [b"primitives.h"])
+    )
+    try:
+        given = [option.encode() for option in (f"--gpu-architecture={target.arch}", *OPTIONS, *options)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode().rstrip("\0 \n")
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
+            raise rejected("nvrtc", source, target.arch, log)
+        _checked(nvrtc, (status,))
+        return _text(nvrtc, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _text(nvrtc: Any, get_nbytes: Any, get: Any, program: Any) -> bytes:
+    data = b" " * int(_checked(nvrtc, get_nbytes(program)))
+    _checked(nvrtc, get(program, data))
+    return data
+
+
+def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:
+    """Returns what an NVRTC call gave, or raises with its status."""
+    status, *values = result
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"nvrtc: a call failed with {int(status)} ({status.name}).")
+    return values[0] if values else None

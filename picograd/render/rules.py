@@ -1,0 +1,272 @@
+"""How each operation is written in languages like C: a table of rows with names.
+
+In:    one Op of the linear form, what is known of its integer operands
+Out:   the text of an expression
+Called by: render/cstyle.py.    Next: picograd/render/cuda.py
+
+The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in kernels/cuda/primitives.h.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.ir.op import Op
+from picograd.ir.opcode import COMPARE, OpCode
+
+Interval = tuple[int, int]
+Intervals = Mapping[Op, Interval]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row of the table.
+
+    name:     for traces and errors
+    code:     the operation
+    classes:  letters of the operand classes it is for:  f float   b bool   i integer that may wrap
+              x integer whose result is exact in its own type, or wraps by the language's own rule
+    text:     {a} {b} {c} operands, {T} type of the result, {U} the unsigned type arithmetic that wraps is done in,
+              {f} what the C library appends to the name of a float32 function
+    """
+
+    name: str
+    code: OpCode
+    classes: str
+    text: str
+
+
+RULES = (
+    Rule("negate float", OpCode.NEG, "f", "-{a}"),
+    Rule("negate integer", OpCode.NEG, "ix", "({T})(0 - ({U}){a})"),
+    Rule("reciprocal", OpCode.RECIPROCAL, "f", "1 / {a}"),
+    Rule("exp", OpCode.EXP, "f", "exp{f}({a})"),
+    Rule("exp2", OpCode.EXP2, "f", "exp2{f}({a})"),
+    Rule("log", OpCode.LOG, "f", "log{f}({a})"),
+    Rule("log2", OpCode.LOG2, "f", "log2{f}({a})"),
+    Rule("sin", OpCode.SIN, "f", "sin{f}({a})"),
+    Rule("cos", OpCode.COS, "f", "cos{f}({a})"),
+    Rule("tanh", OpCode.TANH, "f", "tanh{f}({a})"),
+    Rule("erf", OpCode.ERF, "f", "erf{f}({a})"),
+    Rule("sqrt", OpCode.SQRT, "f", "sqrt{f}({a})"),
+    Rule("floor of float", OpCode.FLOOR, "f", "floor{f}({a})"),
+    Rule("floor of integer", OpCode.FLOOR, "ixb", "{a}"),
+    Rule("add", OpCode.ADD, "fx", "{a} + {b}"),
+    Rule("add, wrapping", OpCode.ADD, "i", "({T})(({U}){a} + ({U}){b})"),
+    Rule("add bools", OpCode.ADD, "b", "{a} || {b}"),
+    Rule("subtract", OpCode.SUB, "fx", "{a} - {b}"),
+    Rule("subtract, wrapping", OpCode.SUB, "i", "({T})(({U}){a} - ({U}){b})"),
+    Rule("multiply", OpCode.MUL, "fx", "{a} * {b}"),
+    Rule("multiply, wrapping", OpCode.MUL, "i", "({T})(({U}){a} * ({U}){b})"),
+    Rule("multiply bools", OpCode.MUL, "b", "{a} && {b}"),
+    Rule("divide", OpCode.DIV, "f", "{a} / {b}"),
+    Rule("quotient of positives", OpCode.IDIV, "x", "{a} / {b}"),
+    Rule("quotient", OpCode.IDIV, "i", "floor_div<{T}>({a}, {b})"),
+    Rule("quotient of floats", OpCode.IDIV, "f", "float_floor_div<{T}>({a}, {b})"),
+    Rule("remainder of positives", OpCode.MOD, "x", "{a} % {b}"),
+    Rule("remainder", OpCode.MOD, "i", "floor_mod<{T}>({a}, {b})"),
+    Rule("remainder of floats", OpCode.MOD, "f", "float_mod<{T}>({a}, {b})"),
+    Rule("power of float", OpCode.POW, "f", "pow{f}({a}, {b})"),
+    Rule("power of integer", OpCode.POW, "ix", "int_pow<{T}>({a}, {b})"),
+    Rule("maximum of floats", OpCode.MAX, "f", "larger({a}, {b})"),
+    Rule("maximum of integers", OpCode.MAX, "ix", "larger<{T}>({a}, {b})"),
+    Rule("maximum of bools", OpCode.MAX, "b", "{a} || {b}"),
+    Rule("minimum of floats", OpCode.MIN, "f", "smaller({a}, {b})"),
+    Rule("minimum of integers", OpCode.MIN, "ix", "smaller<{T}>({a}, {b})"),
+    Rule("minimum of bools", OpCode.MIN, "b", "{a} && {b}"),
+    Rule("less", OpCode.CMPLT, "fixb", "{a} < {b}"),
+    Rule("less or equal", OpCode.CMPLE, "fixb", "{a} <= {b}"),
+    Rule("equal", OpCode.CMPEQ, "fixb", "{a} == {b}"),
+    Rule("not equal", OpCode.CMPNE, "fixb", "{a} != {b}"),
+    Rule("and", OpCode.AND, "ix", "{a} & {b}"),
+    Rule("and of bools", OpCode.AND, "b", "{a} && {b}"),
+    Rule("or", OpCode.OR, "ix", "{a} | {b}"),
+    Rule("or of bools", OpCode.OR, "b", "{a} || {b}"),
+    Rule("exclusive or", OpCode.XOR, "ix", "{a} ^ {b}"),
+    Rule("exclusive or of bools", OpCode.XOR, "b", "{a} != {b}"),
+    Rule("shift left", OpCode.SHL, "ix", "shift_left<{T}>({a}, {b})"),
+    Rule("shift right by a count in range", OpCode.SHR, "x", "{a} >> {b}"),
+    Rule("shift right", OpCode.SHR, "i", "shift_right<{T}>({a}, {b})"),
+    Rule("threefry", OpCode.THREEFRY, "ix", "threefry({a}, {b})"),
+    Rule("where", OpCode.WHERE, "fixb", "{a} ? {b} : {c}"),
+    Rule("fused multiply-add", OpCode.FMA, "f", "fma{f}({a}, {b}, {c})"),
+    Rule("multiply-add of integers", OpCode.FMA, "ix", "({T})(({U}){a} * ({U}){b} + ({U}){c})"),
+)
+
+# (class of the source, class of the result) -> text; n is a float of less than 32 bits
+CASTS = {
+    ("f", "f"): "({T}){a}",
+    ("i", "f"): "({T}){a}",
+    ("b", "f"): "({T}){a}",
+    ("f", "n"): "to_{T}({a})",
+    ("i", "n"): "to_{T}((float32){a})",
+    ("b", "n"): "to_{T}((float32){a})",
+    ("f", "i"): "to_integer<{T}>({a})",
+    ("i", "i"): "({T}){a}",
+    ("b", "i"): "({T}){a}",
+    ("f", "b"): "{a} != 0",
+    ("i", "b"): "{a} != 0",
+    ("b", "b"): "{a}",
+}
+
+_BY_CODE: dict[OpCode, tuple[Rule, ...]] = {
+    code: tuple(rule for rule in RULES if rule.code is code) for code in {rule.code for rule in RULES}
+}
+
+
+def is_narrow(dtype: DType) -> bool:
+    """True for floats that are only stored; arithmetic on them is done in float32."""
+    return dtype.is_float and dtype.itemsize < 4
+
+
+def rule_for(op: Op, intervals: Intervals) -> Rule | None:
+    """Returns the row that writes an operation, or None if the table has none."""
+    letter = _class_of(op, intervals)
+    return next((rule for rule in _BY_CODE.get(op.code, ()) if letter in rule.classes), None)
+
+
+def write_rule(rule: Rule, op: Op, operands: list[str]) -> str:
+    """Returns the text of an operation by its row."""
+    operand = op.src[-1].dtype
+    moves_only = op.code is OpCode.WHERE
+    if is_narrow(operand) and not moves_only:
+        operands = [f"to_float32({text})" for text in operands]
+    text = rule.text.format(
+        **dict(zip("abc", operands)),
+        T="float32" if is_narrow(op.dtype) else op.dtype,
+        U="uint64" if operand.itemsize == 8 else "uint32",
+        f="" if operand is dtypes.float64 else "f",
+    )
+    if op.code in COMPARE or moves_only:
+        return text
+    if is_narrow(op.dtype):
+        return f"to_{op.dtype}({text})"
+    if op.dtype.is_int and op.dtype.itemsize < 4 and not text.startswith(f"({op.dtype})"):
+        return f"({op.dtype})({text})"
+    return text
+
+
+def write_cast(op: Op, operand: str) -> str:
+    """Returns the text of a CAST. Integers become 16- and 8-bit floats by way of float32, as in NumPy."""
+    source, target = op.src[0].dtype, op.dtype
+    if source is target:
+        return operand
+    if is_narrow(source):
+        operand, source = f"to_float32({operand})", dtypes.float32
+    if target is source:
+        return operand
+    return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target)
+
+
+def _cast_class(dtype: DType) -> str:
+    return "n" if is_narrow(dtype) else "i" if dtype.is_int else dtype.kind
+
+
+# ---- constants ----
+def literal(value: Scalar, dtype: DType) -> str:
+    """Returns a constant, exactly.
+
+    >>> literal(0.1, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
+    ('0x1.99999ap-4f', '3', '(-0.0)')
+    """
+    if dtype.kind == "b":
+        return "true" if value else "false"
+    if is_narrow(dtype):
+        return f"to_{dtype}({literal(value, dtypes.float32)})"
+    text = _float_literal(float(value), dtype) if dtype.is_float else _int_literal(int(value), dtype)
+    return f"({text})" if text.startswith("-") else text
+
+
+def _int_literal(value: int, dtype: DType) -> str:
+    if -(1 << 31) < value < 1 << 31:
+        return f"{value}u" if dtype.kind == "u" else str(value)
+    if value == dtypes.int64.min:
+        return f"-{dtypes.int64.max}ll - 1"
+    if value == dtypes.int32.min:
+        return f"-{dtypes.int32.max} - 1"
+    return f"{value}ull" if dtype.kind == "u" else f"{value}ll"
+
+
+def _float_literal(value: float, dtype: DType) -> str:
+    single = dtype is dtypes.float32
+    if not math.isfinite(value):
+        bits = struct.pack(">f" if single else ">d", value).hex()
+        return f"{dtype}_of_bits(0x{bits}{'u' if single else 'ull'})"
+    if value == int(value) and abs(value) < 1 << 24:
+        text = repr(value)
+    else:
+        mantissa, exponent = value.hex().split("p")
+        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{int(exponent)}"
+    return text + "f" if single else text
+
+
+# ---- what is known of integers ----
+def interval_of(op: Op, intervals: Intervals) -> Interval:
+    """Returns (least, greatest) of an integer, that of its type where nothing is known."""
+    whole = int(op.dtype.min), int(op.dtype.max)
+    if op.code is OpCode.CONST:
+        return int(op.arg), int(op.arg)
+    if op.code is OpCode.VARIABLE:
+        return int(op.arg[1]), int(op.arg[2])
+    if op.code is OpCode.BIND:
+        return interval_of(op.src[0], intervals)
+    if op.code is OpCode.CAST and op.src[0].dtype.kind in "iub":
+        least, greatest = interval_of(op.src[0], intervals) if op.src[0].dtype.is_int else (0, 1)
+        return (least, greatest) if whole[0] <= least and greatest <= whole[1] else whole
+    if op.code in _INTERVAL_RULES:
+        exact = _exact_interval(op, intervals)
+        return exact if exact is not None and whole[0] <= exact[0] and exact[1] <= whole[1] else whole
+    return intervals.get(op, whole)
+
+
+def _exact_interval(op: Op, intervals: Intervals) -> Interval | None:
+    """The bounds of an operation in unlimited integers, or None where a divisor can be 0 or less."""
+    a, b = (interval_of(s, intervals) for s in op.src)
+    if op.code in (OpCode.IDIV, OpCode.MOD) and b[0] < 1:
+        return None
+    return _INTERVAL_RULES[op.code](a, b)
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    corners = [x * y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    corners = [x // y for x in a for y in b]
+    return min(corners), max(corners)
+
+
+_INTERVAL_RULES: dict[OpCode, Callable[[Interval, Interval], Interval]] = {
+    OpCode.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    OpCode.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    OpCode.MUL: _product,
+    OpCode.IDIV: _quotient,
+    OpCode.MOD: lambda a, b: (0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1),
+    OpCode.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    OpCode.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+}
+
+
+def _class_of(op: Op, intervals: Intervals) -> str:
+    """Returns the letter of `Rule.classes` for an operation."""
+    dtype = op.src[-1].dtype
+    if not dtype.is_int:
+        return dtype.kind
+    if op.code in (OpCode.IDIV, OpCode.MOD):
+        positive = interval_of(op.src[0], intervals)[0] >= 0 and interval_of(op.src[1], intervals)[0] >= 1
+        return "x" if positive else "i"
+    if op.code is OpCode.SHR:
+        least, greatest = interval_of(op.src[1], intervals)
+        return "x" if least >= 0 and greatest < dtype.bits else "i"
+    if dtype.itemsize < 4:
+        return "i"
+    if dtype.kind == "u" or op.code not in (OpCode.ADD, OpCode.SUB, OpCode.MUL):
+        return "x"
+    exact = _exact_interval(op, intervals)
+    return "x" if exact is not None and int(dtype.min) <= exact[0] and exact[1] <= int(dtype.max) else "i"

@@ -1,0 +1,257 @@
+"""The CUDA device: one NVIDIA GPU, one stream, through the driver API.
+
+In:    Binaries from compile/nvrtc.py, Schedules, host arrays
+Out:   `CudaDevice`; `available`
+Called by: engine/realize.py.    Next: picograd/runtime/cudasim.py
+
+Everything runs in order on one stream: memory can be used again as soon as its object dies, because whatever comes
+later comes after the kernels that used it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
+from picograd.ir.backend import Runner
+from picograd.ir.op import Buffer
+from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.runtime.launches import Call, Place, bound, list_launches, value_of
+
+INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
+SMALL_STEP, LARGE_STEP, LARGE = 512, 2 << 20, 1 << 20  # bytes that allocations are rounded up to, below and from LARGE
+STATIC_SHARED_NBYTES = 48 * 1024  # of a block, without asking for more at each launch
+
+
+@cache
+def _driver() -> Any:
+    """Loads the bindings, which load the driver at their first call."""
+    try:
+        return import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise DeviceError(f"CUDA: cuda-bindings cannot be imported ({error}).", INSTEAD) from None
+
+
+def call(name: str, *arguments: Any) -> Any:
+    """Calls a function of the driver API and returns its result: None, one value or a tuple.
+
+    Raises:
+      DeviceError: with the function, the status's number and its name.
+    """
+    driver = _driver()
+    try:
+        status, *values = getattr(driver, name)(*arguments)
+    except RuntimeError as error:  # there is no driver on this machine
+        raise DeviceError(f"CUDA: {name} cannot be called: {str(error).splitlines()[0]}", INSTEAD) from None
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceError(f"CUDA: {name} failed with {int(status)} ({status.name}).", INSTEAD)
+    return values[0] if len(values) == 1 else tuple(values) or None
+
+
+def available() -> str | None:
+    """Returns None if there is a GPU to use, or the reason why not."""
+    try:
+        call("cuInit", 0)
+        count = call("cuDeviceGetCount")
+    except DeviceError as error:
+        return error.fact
+    return None if count else "CUDA: the driver knows no device."
+
+
+class CudaMemory:
+    """Memory of the GPU; back in the pool when this object dies.
+
+    address:  of the first byte
+    nbytes:   asked for
+    """
+
+    __slots__ = ("address", "nbytes", "_free", "_owner")
+
+    def __init__(self, address: int, nbytes: int, free: list[int], owner: CudaDevice):
+        self.address, self.nbytes, self._free, self._owner = address, nbytes, free, owner
+
+    def __del__(self) -> None:
+        self._free.append(self.address)
+
+
+@dataclass
+class Started:
+    """A launch as the driver takes it: `pointers[i]` is the address of `values[i]`, the i-th argument."""
+
+    call: Call
+    values: Any
+    pointers: Any
+
+    @classmethod
+    def of(cls, call: Call) -> Started:
+        count = len(call.places) + len(call.variables)
+        values = (ctypes.c_int64 * max(1, count))()
+        start = ctypes.addressof(values)
+        return cls(call, values, (ctypes.c_void_p * max(1, count))(*[start + 8 * i for i in range(count)]))
+
+
+class CudaDevice:
+    """The first GPU of this machine. Making it initialises the driver.
+
+    Raises:
+      DeviceError: there is no driver or no GPU.
+    """
+
+    name = "CUDA"
+
+    def __init__(self) -> None:
+        call("cuInit", 0)
+        device = call("cuDeviceGet", 0)
+        self._context = call("cuDevicePrimaryCtxRetain", device)
+        self._enter()
+        self._stream = call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING: it does not wait for other libraries' work
+        self._free: dict[int, list[int]] = defaultdict(list)  # addresses by allocated bytes
+        self._held_nbytes = 0
+        self.target = _target_of(device)
+
+    def _enter(self) -> None:
+        """Makes the context current in the calling thread."""
+        call("cuCtxSetCurrent", self._context)
+
+    # ---- memory ----
+    def allocate(self, nbytes: int) -> CudaMemory:
+        """Returns memory of at least `nbytes` bytes, aligned to 256.
+
+        Raises:
+          OutOfMemoryError: the GPU has no more, after giving back what the pool held.
+        """
+        step = SMALL_STEP if nbytes < LARGE else LARGE_STEP
+        rounded = max(1, -(-nbytes // step)) * step
+        free = self._free[rounded]
+        if free:
+            return CudaMemory(free.pop(), nbytes, free, self)
+        self._enter()
+        address = self._new_memory(rounded)
+        if address is None:
+            self.trim()
+            address = self._new_memory(rounded)
+        if address is None:
+            left, total = call("cuMemGetInfo")
+            raise OutOfMemoryError(
+                f"CUDA: cannot allocate {nbytes} bytes: {left} of {total} are free, picograd holds {self._held_nbytes}."
+            )
+        self._held_nbytes += rounded
+        return CudaMemory(address, nbytes, free, self)
+
+    def _new_memory(self, nbytes: int) -> int | None:
+        driver = _driver()
+        status, address = driver.cuMemAlloc(nbytes)
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            return None
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise DeviceError(f"CUDA: cuMemAlloc failed with {int(status)} ({status.name}).", INSTEAD)
+        return int(address)
+
+    def trim(self) -> None:
+        """Gives the memory that no object owns back to the driver."""
+        self._enter()
+        self.synchronize()
+        for nbytes, addresses in self._free.items():
+            while addresses:
+                call("cuMemFree", addresses.pop())
+                self._held_nbytes -= nbytes
+
+    def copy_in(self, memory: CudaMemory, array: np.ndarray[Any, Any]) -> None:
+        """Stores a C-contiguous host array at the start of `memory`."""
+        if array.nbytes:
+            self._enter()
+            call("cuMemcpyHtoDAsync", memory.address, array.ctypes.data, array.nbytes, self._stream)
+            self.synchronize()
+
+    def copy_out(self, memory: CudaMemory, array: np.ndarray[Any, Any]) -> None:
+        """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
+        if array.nbytes:
+            self._enter()
+            call("cuMemcpyDtoHAsync", array.ctypes.data, memory.address, array.nbytes, self._stream)
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Waits until everything submitted is done; a kernel that failed is reported here."""
+        try:
+            call("cuStreamSynchronize", self._stream)
+        except DeviceError as error:
+            hint = "run it again with PICOGRAD_DEVICE=CUDASIM, which names the access at fault"
+            raise DeviceError(f"{error.fact} A kernel launched before this failed.", hint) from None
+
+    # ---- code ----
+    def load(self, binary: Binary) -> Executable:
+        """Loads a cubin."""
+        self._enter()
+        try:
+            module = _Module(call("cuModuleLoadData", binary.data))
+            functions = [call("cuModuleGetFunction", module.handle, x.symbol.encode()) for x in binary.launches]
+        except PicogradError as error:
+            raise DeviceError(f"CUDA: kernel {binary.name} cannot be loaded: {error.args[0].splitlines()[0]}") from None
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), module)
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""
+        listed = list_launches(schedule, executables)
+        arena = self.allocate(listed.temporary_nbytes)
+        started = [Started.of(each) for each in listed.calls]
+        kept = tuple(executables)  # their modules must stay loaded
+
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+            assert len(kept) == len(schedule.items)
+            self._enter()
+            groups = {"input": inputs, "output": outputs}
+
+            def address_of(place: Place) -> int:
+                if place.group == "temporary":
+                    return arena.address + place.at
+                return int(groups[place.group][place.at].memory.address)
+
+            for each in started:
+                self._start(each, [address_of(place) for place in each.call.places], variables)
+
+        return run
+
+    def _start(self, started: Started, addresses: list[int], variables: dict[str, int]) -> None:
+        """Launches one phase of a kernel; a grid of no blocks is left out."""
+        launch, names = started.call.launch, started.call.variables
+        grid = value_of(launch.grid, bound(names, variables))
+        if grid <= 0:
+            return
+        for i, value in enumerate([*addresses, *[variables[v.arg[0]] for v in names]]):
+            started.values[i] = value
+        pointers = ctypes.addressof(started.pointers)
+        call(
+            "cuLaunchKernel", started.call.function, grid, 1, 1, launch.block, 1, 1, 0, self._stream, pointers, 0
+        )  # fmt: skip
+
+
+class _Module:
+    """Loaded code, unloaded when no executable needs it any more."""
+
+    def __init__(self, handle: Any):
+        self.handle = handle
+
+    def __del__(self) -> None:
+        if import_module is not None:  # not while the interpreter shuts down
+            _driver().cuModuleUnload(self.handle)
+
+
+def _target_of(device: Any) -> Target:
+    """Describes a GPU as code generation sees it."""
+    kinds = _driver().CUdevice_attribute
+    major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+    minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
+    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device)
+    # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
+    arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    shared_bytes = min(int(shared), STATIC_SHARED_NBYTES)
+    return Target(device="CUDA", language="cuda", arch=arch, block_threads=256, shared_bytes=shared_bytes)

@@ -1,0 +1,403 @@
+// CUDA C run by a C++17 compiler, for machines with no GPU and for finding what a GPU would not tell.
+//
+// Included by kernels/cuda/primitives.h when NVRTC is not the compiler. Blocks run one after the other. The threads
+// of a block are fibers: each runs until it waits at a barrier or ends, and then the next one runs. A kernel is
+// stopped with a message as soon as
+//   - an access is outside its memory (global, shared or registers),
+//   - two threads touch one shared element between two barriers, at least one of them writing (a race),
+//   - shared memory or a register is read that nothing has written in this block,
+//   - a barrier is not reached by all threads of the block, or not the same barrier.
+// The order of threads and blocks can be chosen, so that what depends on it gives different results.
+
+#ifndef PICOGRAD_CUDASIM_H
+#define PICOGRAD_CUDASIM_H
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PRIMITIVE static inline
+#define __global__
+#define __launch_bounds__(...)
+#define __syncthreads() cudasim::wait_at_barrier(__LINE__)
+#define threadIdx (cudasim::running->thread)
+#define blockIdx (cudasim::block)
+#define blockDim (cudasim::block_shape)
+#define gridDim (cudasim::grid_shape)
+
+namespace cudasim {
+
+struct Index { uint32 x, y, z; };
+
+// How threads and blocks follow each other.
+enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
+
+// A thread of the running block. line: of the barrier it waits at; 0 while it runs or when it has ended.
+struct Fiber {
+  void* stack_pointer;
+  char* stack;
+  Index thread;
+  int32 line;
+  bool ended;
+};
+
+static const int64 MAX_THREADS = 1024, STACK_BYTES = 128 * 1024;
+static const uint64 CANARY = 0x5afec0de5afec0deull;
+
+static Fiber fibers[MAX_THREADS];
+static Fiber* running;
+static Index block, block_shape, grid_shape;
+static void* scheduler_stack_pointer;
+static void (*run_thread)();
+static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
+static const char* kernel_name;
+static char message[512];
+static bool failed;
+
+// ---- switching stacks ----
+#if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
+extern "C" void picograd_cudasim_switch(void** save, void* load);
+asm(R"(
+.text
+.globl picograd_cudasim_switch
+.hidden picograd_cudasim_switch
+picograd_cudasim_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+
+static void prepare_stack(Fiber& fiber, void (*entry)()) {
+  // System V AMD64 ABI 3.2.2: at a function's entry, rsp + 8 is a multiple of 16.
+  void** top = (void**)(fiber.stack + STACK_BYTES - 24);
+  *top = nullptr;
+  *--top = (void*)entry;
+  for (int32 i = 0; i < 6; i++) *--top = nullptr;  // the six saved registers
+  fiber.stack_pointer = top;
+}
+static inline void switch_to_scheduler() {
+  picograd_cudasim_switch(&running->stack_pointer, scheduler_stack_pointer);
+}
+static inline void switch_to_fiber() { picograd_cudasim_switch(&scheduler_stack_pointer, running->stack_pointer); }
+#else
+}  // namespace cudasim
+#include <ucontext.h>
+namespace cudasim {
+static ucontext_t contexts[MAX_THREADS], scheduler_context;
+
+static void prepare_stack(Fiber& fiber, void (*entry)()) {
+  ucontext_t& context = contexts[&fiber - fibers];
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack;
+  context.uc_stack.ss_size = STACK_BYTES;
+  context.uc_link = nullptr;
+  makecontext(&context, entry, 0);
+}
+static inline void switch_to_scheduler() { swapcontext(&contexts[running - fibers], &scheduler_context); }
+static inline void switch_to_fiber() { swapcontext(&scheduler_context, &contexts[running - fibers]); }
+#endif
+
+// ---- errors ----
+static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
+
+// Ends the launch with a message; does not return to the thread that failed.
+__attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const char* form, ...) {
+  int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: ", kernel_name, block.x,
+                          thread_number(running));
+  va_list values;
+  va_start(values, form);
+  vsnprintf(message + length, sizeof message - length, form, values);
+  va_end(values);
+  failed = true;
+  switch_to_scheduler();
+  abort();  // the scheduler never comes back to a failed launch
+}
+
+// ---- memory ----
+// What is known of one shared element. MANY: several threads have read it since the last barrier.
+struct Cell {
+  uint64 written_epoch, read_epoch;
+  int32 writer, reader;
+};
+static const int32 MANY = -1;
+
+static void check_bounds(int64 index, int64 numel, const char* name, const char* verb) {
+  if (__builtin_expect((uint64)index >= (uint64)numel, 0))
+    fail("%s %s[%lld], which has %lld elements.", verb, name, index, numel);
+}
+
+static inline void note_write(Cell& cell, const char* name, int64 index) {
+  const int32 thread = (int32)thread_number(running);
+  if (cell.written_epoch == epoch && cell.writer != thread)
+    fail("race: writes %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
+  if (cell.read_epoch == epoch && cell.reader != thread) {
+    if (cell.reader == MANY)
+      fail("race: writes %s[%lld], which other threads read since the last barrier.", name, index);
+    fail("race: writes %s[%lld], which thread %d read since the last barrier.", name, index, cell.reader);
+  }
+  cell.written_epoch = epoch;
+  cell.writer = thread;
+}
+
+static inline void note_read(Cell& cell, const char* name, int64 index) {
+  const int32 thread = (int32)thread_number(running);
+  if (cell.written_epoch < block_epoch) fail("reads %s[%lld], which this block has not written.", name, index);
+  if (cell.written_epoch == epoch && cell.writer != thread)
+    fail("race: reads %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
+  if (cell.read_epoch != epoch) cell.reader = thread;
+  else if (cell.reader != thread) cell.reader = MANY;
+  cell.read_epoch = epoch;
+}
+
+// `memory[i]` on its way to being read or written: Memory has `read(i)` and `write(i, value)`.
+template <class T, class Memory> struct Element {
+  Memory* memory;
+  int64 index;
+  operator T() const { return memory->read(index); }
+  T operator=(T value) const { return memory->write(index, value); }
+  T operator=(const Element& other) const { return memory->write(index, (T)other); }
+  T operator+=(T value) const { return memory->write(index, memory->read(index) + value); }
+};
+
+template <class T> struct GlobalMemory {
+  T* elements;
+  int64 numel;
+  const char* name;
+  T read(int64 i) const {
+    check_bounds(i, numel, name, "reads");
+    return elements[i];
+  }
+  T write(int64 i, T value) const {
+    check_bounds(i, numel, name, "writes");
+    return elements[i] = value;
+  }
+  Element<T, const GlobalMemory> operator[](int64 i) const { return {this, i}; }
+};
+template <class T> struct GlobalMemory<const T> {
+  const T* elements;
+  int64 numel;
+  const char* name;
+  T operator[](int64 i) const {
+    check_bounds(i, numel, name, "reads");
+    return elements[i];
+  }
+};
+
+template <class T, int64 N> struct SharedElements {
+  T elements[N];
+  Cell cells[N];
+};
+template <class T, int64 N> struct SharedMemory {
+  SharedElements<T, N>& shared;
+  const char* name;
+  T read(int64 i) const {
+    check_bounds(i, N, name, "reads");
+    note_read(shared.cells[i], name, i);
+    return shared.elements[i];
+  }
+  T write(int64 i, T value) const {
+    check_bounds(i, N, name, "writes");
+    note_write(shared.cells[i], name, i);
+    return shared.elements[i] = value;
+  }
+  Element<T, const SharedMemory> operator[](int64 i) const { return {this, i}; }
+};
+
+template <class T, int64 N> struct RegisterMemory {
+  const char* name;
+  T elements[N];
+  bool written[N];
+  T read(int64 i) const {
+    check_bounds(i, N, name, "reads");
+    if (!written[i]) fail("reads %s[%lld], which this thread has not written.", name, i);
+    return elements[i];
+  }
+  T write(int64 i, T value) {
+    check_bounds(i, N, name, "writes");
+    written[i] = true;
+    return elements[i] = value;
+  }
+  Element<T, RegisterMemory> operator[](int64 i) { return {this, i}; }
+};
+
+// ---- threads ----
+static inline void wait_at_barrier(int32 line) {
+  running->line = line;
+  switch_to_scheduler();
+}
+
+static void start_thread() {
+  run_thread();
+  running->ended = true;
+  switch_to_scheduler();
+  abort();  // the scheduler never comes back to a thread that has ended
+}
+
+// splitmix64 (Steele, Lea, Flood 2014, "Fast Splittable Pseudorandom Number Generators").
+static uint64 next_random() {
+  uint64 z = random_state += 0x9e3779b97f4a7c15ull;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+  return z ^ z >> 31;
+}
+
+static void put_in_order(int64* items, int64 count, int64 order) {
+  for (int64 i = 0; i < count; i++) items[i] = order == BACKWARD ? count - 1 - i : i;
+  for (int64 i = count - 1; order == SHUFFLED && i > 0; i--) {
+    const int64 j = (int64)(next_random() % (uint64)(i + 1)), item = items[i];
+    items[i] = items[j];
+    items[j] = item;
+  }
+}
+
+// Says which threads wait where, when not all of a block stand at one barrier.
+static void check_barrier(int64 threads) {
+  const Fiber* first = nullptr;  // a thread that waits
+  for (int64 i = 0; i < threads && !first; i++)
+    if (!fibers[i].ended) first = &fibers[i];
+  for (int64 i = 0; first && i < threads; i++) {
+    if (fibers[i].line == first->line && !fibers[i].ended) continue;
+    int64 length = snprintf(message, sizeof message,
+                            "kernel %s, block %u, thread %lld: divergent barrier: waits at line %d, while thread %lld ",
+                            kernel_name, block.x, thread_number(first), first->line, i);
+    if (fibers[i].ended) snprintf(message + length, sizeof message - length, "has ended.");
+    else snprintf(message + length, sizeof message - length, "waits at line %d.", fibers[i].line);
+    failed = true;
+    return;
+  }
+}
+
+// Runs one block from barrier to barrier.
+static void run_block(int64 threads, int64 order) {
+  static int64 turns[MAX_THREADS];
+  epoch++;
+  block_epoch = epoch;
+  for (int64 i = 0; i < threads; i++) {
+    fibers[i].ended = false;
+    fibers[i].line = 0;
+    prepare_stack(fibers[i], start_thread);
+  }
+  for (int64 left = threads; left > 0; epoch++) {
+    put_in_order(turns, threads, order);
+    for (int64 i = 0; i < threads; i++) {
+      running = &fibers[turns[i]];
+      if (running->ended) continue;
+      running->line = 0;
+      switch_to_fiber();
+      if (!failed && *(uint64*)running->stack != CANARY) {
+        snprintf(message, sizeof message, "kernel %s: a thread needs more than %lld bytes of stack.", kernel_name,
+                 (long long)STACK_BYTES);
+        failed = true;
+      }
+      if (failed) return;
+      left -= running->ended;
+    }
+    check_barrier(threads);
+    if (failed) return;
+  }
+}
+
+static bool make_fibers(int64 threads, char* stacks) {
+  if (stacks == (char*)MAP_FAILED) {
+    snprintf(message, sizeof message, "kernel %s: no memory for the stacks of %lld threads.", kernel_name,
+             (long long)threads);
+    return false;
+  }
+  for (int64 i = 0; i < threads; i++) {
+    fibers[i].stack = stacks + i * STACK_BYTES;
+    fibers[i].thread = {(uint32)i, 0, 0};
+    *(uint64*)fibers[i].stack = CANARY;
+  }
+  return true;
+}
+
+// ---- launching ----
+// One argument as Python passes it: an address and the bytes there, or a number (nbytes is -1).
+struct Argument { int64 value, nbytes; };
+
+template <class P> struct Passed {
+  static P from(const Argument& argument, const char*) { return (P)argument.value; }
+};
+template <class T> struct Passed<GlobalMemory<T>> {
+  static GlobalMemory<T> from(const Argument& argument, const char* name) {
+    return {(T*)argument.value, argument.nbytes / (int64)sizeof(T), name};
+  }
+};
+
+static const Argument* arguments;
+static const char* argument_name(int64 i) {
+  static char names[256][8];
+  char* name = names[i & 255];
+  if (name[0] == 0) snprintf(name, sizeof names[0], "p%d", (int)(i & 255));
+  return name;
+}
+
+// Calls kernel(arguments[0], arguments[1], ...): Is counts up to the number of parameters.
+template <class Function, Function kernel> struct Call;
+template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> {
+  template <int64... Is> struct Counted {
+    static void run() { kernel(Passed<P>::from(arguments[Is], argument_name(Is))...); }
+  };
+  template <int64 N, int64... Is> struct Count : Count<N - 1, N - 1, Is...> {};
+  template <int64... Is> struct Count<0, Is...> : Counted<Is...> {};
+  static void run() { Count<sizeof...(P)>::run(); }
+  static const int64 NUM_ARGUMENTS = sizeof...(P);
+};
+
+// Runs a grid; returns null, or what went wrong.
+static const char* launch(const char* name, void (*thread)(), const Argument* given, int64 grid, int64 threads,
+                          int64 order, int64 seed) {
+  kernel_name = name;
+  run_thread = thread;
+  arguments = given;
+  random_state = (uint64)seed;
+  failed = false;
+  block_shape = {(uint32)threads, 1, 1};
+  grid_shape = {(uint32)grid, 1, 1};
+  const size_t stack_bytes = (size_t)(threads * STACK_BYTES);
+  char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (!make_fibers(threads, stacks)) return message;
+  int64* turns = (int64*)malloc((size_t)grid * sizeof(int64));
+  put_in_order(turns, grid, order);
+  for (int64 i = 0; i < grid && !failed; i++) {
+    block = {(uint32)turns[i], 0, 0};
+    run_block(threads, order);
+  }
+  free(turns);
+  munmap(stacks, stack_bytes);
+  return failed ? message : nullptr;
+}
+
+}  // namespace cudasim
+
+template <class T> using Global = cudasim::GlobalMemory<T>;
+#define SHARED(T, name, n)                                \
+  static cudasim::SharedElements<T, (n)> name##_elements; \
+  const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}
+#define REGISTERS(T, name, n) cudasim::RegisterMemory<T, (n)> name = {#name}
+
+// The function by which runtime/cudasim.py starts `kernel`, and how many arguments it takes.
+#define CUDASIM_LAUNCHER(kernel)                                                                                       \
+  extern "C" const int64 kernel##_num_arguments = cudasim::Call<decltype(&kernel), &kernel>::NUM_ARGUMENTS;            \
+  extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, int64 grid, int64 threads, int64 order,   \
+                                         int64 seed) {                                                                 \
+    return cudasim::launch(#kernel, cudasim::Call<decltype(&kernel), &kernel>::run, arguments, grid, threads, order,   \
+                           seed);                                                                                      \
+  }
+
+#endif

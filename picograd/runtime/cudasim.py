@@ -1,0 +1,143 @@
+"""The CUDASIM device: CUDA C run on the CPU, with every access checked.
+
+In:    Binaries from compile/hostcxx.py, Schedules, host arrays
+Out:   `CudaSimDevice`
+Called by: engine/realize.py.    Next: picograd/engine/realize.py
+
+It is for finding bugs, not for speed. runtime/cudasim.h says what is found; a launch that breaks a rule raises
+DeviceError with the kernel, the block and the thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.errors import DeviceError, OutOfMemoryError
+from picograd.ir.backend import Runner
+from picograd.ir.op import Buffer
+from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.runtime.launches import Call, LaunchList, Place, bound, list_launches, value_of
+
+TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
+ORDERS = ("forward", "backward", "shuffled")
+ALIGNMENT = 64
+UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
+
+_running = threading.Lock()  # a library of the simulator keeps its state in static memory
+
+
+class HostMemory:
+    """Bytes of this process.
+
+    address:  of the first byte, a multiple of 64
+    nbytes:   asked for
+    """
+
+    __slots__ = ("address", "nbytes", "bytes")
+
+    def __init__(self, nbytes: int):
+        try:
+            whole = np.full(nbytes + ALIGNMENT, UNWRITTEN, np.uint8)
+        except MemoryError:
+            raise OutOfMemoryError(f"CUDASIM: cannot allocate {nbytes} bytes.") from None
+        start = -whole.ctypes.data % ALIGNMENT
+        self.bytes = whole[start : start + nbytes]
+        self.address, self.nbytes = int(whole.ctypes.data) + start, nbytes
+
+
+class CudaSimDevice:
+    """A simulated GPU.
+
+    order:  in which the threads of a block, and the blocks, follow each other: "forward", "backward" or "shuffled".
+            A correct kernel gives the same result in every order.
+    seed:   of the shuffled order
+    """
+
+    name = "CUDASIM"
+    target = TARGET
+
+    def __init__(self, order: str = "forward", seed: int = 0):
+        self.order, self.seed = ORDERS.index(order), seed
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        """Returns memory of at least `nbytes` bytes, filled with NaN."""
+        return HostMemory(nbytes)
+
+    def copy_in(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
+        """Stores a C-contiguous host array at the start of `memory`."""
+        memory.bytes[: array.nbytes] = array.reshape(-1).view(np.uint8)
+
+    def copy_out(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
+        """Fills a C-contiguous host array from the start of `memory`."""
+        array.reshape(-1).view(np.uint8)[:] = memory.bytes[: array.nbytes]
+
+    def load(self, binary: Binary) -> Executable:
+        """Loads the shared library of a kernel."""
+        library = _load_library(binary)
+        functions = []
+        for launch in binary.launches:
+            function = library[f"{launch.symbol}_launch"]
+            function.restype = ctypes.c_char_p
+            function.argtypes = [ctypes.c_void_p, *[ctypes.c_int64] * 4]
+            functions.append(function)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns run(inputs, outputs, variables); temporaries are poisoned before each run."""
+        launches = list_launches(schedule, executables)
+        arena = self.allocate(launches.temporary_nbytes)
+
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+            arena.bytes[:] = UNWRITTEN
+            self._run(launches, arena, inputs, outputs, variables)
+
+        return run
+
+    def _run(
+        self, launches: LaunchList, arena: HostMemory,
+        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int],
+    ) -> None:  # fmt: skip
+        groups = {"input": inputs, "output": outputs}
+
+        def address_of(place: Place) -> int:
+            if place.group == "temporary":
+                return arena.address + place.at
+            return int(groups[place.group][place.at].memory.address)
+
+        for call in launches.calls:
+            self._launch(call, [address_of(place) for place in call.places], variables)
+
+    def _launch(self, call: Call, addresses: list[int], variables: dict[str, int]) -> None:
+        values = bound(call.variables, variables)
+        grid = value_of(call.launch.grid, values)
+        arguments: list[int] = []
+        for place, address in zip(call.places, addresses):
+            arguments += [address, value_of(place.numel, values) * place.dtype.itemsize]
+        for variable in call.variables:
+            arguments += [variables[variable.arg[0]], -1]
+        packed = (ctypes.c_int64 * len(arguments))(*arguments)
+        with _running:
+            message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
+        if message is not None:
+            raise DeviceError(f"CUDASIM: {message.decode()}")
+
+
+def _load_library(binary: Binary) -> ctypes.CDLL:
+    """Loads a shared library from bytes: it needs a file only while it is being loaded."""
+    handle, path = tempfile.mkstemp(prefix="picograd_", suffix=".so")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(binary.data)
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise DeviceError(f"CUDASIM: kernel {binary.name} cannot be loaded ({error}).") from None
+    finally:
+        os.unlink(path)
