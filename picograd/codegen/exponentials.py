@@ -183,30 +183,40 @@ def _fast_two_sum(a: Op, b: Op) -> tuple[Op, Op]:
 
 # ---- powers ----
 def pow_(x: Op, y: Op) -> Op:
-    """x**y as in C: exp(y * log|x|) in float64 with a second part for float64, then the signs and limits.
+    """x**y as in C: exp(y * log|x|), and then the signs and limits.
 
-    A float32 power is computed in float64, where one rounding is all that is left to see.
+    float32 is computed in float64, whose error then disappears; float64 carries a second part of the logarithm.
     """
     if x.dtype is dtypes.float32:
-        wide = pow_(cast(x, dtypes.float64), cast(y, dtypes.float64))
-        return cast(wide, dtypes.float32)
-    size = absolute(x)
+        x, y = cast(x, dtypes.float64), cast(y, dtypes.float64)
+        return cast(_power_at_the_limits(x, y, _power_for_float32(absolute(x), y)), dtypes.float32)
+    return _power_at_the_limits(x, y, _power(absolute(x), y))
+
+
+def _power_for_float32(size: Op, y: Op) -> Op:
+    n, f = _exponent_and_fraction(size)
+    s = f / (f + 2.0)
+    z = s * s
+    logarithm = fma(n, math.log(2), fma(horner(z, ATANH[f.dtype]) * z, s, s + s))
+    return exp(y * logarithm)
+
+
+def _power(size: Op, y: Op) -> Op:
     n, f = _exponent_and_fraction(size)
     high, low = _log_of_fraction(f)
-    first, second = LN2[x.dtype]
+    first, second = LN2[size.dtype]
     total, error = _two_sum(n * first, high)
     high, low = _fast_two_sum(total, error + fma(n, second, low))
     product = y * high
     rest = fma(y, high, -product) + y * low
-    lowest, highest = EXP_RANGE[x.dtype]
-    inside = both(less(like(lowest, x), product), less(product, highest))
-    limited = at_most(at_least(product, lowest), highest)
-    result = exp_inside(limited, where(inside, rest, 0.0))
-    return _power_at_the_limits(x, y, size, result)
+    lowest, highest = EXP_RANGE[size.dtype]
+    inside = both(less(like(lowest, y), product), less(product, highest))
+    return exp_inside(at_most(at_least(product, lowest), highest), where(inside, rest, 0.0))
 
 
-def _power_at_the_limits(x: Op, y: Op, size: Op, result: Op) -> Op:
+def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     """Puts a power right where x is 0, negative or infinite, and where y is 0 or infinite (C17, F.10.4.4)."""
+    size = absolute(x)
     zero, infinite = equal(size, 0.0), equal(size, math.inf)
     negative_y = less(y, 0.0)
     result = where(zero, where(negative_y, like(math.inf, x), 0.0), result)
