@@ -87,7 +87,7 @@ def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[
         return
     outer, inner, last = extents[0], extents[1:-1], extents[-1]
     below = numel(tuple(extents[1:]))
-    per_piece = max(1, BLOCK_ELEMENTS // below) if isinstance(below, int) else 1
+    per_piece = max(1, BLOCK_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
         with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
