@@ -289,7 +289,7 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
         if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
             return value
         if value not in done:
-            rebuild = _REBUILD.get(value.code) if value.dtype is dtypes.int64 else None
+            rebuild = INDEX_ARITHMETIC.get(value.code) if value.dtype is dtypes.int64 else None
             if rebuild is not None:
                 done[value] = rebuild(visit(from_op(value.src[0])), visit(from_op(value.src[1])))
             else:
@@ -299,4 +299,4 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     return visit(value)
 
 
-_REBUILD = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
+INDEX_ARITHMETIC = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}

@@ -11,7 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
-from tests.same_meaning import same_value
+from tests.helpers import same_value
 
 
 def readme_expression(a, b):

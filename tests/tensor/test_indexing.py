@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from picograd import Tensor
-from tests.same_meaning import same_as_torch, same_value
+from tests.helpers import same_as_torch, same_value
 
 BASIC = [
     0, -1, slice(None), slice(1, 3), slice(None, None, 2), slice(1, None, 2), slice(None, 2), slice(-2, None),
