@@ -71,10 +71,11 @@ class DType:
         """Returns `value` as the Python type of this dtype, wrapped or rounded to what it can hold."""
         if self.kind == "b":
             return bool(value)
+        if self is float32:
+            return ctypes.c_float(value).value  # what is too large becomes inf, without a warning
         if self.kind == "f":
-            if self is float32:
-                return ctypes.c_float(value).value
-            return float(value) if self is float64 else float(np.float64(value).astype(self.numpy))
+            with np.errstate(over="ignore", invalid="ignore"):
+                return float(value) if self is float64 else float(np.float64(value).astype(self.numpy))
         wrapped = int(value) & ((1 << self.bits) - 1)
         return wrapped - (1 << self.bits) if self.kind == "i" and wrapped >> (self.bits - 1) else wrapped
 

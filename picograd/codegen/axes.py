@@ -69,9 +69,9 @@ def merge_axes(
     groups: list[list[int]] = []
     for i, axis in enumerate(axes):
         extent = domain[axis]
-        joins = bool(groups) and isinstance(extent, int) and not {order[i - 1], order[i]} & blocked
+        joins = bool(groups) and not {order[i - 1], order[i]} & blocked
         joins = joins and (axes[i - 1] in apart) == (axis in apart)
-        if joins and all(f is None or f[i - 1] == f[i] * extent for f in factors):
+        if joins and isinstance(extent, int) and all(f is None or f[i - 1] == f[i] * extent for f in factors):
             groups[-1].append(axis)
         else:
             groups.append([axis])

@@ -11,25 +11,28 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import affine, from_op, substitute, to_op
 
 
-def linearize(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
     """Turns the statements of one phase into the linear form.
+
+    Args:
+      numbers: for the names of VARs, which are unique in the whole Program
 
     After:   every expression is one operation on VARs, RANGEs and CONSTs; only GRID, BLOCK and LOOP loops are left;
              equal expressions in scope of each other are computed once; what does not change in a loop stands
              before it.
     Before:  `legalize`, so that every operation is one the target has.
     """
-    work = _Linearizer(_stored_in_loops(statements))
+    work = _Linearizer(_stored_in_loops(statements), numbers)
     work.run(statements)
     return tuple(work.scopes[0].statements)
 
@@ -73,14 +76,16 @@ class _Scope:
 
 
 class _Linearizer:
-    def __init__(self, stored_in: dict[int, frozenset[Op]]):
+    def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR or RANGE of the free form -> that of the linear form, in this copy
+        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
+        self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
         self.reads: dict[Op, frozenset[Op]] = {}
-        self.num_vars = 0
+        self.atoms: dict[Op, frozenset[Op]] = {}
+        self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
 
     # ---- statements ----
@@ -120,8 +125,8 @@ class _Linearizer:
         else:
             extent = self.value(self.resolve(loop.range.src[0]))
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
-            self.names[loop.range] = index
-            body = self.inside(loop.body, self.stored_in[id(loop)], False, index)
+            self.ranges[loop.range] = index
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
@@ -134,7 +139,7 @@ class _Linearizer:
     ) -> tuple[Statement, ...]:
         self.scopes.append(_Scope(stored, conditional))
         if index is not None:
-            self.depth_of[index] = len(self.scopes) - 1
+            self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1
         self.run(body)
         scope = self.scopes.pop()
         for memory in stored:
@@ -160,22 +165,51 @@ class _Linearizer:
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
         """Puts the values of unrolled loops and the names of this copy into an expression."""
-        if not self.constants and not self.names:
+        if not self.is_open(op):
             return op
-        return self._resolve(op, {})
-
-    def _resolve(self, op: Op, done: dict[Op, Op]) -> Op:
-        known: dict[Op, Dim] = {**self.constants, **self.names}
-        for here in toposort([op]):
-            if here.code is OpCode.VAR or here.code is OpCode.RANGE:
-                done[here] = to_op(known.get(here, here))
-            elif not here.src:
-                done[here] = here
-            elif here.dtype is dtypes.int64 and here.code in INDEX_ARITHMETIC:
-                done[here] = to_op(substitute(from_op(here), known))
-            else:
-                done[here] = here.replace(src=tuple(done[s] for s in here.src))
+        done: dict[Op, Op] = {}
+        stack = [op]
+        while stack:
+            here = stack[-1]
+            if here not in done:
+                missing = [s for s in self.parts(here) if s not in done]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                done[here] = self._resolved(here, done)
+            stack.pop()
         return done[op]
+
+    def is_open(self, op: Op) -> bool:
+        """True when an expression contains a RANGE or VAR that has another value or name in this copy."""
+        atoms = self.atoms_in(op)
+        return not atoms.isdisjoint(self.constants) or not atoms.isdisjoint(self.names)
+
+    def parts(self, op: Op) -> tuple[Op, ...]:
+        """The sources to resolve before `op`: none where nothing changes, or where `substitute` does all at once."""
+        if not self.is_open(op) or op.code is OpCode.RANGE:
+            return ()
+        index = op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC
+        return () if index and self.atoms_in(op).isdisjoint(self.names) else op.src
+
+    def _resolved(self, op: Op, done: dict[Op, Op]) -> Op:
+        if not self.is_open(op):
+            return op
+        if op.code is OpCode.VAR:
+            return self.names[op]
+        index = op.code is OpCode.RANGE or (op.code in INDEX_ARITHMETIC and op.dtype is dtypes.int64)
+        if index and self.atoms_in(op).isdisjoint(self.names):
+            return to_op(substitute(from_op(op), self.constants))
+        return op.replace(src=tuple(done[s] for s in op.src))
+
+    def atoms_in(self, op: Op) -> frozenset[Op]:
+        """Returns the RANGEs and VARs an expression contains."""
+        if op not in self.atoms:
+            for here in toposort([op], stop=self.atoms):
+                if here not in self.atoms:
+                    own = {here} if here.code in (OpCode.RANGE, OpCode.VAR) else set()
+                    self.atoms[here] = frozenset(own.union(*(self.atoms[s] for s in here.src)))
+        return self.atoms[op]
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
@@ -195,8 +229,10 @@ class _Linearizer:
 
     def available(self, op: Op) -> Op | None:
         """Returns what holds `op` already, or None."""
-        if op.code in READY or (op.code is OpCode.RANGE and op is not self.vector):
+        if op.code in READY:
             return op
+        if op.code is OpCode.RANGE and op is not self.vector:
+            return self.ranges[op]
         for scope in self.scopes:
             found = scope.values.get(op)
             if found is not None:
@@ -243,8 +279,7 @@ class _Linearizer:
         self.depth_of[var] = depth
 
     def new_var(self, dtype: DType, lanes: int) -> Op:
-        self.num_vars += 1
-        return Op(OpCode.VAR, dtype, (), (f"v{self.num_vars}", lanes))
+        return Op(OpCode.VAR, dtype, (), (f"v{next(self.numbers)}", lanes))
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""

@@ -7,12 +7,12 @@ Called by: engine/realize.py.    Next: picograd/codegen/index.py
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-
-from picograd.codegen.legalize import legalize_statements
 
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
+from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
@@ -44,7 +44,8 @@ def lower(kernel: Kernel, target: Target) -> Program:
         for nest in nests:
             _emit(nest, params, first, second, target, new_scratch)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
-    linear = tuple(linearize(legalize_statements(statements, target)) for statements in phases)
+    numbers = itertools.count(1)
+    linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     return Program(kernel.name, (*kernel.params, *scratch), kernel.variables, linear)
 
 

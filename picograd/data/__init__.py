@@ -1,0 +1,10 @@
+"""Data sets, each found or fetched by name and checked by digest.
+
+In:    PICOGRAD_DATA, the cache folder, the network
+Out:   NumPy arrays and lists of strings
+"""
+
+from picograd.data.mnist import Mnist, load_mnist
+from picograd.data.names import load_names
+
+__all__ = ["Mnist", "load_mnist", "load_names"]

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -24,10 +25,11 @@ from picograd import dtype as dtypes
 from picograd.config import cache_folder
 from picograd.device import Target
 from picograd.dtype import dtype_named
+from picograd.engine.watch import note
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Binary, Kernel, Launch, Param
-from picograd.ir.text import format_graph, format_kernel, parse_graph
+from picograd.ir.stages import Binary, Launch, Param
+from picograd.ir.text import format_graph, parse_graph
 
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
 STAGES = ("dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile", "kernels", "runtime")
@@ -48,10 +50,22 @@ def compiler_digest() -> str:
     return digest.hexdigest()
 
 
-def entry_name(kernel: Kernel, target: Target) -> str:
-    """Returns the file name under which a kernel's binary is kept."""
-    text = "\n".join([compiler_digest(), json.dumps(asdict(target), sort_keys=True), format_kernel(kernel)])
-    return hashlib.sha256(text.encode()).hexdigest() + ".bin"
+def entry_name(text: str, target: Target) -> str:
+    """Returns the file name under which the binary of a kernel, given as text, is kept."""
+    whole = "\n".join([compiler_digest(), json.dumps(asdict(target), sort_keys=True), text])
+    return hashlib.sha256(whole.encode()).hexdigest() + ".bin"
+
+
+def kept(text: str, target: Target, make: Callable[[], Binary]) -> Binary:
+    """Returns the Binary kept for `text`, or makes it and keeps it."""
+    name = entry_name(text, target)
+    found = load(name)
+    if found is not None:
+        note("disk_hits")
+        return found
+    made = make()
+    store(name, made)
+    return made
 
 
 def load(name: str) -> Binary | None:

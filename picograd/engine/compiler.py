@@ -14,10 +14,11 @@ from pathlib import Path
 from picograd.codegen.lower import lower
 from picograd.config import setting, shown_stages, verify_on
 from picograd.device import Target
-from picograd.engine import cache
+from picograd.engine.cache import kept
 from picograd.engine.watch import note
 from picograd.ir.backend import Device
-from picograd.ir.spec import verify_kernel, verify_program
+from picograd.ir.spec import verify_kernel
+from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program
 
@@ -49,15 +50,10 @@ class Compiler:
         return found
 
     def binary(self, kernel: Kernel) -> Binary:
-        name = cache.entry_name(kernel, self.device.target)
-        looking = bool(shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"))
-        found = None if looking else cache.load(name)
-        if found is not None:
-            note("disk_hits")
-            return found
-        made = self.compile(kernel)
-        cache.store(name, made)
-        return made
+        """Returns the machine code of a kernel; where somebody looks on, every stage runs again."""
+        if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
+            return self.compile(kernel)
+        return kept(format_kernel(kernel), self.device.target, lambda: self.compile(kernel))
 
     def compile(self, kernel: Kernel) -> Binary:
         """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""

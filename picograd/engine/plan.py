@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.config import verify_on
 from picograd.engine.compiler import Compiler, show
 from picograd.engine.watch import note
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.pattern import graph_rewrite
+from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
 from picograd.ir.stages import Plan, Schedule
 from picograd.ir.text import format_schedule
-from picograd.config import verify_on
 from picograd.schedule.create import create_schedule
 
 

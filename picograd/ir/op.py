@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar, Union
 
 from picograd.dtype import DType, Scalar
@@ -41,6 +41,13 @@ class Buffer:
         return f"Buffer({self.device}, {self.dtype}, {self.numel})"
 
 
+class _Interned(weakref.ref["Op"]):
+    """The entry of an Op in the table of living Ops; it leaves the table when the Op dies."""
+
+    __slots__ = ("key",)
+    key: Hashable
+
+
 class Op:
     """An operation on sources. `Op(code, dtype, src, arg)` returns the existing equal Op if there is one.
 
@@ -60,26 +67,27 @@ class Op:
     shape: Shape
     needs_grad: bool
 
-    interned: ClassVar[weakref.WeakValueDictionary[Hashable, Op]] = weakref.WeakValueDictionary()
+    interned: ClassVar[dict[Hashable, _Interned]] = {}
     shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
         key = (code, dtype, src, struct.pack("d", arg) if code is OpCode.CONST and dtype.kind == "f" else arg)
-        found = cls.interned.get(key)
-        if found is not None:
-            return found
+        entry = _interned.get(key)
+        if entry is not None:
+            found = entry()
+            if found is not None:
+                return found
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
         op.needs_grad = False
         if dtype.kind == "f" and code is not OpCode.DETACH:
             op.needs_grad = code is OpCode.LEAF
-            for source in src:
-                if source.needs_grad:
+            for s in src:
+                if s.needs_grad:
                     op.needs_grad = True
-                    break
-        return cls.interned.setdefault(key, op)
+        return _intern(key, op)
 
     def __copy__(self) -> Op:
         return self
@@ -123,6 +131,27 @@ class Op:
         return Op(OpCode.NEG, self.dtype, (self,))
 
 
+_interned = Op.interned
+
+
+def _forget(entry: weakref.ref[Op]) -> None:
+    assert isinstance(entry, _Interned)
+    if _interned.get(entry.key) is entry:
+        del _interned[entry.key]
+
+
+def _intern(key: Hashable, op: Op) -> Op:
+    """Returns `op`, or an equal one that another thread was faster to make."""
+    entry = _Interned(op, _forget)
+    entry.key = key
+    winner = _interned.setdefault(key, entry)
+    found = winner()
+    if found is None:  # the entry of an Op that is dying
+        _interned[key] = entry
+        return op
+    return found
+
+
 def const(value: Scalar, dtype: DType) -> Op:
     """Returns the scalar constant `value` as a dtype holds it."""
     return Op(OpCode.CONST, dtype, (), dtype.scalar(value))
@@ -143,18 +172,36 @@ def const_value(op: Op) -> Scalar | None:
 
 def greatest(dim: Dim) -> int:
     """Returns the largest value a dimension can have."""
+    return _extremes(dim)[1]
+
+
+def _extremes(dim: Dim) -> tuple[int, int]:
+    """Returns bounds of the values of a dimension, each occurrence of a variable by itself."""
     if isinstance(dim, int):
-        return dim
+        return dim, dim
     if dim.code is OpCode.CONST:
-        return int(dim.arg)
+        return int(dim.arg), int(dim.arg)
     if dim.code is OpCode.VARIABLE:
-        return int(dim.arg[2])
+        return int(dim.arg[1]), int(dim.arg[2])
     if dim.code is OpCode.BIND:
-        return greatest(dim.src[0])
-    if dim.code in (OpCode.ADD, OpCode.MUL):
-        left, right = greatest(dim.src[0]), greatest(dim.src[1])
-        return left + right if dim.code is OpCode.ADD else left * right
-    raise AssertionError(f"greatest: {dim} is no dimension")
+        return _extremes(dim.src[0])
+    combine = _COMBINE.get(dim.code)
+    assert combine is not None, f"greatest: {dim} is no dimension"
+    (low, high), (low2, high2) = (_extremes(s) for s in dim.src)
+    if dim.code is OpCode.MOD:
+        return 0, high2 - 1
+    corners = [combine(low, low2), combine(low, high2), combine(high, low2), combine(high, high2)]
+    return min(corners), max(corners)
+
+
+_COMBINE: dict[OpCode, Callable[[int, int], int]] = {
+    OpCode.ADD: lambda a, b: a + b,
+    OpCode.MUL: lambda a, b: a * b,
+    OpCode.IDIV: lambda a, b: a // b,
+    OpCode.MOD: lambda a, b: a % b,
+    OpCode.MIN: min,
+    OpCode.MAX: max,
+}
 
 
 def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:

@@ -13,7 +13,7 @@ from enum import Enum
 class OpCode(Enum):
     """What an Op computes. `src` and `arg` of each are given at its right."""
 
-    __hash__ = object.__hash__  # Enum's own is a Python function: half the time of a dictionary look-up
+    __hash__ = object.__hash__  # Enum's own hashes the name in Python, each time an Op is looked up
 
     # ---- sources ----                src                  arg
     BUFFER = "BUFFER"  #               ()                   (Buffer, shape): memory of a device

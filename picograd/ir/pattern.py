@@ -2,7 +2,7 @@
 
 In:    a graph and a PatternMatcher
 Out:   the rewritten graph
-Next:  picograd/ir/simplify.py
+Next:  picograd/ir/fold.py
 """
 
 from __future__ import annotations

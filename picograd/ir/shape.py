@@ -74,7 +74,7 @@ def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
     def rule(src: tuple[Op, ...], arg: Any) -> Shape:
         first = src[0].shape
         for other in src[1:]:
-            if other.shape != first:
+            if other.shape is not first and other.shape != first:
                 raise ShapeError(f"{code.value.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
         return first
 

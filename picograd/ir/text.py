@@ -22,7 +22,8 @@ from picograd.dtype import dtype_named
 from picograd.errors import DataError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Kernel, Nest, NestKind, Param
+from picograd.ir.stages import Kernel, Nest, NestKind, Param, Schedule
+from picograd.ir.text_program import format_expression as format_expression
 from picograd.ir.text_program import format_program as format_program
 from picograd.ir.text_program import format_statement as format_statement
 from picograd.ir.text_reader import parse_program as parse_program
@@ -255,6 +256,24 @@ class _NestText:
         return Nest(self.kind, self.domain, self.reduced, self.anchor, tuple(self.outputs))
 
 
+# ---- schedules ----
+def format_schedule(schedule: Schedule) -> str:
+    """Returns what runs in which order on which buffers; each kernel's text stands at its first use."""
+    lines = [f"schedule of {len(schedule.items)} kernels, arena of {schedule.arena_nbytes} bytes"]
+    for i, use in enumerate(schedule.buffers):
+        place = f"at byte {use.source}" if use.role == "temporary" else str(use.source)
+        lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}")
+    shown: set[Kernel] = set()
+    for item in schedule.items:
+        lines.append(f"  run {item.kernel.name} on buffers {', '.join(map(str, item.buffers))}")
+        if item.kernel not in shown:
+            lines += ["    " + line for line in format_kernel(item.kernel).splitlines()]
+            shown.add(item.kernel)
+    lines.append(f"  outputs in buffers {', '.join(map(str, schedule.outputs))}")
+    return "\n".join(lines)
+
+
+# ---- errors ----
 def neighbourhood(op: Op) -> str:
     """Returns the lines of an Op and its sources, the Op itself marked: what an error shows."""
     order = list(dict.fromkeys([*op.src, op]))

@@ -84,6 +84,11 @@ def format_statement(statement: Statement) -> str:
     return writer.head(statement)
 
 
+def format_expression(value: Op | int) -> str:
+    """Returns the text of an integer expression of symbolic integers: what a dimension or a grid is."""
+    return _Writer(Program("", (), (), ()), share=False).extent(value)
+
+
 class _Writer:
     """Names for what has an identity, and the expressions that get a line of their own."""
 
@@ -170,6 +175,8 @@ class _Writer:
             return self.shared[op], ATOM
         if op in self.names:
             return self.names[op], ATOM
+        if op.code in NAMED:
+            return wanted_name(op), ATOM
         if op.code is OpCode.CONST:
             return show_constant(op), ATOM
         if op.code in INFIX and len(op.src) == 2 and op.dtype is derived_dtype(op.code, op.src) and op.arg is None:

@@ -1,0 +1,22 @@
+"""Networks: modules, layers, losses, start values and saved state.
+
+In:    tensors
+Out:   what `picograd.nn` offers
+Next:  picograd/nn/module.py
+"""
+
+from picograd.nn import functional as functional
+from picograd.nn import init as init
+from picograd.nn.layers import GELU as GELU
+from picograd.nn.layers import MLP as MLP
+from picograd.nn.layers import Dropout as Dropout
+from picograd.nn.layers import Embedding as Embedding
+from picograd.nn.layers import LayerNorm as LayerNorm
+from picograd.nn.layers import Linear as Linear
+from picograd.nn.layers import ModuleList as ModuleList
+from picograd.nn.layers import ReLU as ReLU
+from picograd.nn.layers import Sequential as Sequential
+from picograd.nn.layers import Sigmoid as Sigmoid
+from picograd.nn.layers import SiLU as SiLU
+from picograd.nn.layers import Tanh as Tanh
+from picograd.nn.module import Module as Module

@@ -144,7 +144,7 @@ def _gather(write: Writer, load: Load, lanes: int) -> str:
     index = write.operand(load.index, lanes)
     if dtype.itemsize >= 4 and write.target.vector_bytes >= 64:
         addresses = write.emit(f"getelementptr {scalar}, ptr {pointer}, <{lanes} x i64> {index}")
-        mask = f"splat (i1 true)" if load.valid is None else write.operand(load.valid, lanes)
+        mask = "splat (i1 true)" if load.valid is None else write.operand(load.valid, lanes)
         return write.emit(
             f"call {kind} @llvm.masked.gather.{suffix(kind)}.v{lanes}p0(<{lanes} x ptr> align {dtype.itemsize} "
             f"{addresses}, <{lanes} x i1> {mask}, {kind} zeroinitializer)"

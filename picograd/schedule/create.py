@@ -14,6 +14,7 @@ from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.schedule.contract import contract
 from picograd.schedule.fuse import Draft, Fused, fuse, in_memory
 from picograd.schedule.group import Group, group
 from picograd.schedule.memory import Lifetime, plan_memory
@@ -42,6 +43,7 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
+    roots = contract(roots)
     fused = fuse(roots)
     uses = _Uses()
     items: list[ScheduleItem] = []

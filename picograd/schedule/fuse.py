@@ -184,7 +184,7 @@ class _Fuser:
             return
 
     def earlier(self, bound: list[Op], nests: list[Draft]) -> Op:
-        """The source to store when two nests meet: of a nest the other needs, else of one with rows (they are small)."""
+        """The source to store where two nests meet: of one the other needs, else of one with rows, which are small."""
 
         def rank(s: Op) -> tuple[bool, bool, int]:
             nest = self.attached[s].nest
@@ -329,14 +329,36 @@ class _Fuser:
         """Stores a free value: in an elementwise nest of its shape that reads the same memory, or a new one."""
         needs, reads = self.needs_of([op]), self.leaves([op])
         for nest in reversed(self.nests):
-            if nest.kind is NestKind.ELEMENTWISE and nest.domain == op.shape and not needs & nest.bit:
-                if reads & self.leaves(nest.stored):
-                    self.require(nest, needs)
-                    self.put(op, nest)
-                    return
+            if nest.kind is not NestKind.ELEMENTWISE or nest.domain != op.shape:
+                continue
+            if needs & nest.bit:
+                rest = self.leaves_beside(op, nest)
+                if rest is None or self.needs_of(rest) & nest.bit:
+                    continue
+                needs = self.needs_of(rest)
+            elif not reads & self.leaves(nest.stored):
+                continue
+            self.require(nest, needs)
+            self.put(op, nest)
+            return
         nest = self.new_nest(NestKind.ELEMENTWISE, op.shape, ())
         self.require(nest, needs)
         self.put(op, nest)
+
+    def leaves_beside(self, op: Op, nest: Draft) -> list[Op] | None:
+        """What `op` reads when `nest` goes on to compute it from its own values, or None if it needs them elsewhere."""
+        rest: list[Op] = []
+        stack, seen = [op], set()
+        while stack:
+            here = stack.pop()
+            if here in seen or self.home.get(here) is nest:
+                continue
+            seen.add(here)
+            if here is op or (here.code in ELEMENTWISE and here not in self.home):
+                stack.extend(here.src)
+            else:
+                rest.append(here)
+        return None if any(self.home.get(leaf) is nest for leaf in self.leaves(rest)) else rest
 
     # ---- the order of nests ----
     def new_nest(self, kind: NestKind, domain: Shape, reduced: tuple[int, ...]) -> Draft:

@@ -6,7 +6,8 @@ Called by: schedule/create.py.    Next: picograd/schedule/create.py
 
 Two reasons to join: elementwise nests that do not need each other become one kernel (the update of every
 parameter of a network); and a nest that only works on what the rows of a reduction left, or down the columns of
-the same data, becomes a later phase of its kernel (the mean of a loss, the weight gradients of a layer norm).
+the same data, becomes a later phase of its kernel (the mean of a loss, the weight gradients of a layer norm), as a
+small reduction becomes an earlier phase of what reads it (the number of targets that count in a loss).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from picograd.ir.stages import NestKind
 from picograd.schedule.fuse import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of an elementwise kernel
-SMALL = 4  # a nest this many times smaller than the first one of a kernel may become a phase of it
+SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
 @dataclass(eq=False)
@@ -68,7 +69,8 @@ def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
     first = chosen.phases[0][0]
     if nest.kind is NestKind.REDUCE and nest.domain == first.domain:
         return needs_chosen or bool(memory_read(nest, fused) & memory_read(first, fused))
-    return needs_chosen and _numel(nest) * SMALL <= _numel(first)
+    small, large = sorted((_numel(nest), _numel(first)))
+    return needs_chosen and small * SMALL <= large
 
 
 def _join(nest: Draft, chosen: Group) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any, ParamSpec, TypeVar
 
-from picograd.autodiff import gradient
-from picograd.autodiff import jvp as forward_gradient
+from picograd.autodiff.gradient import gradient as reverse_gradient
+from picograd.autodiff.jvp import jvp as forward_gradient
 from picograd.errors import GradientError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -26,7 +26,7 @@ from picograd.tensor.core import TensorCore, leaf_tensors
 P = ParamSpec("P")
 R = TypeVar("R")
 
-stale_leaves: dict[int, str] = {}  # leaf id -> why no gradient may pass there any more
+stale_leaves: set[int] = set()  # results whose graph optimizer.step() dropped; see nn/readers.py
 
 
 class Autograd(TensorCore):
@@ -52,7 +52,8 @@ class Autograd(TensorCore):
         root = self.op
         if not root.needs_grad:
             raise GradientError(
-                f"backward: {_shown(root)} depends on no tensor that requires grad.", hint="Tensor(data, requires_grad=True)"
+                f"backward: {_shown(root)} depends on no tensor that requires grad.",
+                hint="Tensor(data, requires_grad=True)",
             )
         seed = _seed("backward", self, gradient, hint="loss.mean().backward()")
         leaves = _leaves(root)
@@ -95,7 +96,11 @@ def _leaves(root: Op) -> list[Op]:
         if op.code is OpCode.LEAF:
             found.append(op)
             if op.arg in stale_leaves:
-                raise GradientError(f"backward: {stale_leaves[op.arg]}")
+                raise GradientError(
+                    f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
+                    " parameters it depends on.",
+                    hint="call backward() before step(), or compute the result again.",
+                )
         for source in op.src:
             if source.needs_grad and source not in seen:
                 seen.add(source)
@@ -104,7 +109,7 @@ def _leaves(root: Op) -> list[Op]:
 
 
 def _gradients(root: Op, seed: Op, leaves: Sequence[Op]) -> dict[Op, Op]:
-    return gradient(root, seed, list(leaves))
+    return reverse_gradient(root, seed, leaves)
 
 
 def grad(
@@ -134,7 +139,8 @@ def grad(
     for tensor in inputs:
         if tensor.op.code is not OpCode.LEAF:
             raise GradientError(
-                f"grad: an input of shape {tensor.shape} is no leaf.", hint="requires_grad_() or retain_grad() it first."
+                f"grad: an input of shape {tensor.shape} is no leaf.",
+                hint="requires_grad_() or retain_grad() it first.",
             )
     seed = _seed("grad", outputs, grad_outputs, hint="grad(loss.mean(), inputs)")
     leaves = [tensor.op for tensor in inputs]
@@ -162,6 +168,7 @@ def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[Te
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
         moves[tensor.op] = tangent.read()
     (moved,) = forward_gradient([outputs.op], moves)
+    moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
     return type(outputs).from_op(moved, outputs.cell.device)
 
 

@@ -215,6 +215,17 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     return tuple(sorted(chosen)) if shape else ()
 
 
+def static(dim: Dim) -> int:
+    """Returns a length that must be known now.
+
+    Raises:
+      ShapeError: it is symbolic.
+    """
+    if isinstance(dim, int):
+        return dim
+    raise ShapeError(f"a symbolic length {dim} stands where a number is needed.")
+
+
 def sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Returns the dimensions given as f(2, 3) or as f((2, 3))."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):

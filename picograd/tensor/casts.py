@@ -44,9 +44,7 @@ class Casts(Elementwise):
           DTypeError: the widths differ.
         """
         if dtype.itemsize != self.dtype.itemsize:
-            raise DTypeError(
-                f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}; they must be equal."
-            )
+            raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
         return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
 
     def to(self, *targets: Any) -> Self:

@@ -29,12 +29,13 @@ class Cell:
 
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
+    made_in: the trace that was active when it was made, or None
     """
 
-    __slots__ = ("op", "device", "__weakref__")
+    __slots__ = ("op", "device", "made_in", "__weakref__")
 
     def __init__(self, op: Op, device: str | None):
-        self.op, self.device = op, device
+        self.op, self.device, self.made_in = op, device, trace.get()
 
 
 class Trace(Protocol):

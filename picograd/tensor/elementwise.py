@@ -246,15 +246,15 @@ class Elementwise(Movement):
 
     def logical_not(self) -> Self:
         """Returns True where the element is zero."""
-        return self == 0
+        return self.eq(0)
 
     def logical_and(self, other: Operand) -> Self:
         """Returns True where both are not zero."""
-        return (self != 0) & (other != 0)
+        return self.ne(0) & (other.ne(0) if isinstance(other, Elementwise) else bool(other))
 
     def logical_or(self, other: Operand) -> Self:
         """Returns True where one is not zero."""
-        return (self != 0) | (other != 0)
+        return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(other))
 
     # ---- in place ----
     def _in_place(self, function: str, result: TensorCore) -> Self:

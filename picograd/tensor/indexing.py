@@ -18,7 +18,18 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axis_of, broadcast_to, cast, compare, iota, permute, reshape, shrink, where
+from picograd.tensor.build import (
+    axis_of,
+    broadcast_to,
+    cast,
+    compare,
+    iota,
+    permute,
+    reshape,
+    shrink,
+    static,
+    where,
+)  # fmt: skip
 from picograd.tensor.core import TensorCore
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
@@ -144,7 +155,7 @@ class Indexing(Linalg):
         op, positions = self.read(), _integer("gather", index)
         axis = axis_of("gather", op.shape, dim)
         if len(positions.shape) != len(op.shape) or any(
-            n > m for a, (n, m) in enumerate(zip(positions.shape, op.shape)) if a != axis
+            static(n) > static(m) for a, (n, m) in enumerate(zip(positions.shape, op.shape)) if a != axis
         ):
             raise ShapeError(f"gather: index of shape {index.shape} does not fit {self.shape} along dim {dim}.")
         if not op.shape:
@@ -184,7 +195,7 @@ class Indexing(Linalg):
     def masked_select(self, mask: TensorCore) -> Self:
         """Returns the elements where the mask holds, in one axis; computes the mask."""
         whole = self.expand(np.broadcast_shapes(self.shape, mask.shape))
-        return whole[mask if mask.shape == whole.shape else type(self).from_op(broadcast_to(mask.read(), whole.op.shape))]
+        return whole[type(self).from_op(broadcast_to(mask.read(), whole.op.shape), mask.cell.device)]
 
     def nonzero(self) -> Self:
         """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor."""

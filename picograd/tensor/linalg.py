@@ -13,8 +13,17 @@ from picograd.errors import ShapeError
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, reshape, where
-from picograd.tensor.build import compare, iota_along
+from picograd.tensor.build import (
+    axis_of,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    compare,
+    iota_along,
+    promoted,
+    reshape,
+    where,
+)  # fmt: skip
 from picograd.tensor.core import TensorCore
 from picograd.tensor.reduce import Reduce
 
@@ -69,7 +78,7 @@ class Linalg(Reduce):
         """Returns all products of the elements of two vectors (M,) and (N,): (M, N)."""
         if self.ndim != 1 or other.ndim != 1:
             raise ShapeError(f"outer: needs two vectors, got {self.shape} and {other.shape}.")
-        return self.reshape(-1, 1) * other.reshape(1, -1)
+        return self.reshape(-1, 1)._binary("outer", OpCode.MUL, other.reshape(1, -1))
 
     # ---- triangles ----
     def tril(self, diagonal: int = 0) -> Self:

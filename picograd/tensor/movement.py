@@ -10,11 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from picograd.dtype import bool_
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.dtype import bool_
-from picograd.tensor.build import axes_of, axis_of, broadcast_shapes, broadcast_to, cast, pad, promoted, sizes, where
+from picograd.tensor.build import (
+    axes_of,
+    axis_of,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    pad,
+    promoted,
+    sizes,
+    static,
+    where,
+)  # fmt: skip
 from picograd.tensor.core import TensorCore
 
 
@@ -319,7 +330,7 @@ def _join(ops: list[Op], axis: int) -> Op:
     ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
     if len(ops) == 1:
         return ops[0]
-    lengths = [op.shape[axis] for op in ops]
+    lengths = [static(op.shape[axis]) for op in ops]
     total = sum(lengths)
     result: Op | None = None
     start = 0

@@ -29,9 +29,9 @@ def absolute(x: Op) -> Op:
 
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number."""
-    one, zero = filled(1, x.dtype, x.shape), filled(0, x.dtype, x.shape)
+    minus_one, zero, one = (filled(value, x.dtype, x.shape) for value in (-1, 0, 1))
     positive = where(compare(OpCode.CMPLT, zero, x), one, zero)
-    return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), filled(-1, x.dtype, x.shape), positive)
+    return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
 
 
 # ---- rounding ----
@@ -88,8 +88,6 @@ def is_finite(x: Op) -> Op:
 # ---- powers and logarithms ----
 def constant_power(x: Op, exponent: Scalar) -> Op | None:
     """x ** exponent for the exponents that are products, roots or quotients; None for others."""
-    if exponent == 0:
-        return filled(1, x.dtype, x.shape)
     if exponent == 1:
         return x
     if exponent == 2:

@@ -29,6 +29,8 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.creation import Creation, shape_of_sizes
 from picograd.tensor.host import default_device, device_named
 
+MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}
+
 
 class GeneratorState:
     """Where one device stands in the sequence.
@@ -38,8 +40,8 @@ class GeneratorState:
     """
 
     def __init__(self, seed: int, device: str):
-        self.seed = Cell(from_host(np.uint64(seed), dtypes.uint64, device), device)
-        self.count = Cell(from_host(np.uint64(0), dtypes.uint64, device), device)
+        self.seed = Cell(_word(seed, device), device)
+        self.count = Cell(_word(0, device), device)
         self.known: int | None = 0
 
 
@@ -60,8 +62,8 @@ class Generator:
         self.initial_seed = seed & (2**64 - 1)
         for state in self.states.values():
             device = state.seed.device or default_device()
-            set_op(state.seed, from_host(np.uint64(self.initial_seed), dtypes.uint64, device))
-            set_op(state.count, from_host(np.uint64(0), dtypes.uint64, device))
+            set_op(state.seed, _word(self.initial_seed, device))
+            set_op(state.count, _word(0, device))
             state.known = 0
         return self
 
@@ -86,8 +88,12 @@ class Generator:
                 state.known = int(to_host(realize([state.count.op])[0]))
             number = state.count.op
             state.known += 1
-            state.count.op = from_host(np.uint64(state.known), dtypes.uint64, device)
+            state.count.op = _word(state.known, device)
         return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
+
+
+def _word(value: int, device: str) -> Op:
+    return from_host(np.array(value, dtype=np.uint64), dtypes.uint64, device)
 
 
 def _plus_one(number: Op) -> Op:
@@ -210,9 +216,7 @@ class Random(Creation):
         chance = filled(p, dtypes.float32, self.op.shape) if p is not None else cast(self.read(), dtypes.float32)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
-    def multinomial(
-        self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
-    ) -> Self:
+    def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
         """Returns (..., num_samples) positions along the last axis, drawn with its elements as weights.
 
         Without replacement: the places of the least -log(u) / weight (Efraimidis, Spirakis 2006).
@@ -227,7 +231,9 @@ class Random(Creation):
         weights = self.detach()
         if not replacement and num_samples > 1:
             if num_samples > classes:
-                raise ArgumentError(f"multinomial: {num_samples} of {classes} classes cannot be drawn without replacement.")
+                raise ArgumentError(
+                    f"multinomial: without replacement {classes} classes give no {num_samples} samples."
+                )
             uniform = type(self).rand_like(self, generator=generator)
             keys = (-((1 - uniform).log()) / weights).read()
             order = self.from_op(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)), self.cell.device)
@@ -270,7 +276,7 @@ def uniform_op(bits: Op, dtype: DType) -> Op:
     """Returns the top bits as a fraction in [0, 1): as many as the mantissa holds, so that nothing is rounded."""
     if not dtype.is_float:
         raise DTypeError(f"rand: needs a float dtype, got {dtype}.", hint="Tensor.randint(low, high, size)")
-    digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}[dtype.name]
+    digits = MANTISSA_BITS[dtype.name]
     wide = dtype if dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
     return cast(cast(_shifted(bits, 64 - digits), wide) * 2.0**-digits, dtype)
 

@@ -19,7 +19,19 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, compare, detached, iota_along, reduce, unary, where
+from picograd.tensor.build import (
+    axes_of,
+    axis_of,
+    broadcast_to,
+    cast,
+    compare,
+    detached,
+    iota_along,
+    reduce,
+    static,
+    unary,
+    where,
+)  # fmt: skip
 from picograd.tensor.functions import Functions
 
 Axes = int | Sequence[int] | None
@@ -132,7 +144,7 @@ class Reduce(Functions):
         if math.isinf(p):
             return (size.amax if p > 0 else size.amin)(dim, keepdim, axis=axis)
         if p == 0:
-            return (self != 0).sum(dim, keepdim, axis=axis).cast(self.dtype)
+            return self.ne(0).sum(dim, keepdim, axis=axis).cast(self.dtype)
         return size.sum(dim, keepdim, axis=axis) if p == 1 else (size**p).sum(dim, keepdim, axis=axis) ** (1 / p)
 
     # ---- extremes ----
@@ -210,7 +222,7 @@ class Reduce(Functions):
         found = compare(OpCode.CMPEQ, op, extreme)
         if op.dtype.is_float:
             found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, iota_along(op.shape, axis), op.shape[axis])  # type: ignore[arg-type]
+        place = where(found, iota_along(op.shape, axis), static(op.shape[axis]))
         return self.from_op(reduce(OpCode.MIN, place, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----
@@ -309,5 +321,5 @@ def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
 def _count(op: Op, axes: tuple[int, ...]) -> int:
     count = 1
     for axis in axes:
-        count *= int(op.shape[axis])  # type: ignore[arg-type]
+        count *= static(op.shape[axis])
     return count

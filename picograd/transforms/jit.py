@@ -76,11 +76,13 @@ class Capture:
     """A traced call.
 
     form:      the graphs it builds, as a template
+    roots:     returned values, then what the written cells hold; () once it is checked
     sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i)
     state:     cells it reads
     constants: buffers it made itself
-    written:   positions in `results` of the cells it writes, by cell
-    results:   number of graphs: returned tensors, then written cells
+    written:   cells it writes, in the order of the last roots
+    returned:  what the function returned, with a mark for each Tensor
+    shapes:    dtype and shape of each root
     """
 
     form: Template
@@ -145,23 +147,20 @@ class Jit:
         grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
         stand_ins = [_stand_in(t) for t in tensors]
         values = iter(stand_ins)
-        before: dict[Cell, Op] = {}
         try:
             new_args, new_kwargs = _rebuild((args, kwargs), values)
             returned = self.function(*new_args, **new_kwargs)
             leaves: list[Tensor] = []
             _flatten(returned, leaves, self.name)
             roots = [leaf.read() for leaf in leaves]
-            written = [cell for cell in watch.written]
+            written = list(watch.written)
             roots += [cell.op for cell in written]
-            before = {cell: watch.before[cell] for cell in written}
         finally:
             trace.reset(token)
             for cell in watch.written:
                 cell.op = watch.before[cell]
             for number, leaf in list(leaf_tensors.items()):
                 leaf.grad = grads.get(number)
-        del before
         return self.describe(watch, stand_ins, returned, leaves, roots, written)
 
     def describe(

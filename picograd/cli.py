@@ -1,0 +1,138 @@
+"""The command `picograd`: train, doctor, cache.
+
+In:    words of a command line
+Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from picograd.config import cache_folder
+from picograd.errors import PicogradError
+from picograd.tools.cache import clear_cache, format_nbytes, list_cache
+from picograd.tools.doctor import Finding, examine
+from picograd.train.mnist import MnistConfig, train_mnist
+from picograd.train.names import NamesConfig, train_names
+
+
+@dataclass(frozen=True)
+class Train:
+    """Trains a model from data to results; Ctrl-C saves and says how to go on."""
+
+    model: (
+        Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
+        | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
+    )
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Says what this machine can use."""
+
+
+@dataclass(frozen=True)
+class Ls:
+    """Says what the cache holds."""
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Empties the cache, or some of its parts."""
+
+    # Names that `picograd cache ls` says; none of them means all.
+    parts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PART ...")] = ()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Lists or empties the cache of data sets and compiled kernels."""
+
+    action: Annotated[Ls, tyro.conf.subcommand("ls")] | Annotated[Clear, tyro.conf.subcommand("clear")]
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
+    | Annotated[Cache, tyro.conf.subcommand("cache")]
+)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Runs one command and returns its exit status; what went wrong is said without a traceback.
+
+    Args:
+      args:  words after `picograd`; None takes those of the process
+    """
+    flat = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes)
+    about = "A deep-learning framework one person can read, from Tensor to machine code."
+    command: Any = tyro.cli(Command, prog="picograd", description=about, args=args, config=flat)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            return run(command)
+    except PicogradError as error:
+        print(f"{type(error).__name__}: {error.fact}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+def run(command: Train | Doctor | Cache) -> int:
+    """Runs one command and returns its exit status.
+
+    Raises:
+      PicogradError: what the command found wrong.
+    """
+    match command:
+        case Train(settings):
+            return train_mnist(settings) if isinstance(settings, MnistConfig) else train_names(settings)
+        case Doctor():
+            return show_findings(examine())
+        case Cache(action):
+            return show_cache(cache_folder(), action)
+
+
+def show_findings(findings: list[Finding]) -> int:
+    """Prints the doctor's report, and returns 0."""
+    console = Console(highlight=False, soft_wrap=True)
+    width = max(len(finding.topic) for finding in findings)
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.ok else "[yellow]--[/]"
+        console.print(f"{mark}  {escape(finding.topic.ljust(width))}  {escape(finding.text)}")
+        if finding.hint:
+            console.print(f"    {'':{width}}  [dim]hint: {escape(finding.hint)}[/]")
+    return 0
+
+
+def show_cache(folder: Path | None, action: Ls | Clear) -> int:
+    """Lists the cache, or empties it and lists what was removed; returns 0.
+
+    Raises:
+      DataError: there is no such part, or it cannot be removed.
+    """
+    if folder is None:
+        print("the cache is turned off (PICOGRAD_CACHE=off)")
+        return 0
+    parts = list_cache(folder) if isinstance(action, Ls) else clear_cache(folder, action.parts)
+    for part in parts:
+        print(f"{part.name:10}  {part.num_files:6,} files  {format_nbytes(part.nbytes):>10}  {part.meaning}")
+    total = format_nbytes(sum(part.nbytes for part in parts))
+    print(f"{total} in {folder}" if isinstance(action, Ls) else f"{total} removed from {folder}")
+    return 0
+
+
+def show_warning(message: Warning | str, *place: object, **more: object) -> None:
+    """Prints a warning as one line on standard error, without the place in the code it comes from."""
+    print(f"warning: {message}", file=sys.stderr)

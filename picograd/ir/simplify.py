@@ -1,0 +1,293 @@
+"""Rules that make a tensor graph smaller without changing a bit of what it computes.
+
+In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
+Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots
+Next:  picograd/ir/statements.py
+
+Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the
+sign of a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only.
+LEAF and DETACH say where gradients are collected and stopped, so `simplify` keeps them; `strip_identity` removes them
+once no gradient will be asked for any more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from picograd.dtype import DType
+from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink
+from picograd.ir.fold import fold
+from picograd.ir.op import Op, const_value, filled
+from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
+from picograd.ir.symbolic import add
+
+MANTISSA = {"float8_e4m3": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
+REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
+COMMUTATIVE = (OpCode.ADD, OpCode.MUL, OpCode.AND, OpCode.OR, OpCode.XOR)
+
+
+def simplify_graph(roots: Sequence[Op], rules: PatternMatcher | None = None) -> list[Op]:
+    """Returns `roots` simplified.
+
+    After:   no rule applies to a node as it was built; equal parts are the same Op.
+    Before:  gradients are taken before, from the graph the user wrote.
+    Example: (x + 199) + 200  ->  x + 399        # integers
+    """
+    became = graph_rewrite(roots, simplify if rules is None else rules)
+    return [became[root] for root in roots]
+
+
+def _is_zero(op: Op, sign: float) -> bool:
+    """True for an integer 0, or a float 0 with this sign."""
+    value = const_value(op)
+    return value is not None and value == 0 and (op.dtype.kind != "f" or math.copysign(1.0, value) == sign)
+
+
+# ---- constants ----
+def fold_constants(out: Op) -> Op | None:
+    values = []
+    for s in out.src:
+        value = const_value(s)
+        if value is None:
+            return None
+        values.append(value)
+    result = fold(out.code, out.dtype, out.src[-1].dtype, values)
+    return None if result is None else filled(result, out.dtype, out.shape)
+
+
+def constant_right(out: Op) -> Op | None:
+    a, b = out.src
+    return out.replace(src=(b, a)) if const_value(a) is not None and const_value(b) is None else None
+
+
+def movement_of_constant(out: Op) -> Op | None:
+    value = const_value(out)
+    plain = out.code is OpCode.EXPAND and out.src[0].code is OpCode.CONST
+    return None if value is None or plain else filled(value, out.dtype, out.shape)
+
+
+def pad_of_zeros(out: Op) -> Op | None:
+    return filled(0, out.dtype, out.shape) if _is_zero(out.src[0], 1.0) else None
+
+
+# ---- arithmetic ----
+def add_zero(out: Op) -> Op | None:
+    return out.src[0] if _is_zero(out.src[1], -1.0) else None
+
+
+def sub_zero(out: Op) -> Op | None:
+    return out.src[0] if _is_zero(out.src[1], 1.0) else None
+
+
+def sub_constant(out: Op) -> Op | None:
+    value = const_value(out.src[1])
+    return None if value is None else out.src[0] + -value
+
+
+def merge_constants(out: Op) -> Op | None:
+    inner, outer = out.src[0], const_value(out.src[1])
+    value = const_value(inner.src[1])
+    if outer is None or value is None:
+        return None
+    merged = fold(out.code, out.dtype, out.dtype, [value, outer])
+    return None if merged is None else out.replace(src=(inner.src[0], filled(merged, out.dtype, out.shape)))
+
+
+def pow_two(out: Op) -> Op | None:
+    # A POW of float64 is computed in float64 itself, so only there its last bit may differ from the product's.
+    return out.src[0] * out.src[0] if out.dtype.itemsize < 8 or out.dtype.is_int else None
+
+
+def where_constant(out: Op) -> Op | None:
+    value = const_value(out.src[0])
+    return None if value is None else out.src[1 if value else 2]
+
+
+def where_same(out: Op) -> Op | None:
+    return out.src[1] if out.src[1] is out.src[2] else None
+
+
+def is_lossless(source: DType, target: DType) -> bool:
+    """True when `target` holds every value of `source`."""
+    if source is target or source.kind == "b":
+        return True
+    if target.kind == "b" or (source.kind == "f" and target.kind != "f"):
+        return False
+    if source.kind == "f":
+        return source.itemsize < target.itemsize
+    digits = source.bits - (source.kind == "i")
+    if target.kind == "f":
+        return digits <= MANTISSA[target.name]
+    return digits <= target.bits - (target.kind == "i") and (source.kind == "u" or target.kind == "i")
+
+
+def cast_same(out: Op) -> Op | None:
+    return out.src[0] if out.src[0].dtype is out.dtype else None
+
+
+def cast_cast(out: Op) -> Op | None:
+    inner = out.src[0]
+    return cast(inner.src[0], out.dtype) if is_lossless(inner.src[0].dtype, inner.dtype) else None
+
+
+# ---- movement ----
+def same_movement(out: Op) -> Op | None:
+    x = out.src[0]
+    if out.code is OpCode.PERMUTE:
+        return x if out.arg == tuple(range(len(out.arg))) else None
+    if out.code is OpCode.FLIP:
+        return x if all(x.shape[axis] == 1 for axis in out.arg) else None
+    return x if out.shape == x.shape else None  # RESHAPE, EXPAND, PAD, SHRINK
+
+
+def reshape_reshape(out: Op) -> Op:
+    return reshape(out.src[0], out.arg)
+
+
+def permute_permute(out: Op) -> Op:
+    return permute(out.src[0], out.arg)
+
+
+def expand_expand(out: Op) -> Op:
+    return expand(out.src[0].src[0], out.arg)
+
+
+def shrink_shrink(out: Op) -> Op:
+    inner = out.src[0]
+    bounds = tuple((add(first, start), add(first, stop)) for (first, _), (start, stop) in zip(inner.arg, out.arg))
+    return shrink(inner.src[0], bounds)
+
+
+def pad_pad(out: Op) -> Op:
+    inner = out.src[0]
+    return pad(inner.src[0], tuple((a + c, b + d) for (a, b), (c, d) in zip(inner.arg, out.arg)))
+
+
+def flip_flip(out: Op) -> Op:
+    inner = out.src[0]
+    axes = tuple(sorted(set(inner.arg) ^ set(out.arg)))
+    return out.replace(src=inner.src, arg=axes) if axes else inner.src[0]
+
+
+# ---- along axes ----
+def reduce_short(out: Op) -> Op | None:
+    x, (operation, axes) = out.src[0], out.arg
+    gone = [axis for axis in axes if x.shape[axis] == 1]
+    if axes and not gone:
+        return None
+    kept = [axis for axis in range(len(x.shape)) if axis not in gone]
+    rest = tuple(kept.index(axis) for axis in axes if axis not in gone)
+    return reduce(reshape(x, tuple(x.shape[axis] for axis in kept)), operation, rest)
+
+
+def scan_short(out: Op) -> Op | None:
+    return out.src[0] if out.src[0].shape[out.arg[1]] == 1 else None
+
+
+def reduce_constant(out: Op) -> Op | None:
+    x, (operation, axes) = out.src[0], out.arg
+    lengths = [x.shape[axis] for axis in axes]
+    value = const_value(x)
+    if not all(isinstance(length, int) for length in lengths):
+        return None
+    count = math.prod(length for length in lengths if isinstance(length, int))
+    if count == 0:
+        identity = {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: out.dtype.min, OpCode.MIN: out.dtype.max}[operation]
+        return filled(identity, out.dtype, out.shape)
+    if value is None or (operation is OpCode.MUL and value != 1):
+        return None
+    if operation is OpCode.ADD and out.dtype.kind != "b":
+        if out.dtype.kind == "f" and not _sums_exactly(value, count, out.dtype):
+            return None
+        value = value * count
+    return filled(value, out.dtype, out.shape)
+
+
+def _sums_exactly(value: float, count: int, dtype: DType) -> bool:
+    """True when every partial sum of `count` times `value` is exact: whole multiples of one power of two that fit."""
+    if not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0):
+        return False
+    numerator, _ = value.as_integer_ratio()
+    odd = abs(numerator) // max(1, numerator & -numerator)
+    return odd * count <= 1 << MANTISSA[dtype.name] and math.isfinite(dtype.scalar(value * count))
+
+
+def reduce_reduce(out: Op) -> Op | None:
+    inner, (operation, axes) = out.src[0], out.arg
+    if inner.arg[0] is not operation or (out.dtype.kind == "f" and operation in (OpCode.ADD, OpCode.MUL)):
+        return None
+    kept = [axis for axis in range(len(inner.src[0].shape)) if axis not in inner.arg[1]]
+    merged = sorted((*inner.arg[1], *(kept[axis] for axis in axes)))
+    return reduce(inner.src[0], operation, tuple(merged))
+
+
+def matmul_of_nothing(out: Op) -> Op | None:
+    return filled(0, out.dtype, out.shape) if out.src[0].shape[-1] == 0 else None
+
+
+# ---- the tables ----
+def _on(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
+    return Pattern(code, name="out", kinds=kinds)
+
+
+def _twice(code: OpCode | tuple[OpCode, ...], kinds: str = "biuf") -> Pattern:
+    """The Op on an Op of the same code."""
+    inner = (Pattern(code), Pattern()) if code in (OpCode.ADD, OpCode.MUL) else (Pattern(code),)
+    return Pattern(code, inner, name="out", kinds=kinds)
+
+
+_ANY, _X = Pattern(), Pattern(name="x")
+
+simplify = PatternMatcher(
+    [
+        # ---- constants ----
+        ("fold constants", _on(tuple(ELEMENTWISE)), fold_constants),  # 199 + 200 = 399
+        ("movement of constant", _on(REPEATING), movement_of_constant),  # reshape(expand(c)) = expand(c)
+        ("pad of zeros", _on(OpCode.PAD), pad_of_zeros),  # pad(expand(0)) = expand(0)
+        ("constant right", _on(COMMUTATIVE), constant_right),  # c + x = x + c
+        # ---- arithmetic ----
+        ("add zero", _on(OpCode.ADD), add_zero),  # x + 0 = x; floats: x + -0.0 = x, but -0.0 + 0.0 = 0.0
+        ("sub zero", _on(OpCode.SUB), sub_zero),  # x - 0 = x; floats: x - 0.0 = x
+        ("mul one", Pattern(OpCode.MUL, (_X, Pattern(value=1))), lambda x: x),  # x 1 = x
+        ("mul zero", Pattern(OpCode.MUL, (_ANY, Pattern(value=0, name="c")), kinds="iu"), lambda c: c),  # x 0 = 0
+        ("div one", Pattern(OpCode.DIV, (_X, Pattern(value=1))), lambda x: x),  # x / 1 = x
+        ("idiv one", Pattern(OpCode.IDIV, (_X, Pattern(value=1)), kinds="iu"), lambda x: x),
+        ("sub constant", _on(OpCode.SUB, "iu"), sub_constant),  # x - c = x + -c
+        ("add add", _twice(OpCode.ADD, "iu"), merge_constants),  # (x + c) + d = x + (c + d)
+        ("mul mul", _twice(OpCode.MUL, "iu"), merge_constants),  # (x c) d = x (c d)
+        ("neg neg", Pattern(OpCode.NEG, (Pattern(OpCode.NEG, (_X,)),)), lambda x: x),  # -(-x) = x
+        ("and true", Pattern(OpCode.AND, (_X, Pattern(value=True)), kinds="b"), lambda x: x),
+        ("or false", Pattern(OpCode.OR, (_X, Pattern(value=False)), kinds="b"), lambda x: x),
+        ("pow one", Pattern(OpCode.POW, (_X, Pattern(value=1))), lambda x: x),  # x^1 = x
+        ("pow two", Pattern(OpCode.POW, (_ANY, Pattern(value=2)), name="out"), pow_two),  # x^2 = x x
+        ("cast same", _on(OpCode.CAST), cast_same),
+        ("cast cast", _twice(OpCode.CAST), cast_cast),  # an exact cast on the way does nothing
+        ("where constant", _on(OpCode.WHERE), where_constant),  # where(True, a, b) = a
+        ("where same", _on(OpCode.WHERE), where_same),  # where(c, a, a) = a
+        # ---- movement ----
+        ("same movement", _on((*REPEATING, OpCode.PAD)), same_movement),
+        ("reshape reshape", _twice(OpCode.RESHAPE), reshape_reshape),  # only the last shape counts
+        ("permute permute", _twice(OpCode.PERMUTE), permute_permute),
+        ("expand expand", _twice(OpCode.EXPAND), expand_expand),
+        ("shrink shrink", _twice(OpCode.SHRINK), shrink_shrink),
+        ("pad pad", _twice(OpCode.PAD), pad_pad),
+        ("flip flip", _twice(OpCode.FLIP), flip_flip),
+        ("contiguous twice", Pattern(OpCode.CONTIGUOUS, (Pattern(OpCode.CONTIGUOUS, name="x"),)), lambda x: x),
+        ("detach twice", Pattern(OpCode.DETACH, (Pattern(OpCode.DETACH, name="x"),)), lambda x: x),
+        # ---- along axes ----
+        ("reduce short", _on(OpCode.REDUCE), reduce_short),  # an axis of length 1 has nothing to combine
+        ("scan short", _on(OpCode.SCAN), scan_short),
+        ("reduce constant", _on(OpCode.REDUCE), reduce_constant),  # sum of n c = n c; max of c = c
+        ("reduce reduce", _twice(OpCode.REDUCE), reduce_reduce),  # max over i of max over j = max over i, j
+        ("matmul of nothing", _on(OpCode.MATMUL), matmul_of_nothing),  # K = 0: an empty sum
+    ]
+)
+
+strip_identity = PatternMatcher(
+    [
+        ("strip leaf", Pattern(OpCode.LEAF, (_X,)), lambda x: x),
+        ("strip detach", Pattern(OpCode.DETACH, (_X,)), lambda x: x),
+    ]
+)

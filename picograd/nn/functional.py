@@ -1,0 +1,334 @@
+"""Functions of networks: linear, normalisation, embedding, dropout, activations and losses.
+
+In:    tensors
+Out:   tensors
+Next:  picograd/nn/layers.py
+
+N rows, C classes or features, D any further axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor import pointwise
+from picograd.tensor.build import broadcast_to, cast, compare, reduce, where
+from picograd.tensor.indexing import gather_op, same_as_iota
+from picograd.tensor.random import Generator, random_bits, uniform_op
+from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
+from picograd.tensor.tensor import Tensor
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+# ---- layers as functions ----
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
+    """Returns input @ weight.T + bias.
+
+    Args:
+      input:   (..., K)
+      weight:  (N, K)
+      bias:    (N,) or None
+
+    Returns:   (..., N)
+
+    Raises:
+      ShapeError: the last axes of input and weight differ.
+    """
+    if weight.ndim != 2 or input.shape[-1:] != weight.shape[1:]:
+        raise ShapeError(
+            f"linear: input {input.shape} does not fit weight {weight.shape}: the last axes must be equal.",
+            hint="weight is (out_features, in_features).",
+        )
+    product = input @ weight.T
+    return product if bias is None else product + bias
+
+
+def embedding(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
+    """Returns the rows of `weight` (V, D) that the integers of `input` name: (*input.shape, D).
+
+    Raises:
+      DTypeError: input is no integer tensor.
+    """
+    if not input.dtype.is_int:
+        raise DTypeError(
+            f"embedding: the indices must be integers, got {input.dtype} of shape {input.shape}.", hint="input.long()"
+        )
+    if weight.ndim != 2:
+        raise ShapeError(f"embedding: weight must be (V, D), got {weight.shape}.")
+    op = gather_op(weight.read(), input.read(), 0)
+    return Tensor.from_op(op, weight.other_device("embedding", input))
+
+
+def layer_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises the last axes to mean 0 and variance 1, then scales and shifts.
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias        (var divides by the count, not the count - 1)
+
+    Args:
+      input:             (..., *normalized_shape)  float; 16-bit floats are normalised in float32
+      normalized_shape:  the axes at the end that are normalised together
+      weight, bias:      (*normalized_shape) or None
+
+    Raises:
+      ShapeError: input does not end in normalized_shape, or weight or bias has another shape.
+
+    Source:    Ba, Kiros, Hinton 2016, arXiv:1607.06450, eq. 3 and 4.
+
+    >>> layer_norm(Tensor([[1.0, 3.0]]), (2,)).round(3).tolist()
+    [[-1.0, 1.0]]
+    """
+    shape = tuple(normalized_shape)
+    if not shape or input.shape[-len(shape) :] != shape:
+        raise ShapeError(f"layer_norm: input {input.shape} does not end in {shape}.")
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
+    op = _wide(input.read())
+    axes = tuple(range(input.ndim - len(shape), input.ndim))
+    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
+    scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
+    result = Tensor.from_op(cast(deviation * broadcast_to(scale, op.shape), input.dtype), input.cell.device)
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:  # noqa: A002
+    """Returns each element with the probability 1 - p, divided by it, else 0; the input itself outside training.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"dropout: p must be a probability, got {p}.")
+    if not training or p == 0.0:
+        return input
+    if p == 1.0:
+        return input * 0.0
+    op = input.read()
+    uniform = uniform_op(random_bits(op.shape, generator, input.device), dtypes.float32)
+    kept = compare(OpCode.CMPLE, filled(p, dtypes.float32, op.shape), uniform)
+    return Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
+
+
+def _wide(op: Op) -> Op:
+    """Returns 16-bit floats as float32, so that sums of them keep their digits."""
+    return cast(op, dtypes.float32) if op.dtype.is_float and op.dtype.itemsize < 4 else op
+
+
+# ---- activations ----
+def relu(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns 0 where input <= 0, else input."""
+    return input.relu()
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
+    """Returns input * Phi(input); see Tensor.gelu."""
+    return input.gelu(approximate)
+
+
+def silu(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns input * sigmoid(input)."""
+    return input.silu()
+
+
+def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
+    """Returns exp(x) / sum(exp(x)) along one axis."""
+    return input.softmax(dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
+    """Returns x - log(sum(exp(x))) along one axis."""
+    return input.log_softmax(dim, dtype)
+
+
+# ---- losses ----
+def cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Returns -log softmax(input)[target], the mean over rows.
+
+    loss of a row = logsumexp(x) - x[target];  with smoothing s: (1 - s) of that + s (logsumexp(x) - mean(x))
+
+    Args:
+      input:            (N, C), (N, C, D...) or (C,)  float: scores, not probabilities
+      target:           (N,), (N, D...) or ()         integer classes; or probabilities of the shape of input
+      weight:           (C,) factor of each class, or None
+      ignore_index:     rows with this class count neither in sum nor in mean; None: every row counts
+      reduction:        "mean", "sum" or "none"
+      label_smoothing:  in [0, 1]
+
+    Returns:   (), or the shape of target for "none"
+
+    Raises:
+      ShapeError:    target does not fit input.
+      DTypeError:    input is no float, or target is bool.
+      ArgumentError: another reduction, or smoothing outside [0, 1].
+
+    >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
+    0.6931
+    """
+    _check_losses("cross_entropy", reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}.")
+    if not input.dtype.is_float:
+        raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
+    if target.dtype.is_float:
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    scores = _classes_last("cross_entropy", input, target)
+    x = _wide(scores.read())
+    labels = target.read()
+    last = len(x.shape) - 1
+    total = logsumexp_op(x, (last,))
+    hit = same_as_iota(labels, x.shape)
+    rows = total - reduce(OpCode.ADD, where(hit, x, 0.0), (last,))
+    factor = (
+        None
+        if weight is None
+        else gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
+    )
+    if factor is not None:
+        rows = rows * factor
+    if label_smoothing:
+        smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
+        rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
+    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
+
+
+def labels_valid(labels: Op, x: Op) -> Op:
+    """Returns where labels name a class of the last axis of x."""
+    low = compare(OpCode.CMPLE, filled(0, labels.dtype, labels.shape), labels)
+    return Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, labels, int(x.shape[-1]))))  # type: ignore[arg-type]
+
+
+def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
+    """Returns the mean over classes of weight * -log softmax."""
+    factors = broadcast_to(cast(weight.read(), x.dtype), x.shape)
+    spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
+    return mean_op((spread - x) * factors, (len(x.shape) - 1,))
+
+
+def _reduced_rows(
+    rows: Op,
+    labels: Op,
+    factor: Op | None,
+    ignore_index: int | None,
+    reduction: str,
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+) -> Tensor:
+    """Returns the loss of all rows, those with the class to ignore left out."""
+    axes = tuple(range(len(rows.shape)))
+    count: Op | None = None if factor is None else factor
+    if ignore_index is not None:
+        counted = compare(OpCode.CMPNE, labels, ignore_index)
+        rows = where(counted, rows, 0.0)
+        count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
+    op = rows if reduction == "none" else reduce(OpCode.ADD, rows, axes)
+    if reduction == "mean":
+        op = op * (1.0 / max(1, rows.numel)) if count is None else op / reduce(OpCode.ADD, count, axes)
+    return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
+
+
+def _soft_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    label_smoothing: float,
+) -> Tensor:
+    """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
+    if target.shape != input.shape:
+        raise ShapeError(f"cross_entropy: probabilities {target.shape} must have the shape of input {input.shape}.")
+    dim = 1 if input.ndim > 1 else 0
+    target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
+    parts = target * input.log_softmax(dim)
+    if weight is not None:
+        parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
+    rows = -parts.sum(dim)
+    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.sum() / max(1, rows.numel()))
+
+
+def nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
+
+    Raises:
+      ShapeError: target does not fit input.
+    """
+    _check_losses("nll_loss", reduction)
+    x = _classes_last("nll_loss", input, target).read()
+    labels = target.read()
+    hit = same_as_iota(labels, x.shape)
+    rows = -reduce(OpCode.ADD, where(hit, x, 0.0), (len(x.shape) - 1,))
+    factor = None
+    if weight is not None:
+        factor = gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
+        rows = rows * factor
+    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
+
+
+def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+    """Returns input with its class axis moved behind the others."""
+    dim = 1 if input.ndim > 1 else 0
+    rows = input.shape[:dim] + input.shape[dim + 1 :]
+    if not input.ndim or target.shape != rows:
+        raise ShapeError(
+            f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
+            hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
+        )
+    if target.dtype.kind == "b":
+        raise DTypeError(f"{function}: target must hold integer classes, got bool of shape {target.shape}.")
+    return input.movedim(dim, -1) if dim != input.ndim - 1 else input
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns (input - target) ** 2, the mean over elements."""
+    return _reduced("mse_loss", (input - target).square(), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns |input - target|, the mean over elements."""
+    return _reduced("l1_loss", (input - target).abs(), reduction)
+
+
+def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input), the mean over elements; it does not overflow."""
+    return _reduced("binary_cross_entropy_with_logits", input.softplus(threshold=40.0) - input * target, reduction)
+
+
+def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns -t log(p) - (1 - t) log(1 - p) for probabilities p, logarithms held above -100."""
+    losses = -(target * input.log().clamp(min=-100.0) + (1 - target) * (1 - input).log().clamp(min=-100.0))
+    return _reduced("binary_cross_entropy", losses, reduction)
+
+
+def _reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
+    _check_losses(function, reduction)
+    return losses if reduction == "none" else (losses.mean() if reduction == "mean" else losses.sum())
+
+
+def _check_losses(function: str, reduction: str) -> None:
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"{function}: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")

@@ -1,0 +1,64 @@
+"""Who still reads a parameter when it is about to be overwritten.
+
+In:    tensors to compute, and the leaf Ops whose values they replace
+Out:   everything computed in one plan
+Next:  picograd/nn/state.py
+
+A loss or a gradient that nobody has computed yet reads the old parameters. It is computed in the same plan, so that
+the forward pass runs once and the old memory can be used again. Its graph is then dropped; a later backward()
+through it says so, where PyTorch says that a variable was modified in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from picograd.engine.realize import realize
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.autograd import stale_leaves
+from picograd.tensor.cell import Cell
+from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
+
+
+def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:
+    """Computes tensors, all pending gradients and all live results that read `replaced`, in one plan."""
+    cells = [tensor.cell for tensor in tensors]
+    grads = [leaf.grad for leaf in list(leaf_tensors.values())]
+    cells += [grad.cell for grad in grads if grad is not None]
+    readers = _readers(list(differentiable_cells), set(replaced))
+    pending = list(dict.fromkeys(cell for cell in cells if cell.op.code is not OpCode.BUFFER))
+    results = realize([cell.op for cell in (*pending, *readers)])
+    for cell, buffer in zip(pending, results):
+        if not cell.op.needs_grad:
+            cell.op = buffer
+    for cell, buffer in zip(readers, results[len(pending) :]):
+        _drop_graph(cell, buffer)
+
+
+def _drop_graph(cell: Cell, buffer: Op) -> None:
+    """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
+    number = next(leaf_ids)
+    stale_leaves.add(number)
+    cell.op = Op(OpCode.LEAF, buffer.dtype, (buffer,), number)
+    differentiable_cells.discard(cell)
+
+
+def _readers(cells: list[Cell], replaced: set[Op]) -> list[Cell]:
+    """Returns the cells whose graphs reach a replaced leaf through differentiable Ops."""
+    reads: dict[Op, bool] = dict.fromkeys(replaced, True)
+    for cell in cells:
+        stack = [cell.op]
+        while stack:
+            op = stack[-1]
+            if op in reads:
+                stack.pop()
+                continue
+            sources = [s for s in op.src if s.needs_grad]
+            waiting = [s for s in sources if s not in reads]
+            if waiting:
+                stack.extend(waiting)
+            else:
+                reads[op] = any(reads[s] for s in sources)
+                stack.pop()
+    return [cell for cell in cells if reads[cell.op]]

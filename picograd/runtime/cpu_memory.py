@@ -1,0 +1,152 @@
+"""Memory of the CPU device: blocks by size class, kept for reuse, aligned to a cache line.
+
+In:    a number of bytes
+Out:   `Memory`, which gives its block back when it dies
+Called by: picograd/runtime/cpu.py
+
+Blocks up to 1 MiB are cut from slabs; larger ones are mappings of their own on huge pages. A freed block keeps its
+pages: the next plan finds them in place, which is worth more than returning them (a fresh page costs 0.1 us to map).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+from collections import deque
+
+from picograd.errors import OutOfMemoryError
+
+ALIGNMENT = 64
+SLAB_NBYTES = 4 << 20
+MOST_SLAB_BLOCK = 1 << 20
+MOST_KEPT = 4 << 30  # bytes of large blocks kept for reuse
+
+
+class Memory:
+    """One block: `nbytes` bytes at `address`; free again when the object dies."""
+
+    __slots__ = ("address", "nbytes", "_class", "_returned", "__weakref__")
+
+    def __init__(self, address: int, nbytes: int, size_class: int, returned: deque[tuple[int, int]]):
+        self.address, self.nbytes = address, nbytes
+        self._class, self._returned = size_class, returned
+
+    def __del__(self) -> None:
+        # NOTE: this can run anywhere, also while this thread holds the pool's lock: it may only append to a deque.
+        self._returned.append((self._class, self.address))
+
+    def __repr__(self) -> str:
+        return f"Memory({self.nbytes} bytes at {self.address:#x})"
+
+
+def size_class(nbytes: int) -> int:
+    """Returns the block length for a request: four classes between powers of two, so that a quarter is lost at most.
+
+    >>> [size_class(n) for n in (1, 65, 100, 1000)]
+    [64, 128, 128, 1024]
+    """
+    if nbytes <= 4 * ALIGNMENT:
+        return max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT
+    step = 1 << ((nbytes - 1).bit_length() - 3)
+    return -(-nbytes // step) * step
+
+
+class MemoryPool:
+    """Blocks in use and blocks kept. Safe for many threads.
+
+    in_use:  bytes of blocks that somebody holds
+    kept:    bytes of blocks that wait for reuse
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._returned: deque[tuple[int, int]] = deque()
+        self._free: dict[int, list[int]] = {}
+        self._maps: dict[int, mmap.mmap] = {}
+        self._slab, self._slab_left = 0, 0
+        self._slabs: list[mmap.mmap] = []
+        self.in_use = self.kept = 0
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Returns a block of at least `nbytes` bytes.
+
+        Raises:
+          OutOfMemoryError: the system gives no more, even after kept blocks are returned to it.
+        """
+        wanted = size_class(nbytes)
+        with self._lock:
+            self._collect()
+            free = self._free.get(wanted)
+            if free:
+                address = free.pop()
+                self.kept -= wanted
+            else:
+                address = self._new_block(wanted)
+            self.in_use += wanted
+        return Memory(address, nbytes, wanted, self._returned)
+
+    def after_fork(self) -> None:
+        """Makes the pool usable in a child whose parent may have forked inside `allocate`."""
+        self._lock = threading.Lock()
+
+    def _collect(self) -> None:
+        """Takes back the blocks of Memory objects that died."""
+        while self._returned:
+            length, address = self._returned.popleft()
+            self.in_use -= length
+            if length > MOST_SLAB_BLOCK and self.kept + length > MOST_KEPT:
+                del self._maps[address]
+            else:
+                self._free.setdefault(length, []).append(address)
+                self.kept += length
+
+    def _new_block(self, length: int) -> int:
+        if length <= MOST_SLAB_BLOCK:
+            if self._slab_left < length:
+                slab = self._map(SLAB_NBYTES)
+                self._slabs.append(slab)
+                self._slab, self._slab_left = _address(slab), SLAB_NBYTES
+            address = self._slab
+            self._slab, self._slab_left = address + length, self._slab_left - length
+            return address
+        block = self._map(length)
+        address = _address(block)
+        self._maps[address] = block
+        return address
+
+    def _map(self, length: int) -> mmap.mmap:
+        try:
+            return _anonymous(length)
+        except (OSError, OverflowError, ValueError):
+            self._drop_kept()
+        try:
+            return _anonymous(length)
+        except (OSError, OverflowError, ValueError):
+            raise OutOfMemoryError(
+                f"CPU: cannot allocate {length / 2**30:.2f} GiB; {self.in_use / 2**30:.2f} GiB are in use."
+            ) from None
+
+    def _drop_kept(self) -> None:
+        """Returns the large blocks nobody uses to the system."""
+        for length in [n for n in self._free if n > MOST_SLAB_BLOCK]:
+            for address in self._free.pop(length):
+                del self._maps[address]
+                self.kept -= length
+
+
+def _anonymous(length: int) -> mmap.mmap:
+    if hasattr(mmap, "MAP_PRIVATE"):  # NOTE: the default is shared, and a forked child would write into its parent
+        block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        block = mmap.mmap(-1, length)
+    if length >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            block.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:  # a kernel without huge pages
+            pass
+    return block
+
+
+def _address(block: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))

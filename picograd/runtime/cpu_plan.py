@@ -1,0 +1,194 @@
+"""The flat form of a schedule: arguments and entries as arrays of words, and which entry waits for which.
+
+In:    Schedule, Executables, the number of threads
+Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
+Called by: picograd/runtime/cpu_runner.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import VerifyError
+from picograd.ir.op import Dim, Op, greatest, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Executable, Launch, Schedule
+from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
+
+Words = np.ndarray[Any, np.dtype[np.int64]]
+SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
+CHUNKS_PER_THREAD = 4
+LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a kernel does with one piece of memory.
+
+    space:      "outer" (inputs and outputs), "arena" or "scratch"
+    start, end: bytes of the arena or of scratch; for "outer" the buffer's number, counted from 0
+    writes:     False: it only reads
+    """
+
+    space: str
+    start: int
+    end: int
+    writes: bool
+
+
+@dataclass
+class Layout:
+    """A schedule as words.
+
+    words:         argument blocks, one after the other
+    entries:       (number of launches, ENTRY_WORDS)
+    scratch_nbytes: of memory for the "scratch" parameters of all kernels
+    input_at, input_of: words[input_at] = addresses of inputs[input_of]; the same for outputs
+    arena_at, arena_offset: words[arena_at] = address of the arena + arena_offset; the same for scratch
+    variables:     (position in words, name) of each symbolic integer
+    symbolic:      (entry, launch) of each launch whose grid depends on variables
+    total_work:    elements of all launches, at their greatest
+    """
+
+    words: Words
+    entries: Words
+    scratch_nbytes: int
+    input_at: Words
+    input_of: Words
+    output_at: Words
+    output_of: Words
+    arena_at: Words
+    arena_offset: Words
+    scratch_at: Words
+    scratch_offset: Words
+    variables: list[tuple[int, str]]
+    symbolic: list[tuple[int, Launch]]
+    total_work: int
+
+
+def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
+    """Returns the flat form of a schedule."""
+    places: dict[str, list[tuple[int, int]]] = {"input": [], "output": [], "temporary": [], "scratch": []}
+    variables: list[tuple[int, str]] = []
+    rows: list[list[int]] = []
+    symbolic: list[tuple[int, Launch]] = []
+    history: list[tuple[list[Use], int]] = []  # what each kernel used, and how many entries there were after it
+    length = scratch_nbytes = total_work = 0
+    for item, executable in zip(schedule.items, executables):
+        block, scratch_end = length, 0
+        for slot, param in enumerate(executable.params):
+            if slot < len(item.buffers):
+                use = schedule.buffers[item.buffers[slot]]
+                places[use.role].append((length, use.source))
+            else:
+                places["scratch"].append((length, scratch_end))
+                scratch_end += -(-greatest(param.numel) * param.dtype.itemsize // 64) * 64
+            length += 1
+        for variable in executable.variables:
+            variables.append((length, variable.arg[0]))
+            length += 1
+        scratch_nbytes = max(scratch_nbytes, scratch_end)
+        uses = _uses(schedule, item.buffers, executable, scratch_end)
+        after = _last_conflict(history, uses)
+        for launch, function in zip(executable.launches, executable.functions):
+            count = launch.grid if isinstance(launch.grid, int) else 0
+            if not isinstance(launch.grid, int):
+                symbolic.append((len(rows), launch))
+            total_work += greatest_grid(launch) * launch.work
+            row = [0] * ENTRY_WORDS
+            row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, 8 * block, count, after
+            row[CHUNK] = chunk_of(count, launch.work, num_threads)
+            rows.append(row)
+            after = len(rows)
+        history.append((uses, len(rows)))
+    columns = {role: [_column(pairs, 0), _column(pairs, 1)] for role, pairs in places.items()}
+    entries = aligned_words(len(rows) * ENTRY_WORDS).reshape(len(rows), ENTRY_WORDS)
+    entries[:] = np.array(rows, np.int64).reshape(len(rows), ENTRY_WORDS)
+    return Layout(
+        aligned_words(length), entries, scratch_nbytes, *columns["input"], *columns["output"], *columns["temporary"],
+        *columns["scratch"], variables, symbolic, total_work,
+    )  # fmt: skip
+
+
+def aligned_words(count: int) -> Words:
+    """Returns zeroed words that start on a cache line."""
+    words = np.zeros(count + 8, np.int64)
+    first = -words.ctypes.data % 64 // 8
+    return words[first : first + count]
+
+
+def chunk_of(count: int, work: int, num_threads: int) -> int:
+    """Returns how many iterations a thread takes at a time: all of them where sharing does not pay."""
+    if num_threads == 1 or count < 2 or count * work < SHARE_WORK:
+        return max(1, count)
+    return -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1
+
+
+def greatest_grid(launch: Launch) -> int:
+    """Returns the most iterations a launch can have."""
+    if isinstance(launch.grid, int):
+        return launch.grid
+    return evaluate_dim(launch.grid, {op.arg[0]: op.arg[2] for op in toposort([launch.grid]) if not op.src})
+
+
+def evaluate_dim(dim: Dim, variables: Mapping[str, int]) -> int:
+    """Returns the value of an expression of variables."""
+    if isinstance(dim, int):
+        return dim
+    values: dict[Op, int] = {}
+    for op in toposort([dim]):
+        if op.code is OpCode.CONST:
+            values[op] = int(op.arg)
+        elif op.code is OpCode.VARIABLE:
+            values[op] = variables[op.arg[0]]
+        elif op.code is OpCode.BIND:
+            values[op] = values[op.src[0]]
+        elif op.code in _ARITHMETIC:
+            values[op] = _ARITHMETIC[op.code](*[values[s] for s in op.src])
+        else:
+            raise VerifyError(f"plan: {op} stands in the extent of a grid.")
+    return values[dim]
+
+
+_ARITHMETIC = {
+    OpCode.ADD: lambda a, b: a + b,
+    OpCode.SUB: lambda a, b: a - b,
+    OpCode.MUL: lambda a, b: a * b,
+    OpCode.IDIV: lambda a, b: a // b,
+    OpCode.MOD: lambda a, b: a % b,
+    OpCode.MIN: min,
+    OpCode.MAX: max,
+}
+
+
+# ---- which kernel must wait for which ----
+def _uses(schedule: Schedule, buffers: Sequence[int], executable: Executable, scratch_nbytes: int) -> list[Use]:
+    found = [Use("scratch", 0, scratch_nbytes, True)] if scratch_nbytes else []
+    for index, param in zip(buffers, executable.params):
+        use, writes = schedule.buffers[index], param.role != "in"
+        if use.role == "temporary":
+            found.append(Use("arena", use.source, use.source + greatest(use.numel) * use.dtype.itemsize, writes))
+        else:
+            # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
+            found.append(Use("outer", 0 if writes else index, len(schedule.buffers) if writes else index + 1, writes))
+    return found
+
+
+def _last_conflict(history: list[tuple[list[Use], int]], uses: list[Use]) -> int:
+    """Returns how many entries must be done before a kernel with these uses may begin."""
+    for uses_before, entries in reversed(history[-LOOK_BACK:]):
+        if any(_conflict(a, b) for a in uses_before for b in uses):
+            return entries
+    return history[-LOOK_BACK - 1][1] if len(history) > LOOK_BACK else 0
+
+
+def _conflict(a: Use, b: Use) -> bool:
+    return (a.writes or b.writes) and a.space == b.space and a.start < b.end and b.start < a.end
+
+
+def _column(pairs: list[tuple[int, int]], column: int) -> Words:
+    return np.array([pair[column] for pair in pairs], np.int64)

@@ -1,0 +1,156 @@
+"""Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
+
+In:    Schedule, Executables, the walker's address
+Out:   `Runner`: run(inputs, outputs, variables)
+Called by: picograd/runtime/cpu.py
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+from picograd.config import num_threads
+from picograd.ir.op import Buffer
+from picograd.ir.stages import Executable, Schedule
+from picograd.runtime.cpu_memory import MemoryPool
+from picograd.runtime.cpu_plan import Words, aligned_words, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_pool import pool
+from picograd.runtime.cpu_walker import (
+    ARGUMENTS,
+    CHUNK,
+    COUNT,
+    ENTRIES,
+    FIRST,
+    HELPED,
+    INSIDE,
+    OPEN,
+    STATE_WORDS,
+    STOP,
+    YIELD,
+)  # fmt: skip
+
+LONG_WORK = 1 << 29  # elements of a plan so long that somebody may want to interrupt it: some 50 ms
+Walk = Callable[[int, int], None]
+
+
+class Runner:
+    """One schedule, bound to its arena. Calls from many threads run one after the other.
+
+    Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
+    """
+
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, memory: MemoryPool):
+        self.executables = tuple(executables)  # the code must stay loaded
+        self.num_threads = num_threads()
+        self._walk, self._lock = walk, threading.Lock()
+        self._layout = layout = lay_out(schedule, executables, self.num_threads)
+        self._arena = memory.allocate(max(64, schedule.arena_nbytes))
+        self._scratch = memory.allocate(max(64, layout.scratch_nbytes))
+        layout.words[layout.arena_at] = self._arena.address + layout.arena_offset
+        layout.words[layout.scratch_at] = self._scratch.address + layout.scratch_offset
+        layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
+        self._state = aligned_words(STATE_WORDS)
+        self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
+        self._state[YIELD] = yield_address()
+        self._state_address = self._state.ctypes.data
+        self._last: tuple[list[int], list[int], dict[str, int]] | None = None
+        self._helpers = 0
+        self._count_helpers()
+        _runners.add(self)
+
+    def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+        """Runs the schedule once."""
+        with self._lock:
+            self._patch([b.memory.address for b in inputs], [b.memory.address for b in outputs], dict(variables))
+            if self._helpers:
+                pool.post(self._help, self._helpers, most_waiting=2 * self._helpers)
+            if self._layout.total_work >= LONG_WORK and threading.current_thread() is threading.main_thread():
+                self._walk_where_it_can_be_stopped()
+            else:
+                self._walk(self._state_address, 1)
+
+    def _patch(self, inputs: list[int], outputs: list[int], variables: dict[str, int]) -> None:
+        """Writes what changed since the last run into the arguments."""
+        if self._last == (inputs, outputs, variables):
+            return
+        layout = self._layout
+        layout.words[layout.input_at] = _column(inputs)[layout.input_of]
+        layout.words[layout.output_at] = _column(outputs)[layout.output_of]
+        if variables and (self._last is None or self._last[2] != variables):
+            for at, name in layout.variables:
+                layout.words[at] = variables[name]
+            for entry, launch in layout.symbolic:
+                count = max(0, evaluate_dim(launch.grid, variables))
+                layout.entries[entry, COUNT] = count
+                layout.entries[entry, CHUNK] = chunk_of(count, launch.work, self.num_threads)
+            self._count_helpers()
+        self._last = (inputs, outputs, variables)
+
+    def _count_helpers(self) -> None:
+        """Sets how many other threads are asked to help, and how far."""
+        entries = self._layout.entries
+        shared = (entries[:, CHUNK] < entries[:, COUNT]).nonzero()[0]
+        self._helpers = self.num_threads - 1 if len(shared) else 0
+        self._state[HELPED] = shared[-1] + 1 if len(shared) else 0
+
+    def _help(self) -> None:
+        self._walk(self._state_address, 0)
+
+    def _walk_where_it_can_be_stopped(self) -> None:
+        """Has another thread lead while this one waits for it, or for Ctrl-C."""
+        finished = threading.Event()
+
+        def lead() -> None:
+            try:
+                self._walk(self._state_address, 1)
+            finally:
+                finished.set()
+
+        pool.post(lead, 1, at_least=self._helpers + 1)
+        try:
+            finished.wait()
+        except BaseException:
+            self._state[STOP] = 1
+            finished.wait()
+            raise
+        finally:
+            self._state[STOP] = 0
+
+    def after_fork(self) -> None:
+        """Forgets a run that a thread of the parent was in the middle of."""
+        self._lock = threading.Lock()
+        self._state[OPEN] = self._state[INSIDE] = self._state[STOP] = 0
+
+
+def _column(addresses: list[int]) -> Words:
+    words = aligned_words(len(addresses))
+    words[:] = addresses
+    return words
+
+
+@cache
+def yield_address() -> int:
+    """Returns the address of the C library's sched_yield, or 0 where there is none."""
+    try:
+        function = ctypes.CDLL(None).sched_yield
+    except (AttributeError, OSError, TypeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+_runners: weakref.WeakSet[Runner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for runner in list(_runners):
+        runner.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,52 @@
+"""A device that compiles for this machine and never runs: for tests of the compiler and for `view`.
+
+In:    Binaries, Schedules
+Out:   `NullDevice`
+Called by: engine/backends/null.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.ir.backend import Runner
+from picograd.ir.op import Buffer
+from picograd.ir.stages import Binary, Executable, Schedule
+
+
+@dataclass(frozen=True)
+class NoMemory:
+    """Stands for memory that is never touched."""
+
+    nbytes: int
+
+
+class NullDevice:
+    """Implements ir/backend.py's Device: what is copied out is zeros."""
+
+    def __init__(self, target: Target):
+        self.name, self.target = "NULL", replace(target, device="NULL")
+
+    def allocate(self, nbytes: int) -> NoMemory:
+        return NoMemory(nbytes)
+
+    def copy_in(self, memory: NoMemory, array: np.ndarray[Any, Any]) -> None:
+        """Does nothing."""
+
+    def copy_out(self, memory: NoMemory, array: np.ndarray[Any, Any]) -> None:
+        """Fills the array with zeros."""
+        array.fill(0)
+
+    def load(self, binary: Binary) -> Executable:
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, (None,) * len(binary.launches))
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+            """Does nothing."""
+
+        return run

@@ -1,0 +1,135 @@
+"""`picograd doctor`: what this machine can use, and one thing to do about what it cannot.
+
+In:    the processor, the folders, the installed packages, the devices
+Out:   `Finding`s
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from picograd.config import cache_folder, num_threads, setting
+from picograd.engine.devices import usable
+
+PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "cuda": ("cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    "test": ("pytest", "hypothesis", "torch", "ruff", "mypy"),
+}
+DEVICE_HINTS = {
+    "CPU": "pip install --force-reinstall llvmlite",
+    "CUDA": "install the NVIDIA driver, then pip install 'picograd[cuda]'",
+    "CUDASIM": "install a C++ compiler (g++ or clang++), or name it in CXX",
+    "C": "install a C compiler (gcc or clang), or name it in CC",
+    "OPENCL": "install an OpenCL driver, then pip install pyopencl",
+}
+# Processor features that widen vectors, widest first, with the width in bits.
+VECTOR_BITS = (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128), ("neon", 128))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    topic:  "python", "device CUDA", ...
+    ok:     False where something is missing
+    text:   what was found
+    hint:   one thing to do where something is missing
+    """
+
+    topic: str
+    ok: bool
+    text: str
+    hint: str = ""
+
+
+def examine() -> list[Finding]:
+    """Returns all findings about this machine; runs nothing but the devices' own checks."""
+    findings = [Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}")]
+    findings += [Finding("package", True, ", ".join(f"{name} {_version(name) or 'missing'}" for name in PACKAGES))]
+    findings += [Finding("llvm", True, ".".join(str(part) for part in llvm.llvm_version_info))]
+    findings += [examine_processor(), examine_threads(), examine_cache(), examine_data()]
+    findings += examine_devices(usable())
+    return findings + [examine_extra(name, packages) for name, packages in EXTRAS.items()]
+
+
+def examine_processor() -> Finding:
+    """Returns the processor's name and the width of its vectors."""
+    features = llvm.get_host_cpu_features()
+    widest = next(((name, bits) for name, bits in VECTOR_BITS if features.get(name)), None)
+    vectors = f"{widest[1]}-bit vectors ({widest[0]})" if widest else "no vectors known"
+    fused = ", fused multiply-add" if features.get("fma") or features.get("neon") else ""
+    return Finding("processor", True, f"{processor_name()}, {vectors}{fused}; llvm: {llvm.get_host_cpu_name()}")
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Returns the name the maker gave the processor, or else its architecture."""
+    try:
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def examine_threads() -> Finding:
+    """Returns how many processors there are and how many threads picograd uses."""
+    text = f"{num_threads()} used, {os.cpu_count()} processors in the machine"
+    return Finding("threads", True, text + (" (PICOGRAD_THREADS)" if setting("PICOGRAD_THREADS") else ""))
+
+
+def examine_cache() -> Finding:
+    """Returns where the cache is and whether it can be written."""
+    folder = cache_folder()
+    if folder is None:
+        return Finding("cache", False, "turned off (PICOGRAD_CACHE=off): every process compiles again", "unset it")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding("cache", True, f"{folder}, writable")
+    except OSError as error:
+        hint = "set PICOGRAD_CACHE to a folder that can be written"
+        return Finding("cache", False, f"{folder}: cannot be written: {error.strerror or error}", hint)
+
+
+def examine_data() -> Finding:
+    """Returns where data sets are looked for first."""
+    folder = setting("PICOGRAD_DATA")
+    if folder and not Path(folder).is_dir():
+        return Finding("data", False, f"PICOGRAD_DATA={folder}: no such folder", "make it, or unset PICOGRAD_DATA")
+    return Finding("data", True, f"PICOGRAD_DATA={folder}" if folder else "PICOGRAD_DATA not set: cache, then network")
+
+
+def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
+    """Returns a finding for each device.
+
+    Args:
+      reasons:  None for a usable device, else why it is not, by name
+    """
+    findings = []
+    for name, reason in reasons.items():
+        hint = DEVICE_HINTS.get(name, "") if reason else ""
+        findings.append(Finding(f"device {name}", reason is None, reason or "usable", hint))
+    return findings
+
+
+def examine_extra(name: str, packages: tuple[str, ...]) -> Finding:
+    """Returns which packages of an extra are installed."""
+    versions = {package: _version(package) for package in packages}
+    text = ", ".join(f"{package} {version or 'missing'}" for package, version in versions.items())
+    complete = all(versions.values())
+    return Finding(f"extra [{name}]", complete, text, "" if complete else f"pip install 'picograd[{name}]'")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,145 @@
+"""Checkpoints: everything a training run needs to go on, in one safetensors file.
+
+In:    named arrays of the model and the optimizer, steps done, settings
+Out:   a file that is complete or not there; or a `Checkpoint` read back from one
+
+The arrays are called `model.<name>` and `optimizer.<name>`, so that any safetensors reader finds the weights. The
+header's metadata holds the rest: the run (kind, step, settings) as JSON, and the SHA-256 of all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from picograd.data.files import write_atomic
+from picograd.errors import DataError
+
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+FORMAT = "picograd checkpoint 1"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a training run between two steps.
+
+    kind:       which training made it: "mnist", "names"
+    step:       steps done, counted from the start of training
+    config:     the run's settings, as JSON values; its seed and `step` say which batch comes next
+    model:      array by parameter name
+    optimizer:  array by name
+    """
+
+    kind: str
+    step: int
+    config: Mapping[str, Any]
+    model: Arrays
+    optimizer: Arrays
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes a checkpoint. The one that was there before stays whole until the new one is.
+
+    Raises:
+      DataError: the folder is read-only or full.
+    """
+    arrays = {f"model.{name}": array for name, array in checkpoint.model.items()}
+    arrays |= {f"optimizer.{name}": array for name, array in checkpoint.optimizer.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    run = json.dumps({"kind": checkpoint.kind, "step": checkpoint.step, "config": dict(checkpoint.config)})
+    metadata = {"format": FORMAT, "run": run, "sha256": digest_of(run, arrays)}
+    try:
+        write_atomic(path, safetensors.numpy.save(arrays, metadata))
+    except OSError as error:
+        raise DataError(
+            f"save_checkpoint: {path}: cannot be written: {error.strerror or error}.",
+            hint="name another place with --out; a checkpoint that was there before is untouched.",
+        ) from None
+
+
+def load_checkpoint(path: Path, kind: str) -> Checkpoint:
+    """Returns the checkpoint in a file; the file is only read.
+
+    Args:
+      kind:  the training that is to go on
+
+    Raises:
+      DataError: no such file; truncated, corrupt or not a checkpoint; or one of another training.
+    """
+    arrays, metadata = _read(path)
+    if metadata.get("format") != FORMAT:
+        raise DataError(
+            f"load_checkpoint: {path}: a safetensors file, but not a checkpoint: its metadata has format "
+            f"{metadata.get('format')!r}, a checkpoint has {FORMAT!r}.",
+            hint="pg.load(path) reads plain weights.",
+        )
+    actual, expected = digest_of(metadata.get("run", ""), arrays), metadata.get("sha256")
+    if actual != expected:
+        raise DataError(
+            f"load_checkpoint: {path}: corrupt: its contents have SHA-256 {actual}, its header says {expected}. "
+            "The file is left as it is.",
+            hint="resume from another checkpoint.",
+        )
+    run = json.loads(metadata["run"])
+    if run["kind"] != kind:
+        raise DataError(
+            f"load_checkpoint: {path}: a checkpoint of `train {run['kind']}`, not of `train {kind}`.",
+            hint=f"picograd train {run['kind']} --resume {path}",
+        )
+    return Checkpoint(kind, run["step"], run["config"], _part(arrays, "model."), _part(arrays, "optimizer."))
+
+
+def check_fits(path: Path, saved: Arrays, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Checks that saved arrays have the names and shapes that this run needs.
+
+    Raises:
+      DataError: a name is missing or unknown, or a shape differs.
+    """
+    shapes = {name: array.shape for name, array in saved.items()}
+    for name in sorted(shapes.keys() | expected.keys()):
+        if shapes.get(name) != expected.get(name):
+            raise DataError(
+                f"load_checkpoint: {path}: {name} is {shapes.get(name, 'not there')}, "
+                f"this run needs {expected.get(name, 'no such array')}.",
+                hint="resume with the settings the checkpoint was made with.",
+            )
+
+
+def digest_of(run: str, arrays: Arrays) -> str:
+    """Returns the SHA-256 of the run's text, and of names, shapes, dtypes and elements in the order of names."""
+    digest = hashlib.sha256(run.encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"load_checkpoint: {path}: cannot be read: {error.strerror or error}.") from None
+    try:
+        arrays = safetensors.numpy.load(data)
+        header_nbytes = int.from_bytes(data[:8], "little")
+        metadata = json.loads(data[8 : 8 + header_nbytes]).get("__metadata__", {})
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise DataError(
+            f"load_checkpoint: {path}: truncated or not a safetensors file ({len(data):,} bytes): {error}. "
+            "The file is left as it is.",
+            hint="resume from another checkpoint.",
+        ) from None
+    return arrays, metadata
+
+
+def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray[Any, Any]]:
+    return {name.removeprefix(prefix): arrays[name] for name in sorted(arrays) if name.startswith(prefix)}

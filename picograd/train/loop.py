@@ -1,0 +1,109 @@
+"""The part that all trainings share: steps, figures, Ctrl-C, checkpoints now and then.
+
+In:    a function that makes one step, a function that saves
+Out:   the number of steps done; a run that was stopped says how it goes on
+"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from picograd.errors import ArgumentError, DataError
+from picograd.tensor.tensor import Tensor
+from picograd.train.interrupt import Interrupt
+from picograd.train.log import TrainingLog
+
+SHOW_EVERY = 20  # steps; reading a figure waits for the device
+
+
+def run_steps(
+    log: TrainingLog,
+    num_items: int,
+    make_step: Callable[[int], Mapping[str, Tensor]],
+    save: Callable[[int], None],
+    save_every: int,
+) -> int:
+    """Makes the steps log.first .. log.last - 1, saving every `save_every` steps and at the end.
+
+    After Ctrl-C the step in progress ends, the state is saved, and the function returns.
+
+    Args:
+      num_items:   items in a batch
+      make_step:   trains on batch number `step`, returns figures of shape ()
+      save:        writes the state after so many steps
+
+    Returns:       steps done: less than log.last if the user stopped it
+    """
+    done = log.first
+    with Interrupt() as interrupt, log:
+        while done < log.last and not interrupt.asked:
+            figures = make_step(done)
+            done += 1
+            log.step_done(done, num_items)
+            if done % SHOW_EVERY == 0 or done == log.last:
+                log.show(done, {name: float(value.item()) for name, value in figures.items()})
+            if done % save_every == 0 and done < log.last:
+                save(done)
+        save(done)
+    return done
+
+
+def check_counts(config: Any, **limits: int) -> None:
+    """Checks that every whole number of the settings, but the seed, is at least 1.
+
+    Args:
+      limits:  the largest value of some settings, by name
+
+    Raises:
+      ArgumentError: a setting is below 1 or above its limit.
+    """
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name == "seed" or not isinstance(value, int):
+            continue
+        most = limits.get(field.name)
+        if value < 1 or (most is not None and value > most):
+            allowed = "at least 1" if most is None else f"1 to {most:,}"
+            raise ArgumentError(f"--{field.name.replace('_', '-')}: got {value:,}, it must be {allowed}.")
+
+
+def check_writable(path: Path) -> None:
+    """Checks, before any time is spent on training, that a file can be written where it shall be.
+
+    Raises:
+      DataError: its folder cannot be made or written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}.", hint="name another place.") from None
+
+
+def command_line(kind: str, config: Any, **changes: object) -> str:
+    """Returns the shell command that runs a training with some settings; defaults are left out.
+
+    Args:
+      kind:     "mnist"
+      config:   a dataclass instance
+      changes:  settings to say differently
+
+    >>> @dataclass
+    ... class Settings:
+    ...     epochs: int = 6
+    ...     seed: int = 0
+    >>> command_line("mnist", Settings(seed=3), epochs=8)
+    'picograd train mnist --epochs 8 --seed 3'
+    """
+    words = ["picograd", "train", kind]
+    for field in fields(config):
+        value = changes.get(field.name, getattr(config, field.name))
+        if value != field.default:
+            words += [f"--{field.name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

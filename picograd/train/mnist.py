@@ -1,0 +1,148 @@
+"""`picograd train mnist`: a perceptron that reads handwritten digits, from data to picture.
+
+In:    MNIST; `MnistConfig`
+Out:   a checkpoint, a picture of test digits with predictions, the test accuracy
+
+Letters: N images, B batch, P pixels, C classes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.data.mnist import Mnist, load_mnist, normalise
+from picograd.models.mlp import PixelMLP
+from picograd.nn import functional as F
+from picograd.nn.optim import AdamW
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.random import manual_seed
+from picograd.tensor.tensor import Tensor
+from picograd.train.checkpoint import save_checkpoint
+from picograd.train.log import TrainingLog
+from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.picture import digit_grid, write_png
+from picograd.train.state import checkpoint_of, resume
+from picograd.transforms.jit import jit
+
+
+@dataclass(frozen=True)
+class MnistConfig:
+    """Settings of `picograd train mnist`."""
+
+    hidden: int = 512  # units of the hidden layer
+    epochs: int = 6  # passes over the 60,000 training images
+    batch: int = 256  # images in a step; what does not fill a batch waits for the next epoch
+    lr: float = 2e-3  # learning rate of the first step; falls to 0 in a straight line
+    weight_decay: float = 0.01  # of AdamW
+    seed: int = 0  # of the start weights and of the order of images
+    out: Path = Path("runs/mnist.safetensors")  # the checkpoint
+    picture: Path = Path("runs/mnist.png")  # test digits with predictions
+    resume: Path | None = None  # a checkpoint to go on from
+
+
+def train_mnist(config: MnistConfig) -> int:
+    """Trains, saves a checkpoint, tests, draws a picture, and prints what came of it.
+
+    Returns:   0, or 130 when Ctrl-C stopped the training (as a shell reports SIGINT)
+
+    Raises:
+      ArgumentError: a setting is out of its range.
+      DataError: the data or the checkpoint to resume from is corrupt, or the results cannot be written.
+    """
+    check_writable(config.out)
+    check_writable(config.picture)
+    data = load_mnist()
+    check_counts(config, batch=len(data.train_images))
+    manual_seed(config.seed)
+    model = PixelMLP(hidden=config.hidden)
+    optimizer = AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    print(f"mnist: {len(data.train_images):,} images, {sum(p.numel() for p in model.parameters()):,} parameters")
+    started = time.perf_counter()
+    done, last = train(config, data, model, optimizer)
+    print(f"trained {done} of {last} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
+    if done < last:
+        print(f"go on with: {command_line('mnist', config, resume=config.out)}")
+        return 130
+    predicted_N = predict(model, data.test_images)
+    write_png(config.picture, sheet(data, predicted_N))
+    print(f"test accuracy: {(predicted_N == data.test_labels).mean():.2%}; picture: {config.picture}")
+    return 0
+
+
+def train(config: MnistConfig, data: Mnist, model: PixelMLP, optimizer: AdamW) -> tuple[int, int]:
+    """Trains a model, from the start or from a checkpoint.
+
+    Returns:   steps done, steps of a complete training
+    """
+    images_NP, labels_N = normalise(data.train_images), data.train_labels.astype(np.int32)
+    per_epoch = len(images_NP) // config.batch
+    last = config.epochs * per_epoch
+    first = resume("mnist", config, model, optimizer)
+
+    @jit
+    def step(x_BP: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
+        optimizer.zero_grad()
+        logits_BC = model(x_BP)
+        loss = F.cross_entropy(logits_BC, y_B)
+        loss.backward()
+        optimizer.step()
+        return loss, (logits_BC.argmax(1) == y_B).float().mean()
+
+    def make_step(number: int) -> dict[str, Tensor]:
+        optimizer.lr = config.lr * (1 - number / last)
+        rows_B = batch_rows(config.seed, number, len(images_NP), config.batch)
+        loss, accuracy = step(Tensor(images_NP[rows_B]), Tensor(labels_N[rows_B]))
+        return {"loss": loss, "accuracy": accuracy}
+
+    def save(steps_done: int) -> None:
+        save_checkpoint(config.out, checkpoint_of("mnist", steps_done, config, model, optimizer))
+
+    log = TrainingLog("mnist", "images", first, last)
+    return run_steps(log, config.batch, make_step, save, save_every=per_epoch), last
+
+
+def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.int64]:
+    """Returns which items batch number `step` of a run consists of: each epoch is its own seeded shuffle.
+
+    It follows from `seed` and `step` alone, so a resumed run sees the batches an unbroken one would have seen.
+
+    Returns:   (batch,)  int64, 0..num_items - 1
+
+    >>> sorted(row for step in range(4) for row in batch_rows(0, step, 8, 2))
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    epoch, index = divmod(step, num_items // batch)
+    return shuffled(seed, epoch, num_items)[index * batch : (index + 1) * batch]
+
+
+@lru_cache(maxsize=2)
+def shuffled(seed: int, epoch: int, num_items: int) -> NDArray[np.int64]:
+    """Returns the order of the items in one epoch: (num_items,) int64."""
+    return np.random.default_rng((seed, epoch)).permutation(num_items)
+
+
+def predict(model: PixelMLP, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Returns the digit the model reads in each image.
+
+    Args:
+      images:  (N, 28, 28)  uint8
+
+    Returns:   (N,)         int64
+    """
+    with no_grad():
+        logits_NC: Tensor = model(Tensor(normalise(images)))
+    predicted_N: NDArray[np.int64] = logits_NC.argmax(1).numpy()
+    return predicted_N
+
+
+def sheet(data: Mnist, predicted_N: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Returns a picture of the first 50 test digits, and a row of the first ten that were read wrong."""
+    wrong = np.flatnonzero(predicted_N != data.test_labels)[:10]
+    shown = np.concatenate([np.arange(50), wrong])
+    return digit_grid(data.test_images[shown], predicted_N[shown], data.test_labels[shown])

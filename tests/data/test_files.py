@@ -1,0 +1,102 @@
+"""Whole files: digests on the way in, complete or not there on the way out."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from picograd.data import files
+from picograd.errors import DataError
+
+
+def test_file_with_the_right_digest_is_returned(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"text")
+    assert files.read_checked(path, files.sha256_of(b"text")) == b"text"
+
+
+def test_gz_file_is_unpacked_before_its_digest_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"text"))
+    assert files.read_checked(path, files.sha256_of(b"text")) == b"text"
+
+
+def test_wrong_digest_names_file_both_digests_and_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"text")
+    with pytest.raises(DataError) as caught:
+        files.read_checked(path, "0" * 64)
+    assert caught.value.fact == (
+        f"{path}: the SHA-256 of its 4 bytes is {files.sha256_of(b'text')}, it must be {'0' * 64}."
+    )
+    assert caught.value.hint == (
+        "the file is truncated, corrupt or another version: replace it, or take it away to have it fetched again."
+    )
+
+
+@pytest.mark.parametrize("kept", [0, 5, 15, 25])
+def test_truncated_gz_file_says_that_it_does_not_unpack(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"text" * 100, mtime=0)[:kept])
+    with pytest.raises(DataError) as caught:
+        files.read_checked(path, files.sha256_of(b"text" * 100))
+    # gzip takes no bytes at all for an empty file: then the digest tells.
+    assert str(path) in caught.value.fact
+    assert ("do not unpack as gzip" if kept else "SHA-256 of its 0 bytes") in caught.value.fact
+
+
+def test_gz_file_with_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"text" * 100))
+    packed[len(packed) // 2] ^= 1
+    path = tmp_path / "a.gz"
+    path.write_bytes(packed)
+    with pytest.raises(DataError):
+        files.read_checked(path, files.sha256_of(b"text" * 100))
+
+
+def test_folder_in_place_of_a_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+        files.read_checked(tmp_path, "0" * 64)
+
+
+def test_written_file_has_the_usual_permissions_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a"
+    files.write_atomic(path, b"text")
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"")
+    assert path.read_bytes() == b"text"
+    assert path.stat().st_mode == plain.stat().st_mode
+    assert os.listdir(path.parent) == ["a"]
+
+
+def test_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        files.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_ctrl_c_while_writing_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def pressed(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]

@@ -1,0 +1,107 @@
+"""MNIST: from the carrier's pickle to the published bytes, and the normalised rows a model sees."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from picograd.data import mnist
+from picograd.data.fetch import DataFile
+from picograd.data.files import sha256_of
+from picograd.data.idx import format_idx, parse_idx
+from picograd.errors import DataError
+
+
+def carrier(contents: object, kept: int | None = None) -> zipfile.ZipFile:
+    """A wheel with a pickle in it, as the carrier package has it: written by NumPy 1, perhaps cut short."""
+    pickled = pickle.dumps(contents, protocol=3).replace(b"numpy._core.", b"numpy.core.")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(mnist.CARRIER_MEMBER, gzip.compress(pickled[:kept]))
+    return zipfile.ZipFile(file)
+
+
+def pairs(*counts: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    levels = [rng.integers(0, 256, (count, 784)) for count in counts]
+    return [((x / 256).astype(np.float32), rng.integers(0, 10, len(x)).astype(np.int64)) for x in levels]
+
+
+def test_carrier_becomes_the_four_idx_files() -> None:
+    contents = pairs(5, 2, 3)
+    files = mnist.unpack_carrier(carrier(contents))
+    train, valid, test = contents
+    images = parse_idx(files["train-images-idx3-ubyte"], "images")
+    assert images.shape == (7, 28, 28)
+    assert np.array_equal(images.reshape(7, 784) / 256, np.concatenate([train[0], valid[0]]))
+    assert np.array_equal(parse_idx(files["train-labels-idx1-ubyte"], "labels"), np.concatenate([train[1], valid[1]]))
+    assert parse_idx(files["t10k-images-idx3-ubyte"], "images").shape == (3, 28, 28)
+    assert np.array_equal(parse_idx(files["t10k-labels-idx1-ubyte"], "labels"), test[1])
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("unpickling ran this",)
+
+
+def test_pickle_that_asks_for_anything_but_arrays_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError) as caught:
+        mnist.unpack_carrier(carrier(Harmful()))
+    assert caught.value.fact == (
+        "mnist/data/mnist.pkl.gz: its pickle asks for builtins.print, only NumPy arrays are allowed."
+    )
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("contents", [[], [1, 2, 3], "text", pairs(2, 2)])
+def test_pickle_of_another_form_is_refused(contents: object) -> None:
+    with pytest.raises(DataError, match=r"mnist/data/mnist\.pkl\.gz: does not unpack: "):
+        mnist.unpack_carrier(carrier(contents))
+
+
+def test_truncated_pickle_is_refused() -> None:
+    with pytest.raises(DataError, match="does not unpack"):
+        mnist.unpack_carrier(carrier(pairs(2, 2, 2), kept=-100))
+
+
+def test_normalised_rows_have_mean_0_and_variance_1_for_the_published_constants() -> None:
+    images = np.array([[[0, 255]]], np.uint8)
+    rows = mnist.normalise(images)
+    assert rows.dtype == np.float32
+    assert rows.shape == (1, 2)
+    # Two float32 operations after exact constants: 2 ulp of 2.8.
+    assert rows[0] == pytest.approx([-0.1307 / 0.3081, (1 - 0.1307) / 0.3081], abs=5e-7)
+
+
+def test_user_files_are_parsed(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = {
+        "train-images-idx3-ubyte": np.zeros((4, 28, 28), np.uint8),
+        "train-labels-idx1-ubyte": np.arange(4, dtype=np.uint8),
+        "t10k-images-idx3-ubyte": np.ones((2, 28, 28), np.uint8),
+        "t10k-labels-idx1-ubyte": np.arange(2, dtype=np.uint8),
+    }
+    raw = {name: format_idx(array) for name, array in arrays.items()}
+    for name, data in raw.items():
+        (tmp_path / name).write_bytes(data)
+    files = tuple(DataFile(name, sha256_of(data), ()) for name, data in raw.items())
+    monkeypatch.setattr(mnist, "FILES", files)
+    monkeypatch.setenv("PICOGRAD_DATA", str(tmp_path))
+    data = mnist.load_mnist()
+    assert data.train_images.shape == (4, 28, 28)
+    assert data.test_labels.tolist() == [0, 1]
+
+
+def test_published_files_come_out_of_some_source(published_mnist: mnist.Mnist) -> None:
+    assert published_mnist.train_images.shape == (60000, 28, 28)
+    assert published_mnist.test_images.shape == (10000, 28, 28)
+    assert published_mnist.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    rows = mnist.normalise(published_mnist.train_images)
+    # The two constants are given to four digits.
+    assert rows.mean(dtype=np.float64) == pytest.approx(0, abs=1e-3)
+    assert rows.std(dtype=np.float64) == pytest.approx(1, abs=1e-3)

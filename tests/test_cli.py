@@ -1,0 +1,172 @@
+"""The command line: what each command prints, and its exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from picograd import cli
+from picograd.errors import DataError
+from picograd.tools.doctor import Finding, examine_devices, processor_name
+from picograd.train.mnist import MnistConfig
+from picograd.train.names import NamesConfig
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in ("train", "doctor", "cache"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Expected one of {train, doctor, cache}"),
+        (["train"], "Expected one of {mnist, names}"),
+        (["train", "cifar"], "Available subcommands: mnist, names"),
+        (["train", "mnist", "--epoch", "3"], "--epochs INT"),
+        (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
+        (["cache"], "Expected one of {ls, clear}"),
+    ],
+)
+def test_wrong_command_line_says_what_is_expected(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+
+
+def test_settings_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[MnistConfig | NamesConfig] = []
+    for name in ("train_mnist", "train_names"):
+        monkeypatch.setattr(cli, name, lambda settings: seen.append(settings) or 0)
+    assert cli.main(["train", "mnist", "--epochs", "3", "--resume", "a"]) == 0
+    assert cli.main(["train", "names", "--steps", "200000"]) == 0
+    assert seen == [MnistConfig(epochs=3, resume=Path("a")), NamesConfig(steps=200_000)]
+
+
+def test_status_of_a_stopped_training_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "train_mnist", lambda settings: 130)
+    assert cli.main(["train", "mnist"]) == 130
+
+
+def test_error_is_printed_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(settings: MnistConfig) -> int:
+        raise DataError("a.idx: truncated: 5 bytes.", hint="replace it.")
+
+    monkeypatch.setattr(cli, "train_mnist", fails)
+    assert cli.main(["train", "mnist"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "DataError: a.idx: truncated: 5 bytes.\n  hint: replace it.\n"
+    assert captured.out == ""
+
+
+def test_second_ctrl_c_ends_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(settings: MnistConfig) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "train_mnist", interrupted)
+    assert cli.main(["train", "mnist"]) == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_warning_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def warns(settings: MnistConfig) -> int:
+        warnings.simplefilter("default")
+        warnings.warn("the cache is full", stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(cli, "train_mnist", warns)
+    assert cli.main(["train", "mnist"]) == 0
+    assert capsys.readouterr().err == "warning: the cache is full\n"
+
+
+# ---- cache ----
+def test_cache_is_listed_and_cleared(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (cache / "data" / "mnist").mkdir(parents=True)
+    (cache / "data" / "mnist" / "a").write_bytes(bytes(2048))
+    assert cli.main(["cache", "ls"]) == 0
+    assert capsys.readouterr().out.split("\n") == [
+        "data             1 files     2.0 KiB  data sets",
+        f"2.0 KiB in {cache}",
+        "",
+    ]
+    assert cli.main(["cache", "clear", "data"]) == 0
+    assert capsys.readouterr().out.endswith(f"2.0 KiB removed from {cache}\n")
+    assert cli.main(["cache", "ls"]) == 0
+    assert capsys.readouterr().out == f"0 B in {cache}\n"
+
+
+def test_part_that_does_not_exist_is_an_error(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "clear", "dta"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "DataError: clear_cache: the cache has no part 'dta'; its parts are data,"
+    )
+
+
+def test_cache_that_is_turned_off_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    assert cli.main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out == "the cache is turned off (PICOGRAD_CACHE=off)\n"
+
+
+# ---- doctor ----
+def test_doctor_reports_every_topic(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for topic in ("python", "package", "llvm", "processor", "threads", "cache", "data", "device CPU", "extra [cuda]"):
+        assert f"  {topic} " in out, topic
+    assert f"{cache}, writable" in out
+
+
+def test_doctor_says_that_the_cache_cannot_be_written(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache.write_bytes(b"a file where the folder should be")
+    assert cli.main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert f"{cache}: cannot be written: File exists" in out
+    assert "hint: set PICOGRAD_CACHE to a folder that can be written" in out
+
+
+def test_doctor_gives_the_reason_and_one_hint_for_a_device_that_is_not_usable() -> None:
+    assert examine_devices({"CPU": None, "CUDA": "cuInit failed with 100", "MINE": "no such chip"}) == [
+        Finding("device CPU", True, "usable"),
+        Finding(
+            "device CUDA",
+            False,
+            "cuInit failed with 100",
+            "install the NVIDIA driver, then pip install 'picograd[cuda]'",
+        ),
+        Finding("device MINE", False, "no such chip"),
+    ]
+
+
+def test_processor_without_a_name_is_called_by_its_architecture(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
+    assert processor_name(tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text("model name\t: Some Chip: 2 GHz\n")
+    assert processor_name(tmp_path / "cpuinfo") == "Some Chip: 2 GHz"
+
+
+def test_command_runs_as_a_process(cache: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"0 B in {cache}\n", "")
