@@ -13,7 +13,7 @@ import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names
 from picograd.errors import DataError
 
-DEVICES = ["NUMPY"]
+DEVICES = ["NUMPY", "CPU"]
 BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
