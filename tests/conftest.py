@@ -1,8 +1,9 @@
-"""Fixtures every test may use: devices, seeded numbers, and the published data sets (found once, or skipped)."""
+"""Fixtures every test may use: devices, seeded numbers, and the published data sets."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -13,8 +14,7 @@ import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names
 from picograd.errors import DataError
 
-DEVICES = ["NUMPY", "CPU"]
-BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+DEVICES = ["CPU", "NUMPY"]
 
 
 @pytest.fixture(params=DEVICES)
@@ -34,6 +34,20 @@ def rng() -> np.random.Generator:
 def same_seed() -> None:
     """The default generator starts anew for each test."""
     pg.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def verify_every_pass() -> Iterator[None]:
+    """The spec is checked after every pass."""
+    before = os.environ.get("PICOGRAD_VERIFY")
+    os.environ["PICOGRAD_VERIFY"] = "1"
+    yield
+    if before is None:
+        del os.environ["PICOGRAD_VERIFY"]
+
+
+# ---- published data sets: found or fetched once, else the test is skipped ----
+BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
 @cache
