@@ -38,7 +38,7 @@ def encode(arrays: Mapping[str, tuple[Array, DType]], metadata: Mapping[str, str
     offset = 0
     for name in sorted(arrays, key=lambda n: (-arrays[n][1].itemsize, n)):
         array, dtype = arrays[name]
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         header[name] = {
             "dtype": BY_DTYPE[dtype],
             "shape": list(array.shape),
@@ -51,13 +51,13 @@ def encode(arrays: Mapping[str, tuple[Array, DType]], metadata: Mapping[str, str
     return [len(text).to_bytes(8, "little"), text, *pieces]
 
 
-def decode(data: memoryview | Array) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]:
-    """Returns the arrays by name, as views of `data`, and the metadata.
+def decode(data: Array) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]:
+    """Returns the arrays by name, as views of the uint8 array `data`, and the metadata.
 
     Raises:
       DataError: the bytes are not an intact file of this format.
     """
-    view = memoryview(data)
+    view = data.data
     length = int.from_bytes(view[:8], "little")
     if len(view) < 8 or 8 + length > len(view):
         raise DataError(f"a header of {length} bytes does not fit into {len(view)} bytes")
