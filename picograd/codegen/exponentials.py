@@ -20,8 +20,28 @@ import math
 from picograd import dtype as dtypes
 from picograd.codegen.polynomials import ATANH, ERF, ERF_IS_ONE, EXP, EXP2, LOG, LOG2, LOG_ERFC, TANH
 from picograd.codegen.scalar import (
-    FORMATS, absolute, and_, at_least, at_most, bitcast, bits_of, both, cast, differs, equal, floor, fma, horner, less,
-    like, or_, shl, shr, where, with_sign_of, xor,
+    FORMATS,
+    absolute,
+    and_,
+    at_least,
+    at_most,
+    bitcast,
+    bits_of,
+    both,
+    cast,
+    differs,
+    equal,
+    floor,
+    fma,
+    horner,
+    less,
+    like,
+    or_,
+    shl,
+    shr,
+    where,
+    with_sign_of,
+    xor,
 )  # fmt: skip
 from picograd.ir.op import Op, const
 

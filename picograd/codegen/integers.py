@@ -12,7 +12,19 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.scalar import (
-    and_, bitcast, cast, differs, equal, floor, less, like, or_, shl, shr, where, xor,
+    and_,
+    bitcast,
+    cast,
+    differs,
+    equal,
+    floor,
+    less,
+    like,
+    or_,
+    shl,
+    shr,
+    where,
+    xor,
 )  # fmt: skip
 from picograd.dtype import DType
 from picograd.ir.op import Op, const, toposort

@@ -12,7 +12,18 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.scalar import (
-    FORMATS, and_, bitcast, bits_of, cast, differs, less, like, or_, shl, shr, where,
+    FORMATS,
+    and_,
+    bitcast,
+    bits_of,
+    cast,
+    differs,
+    less,
+    like,
+    or_,
+    shl,
+    shr,
+    where,
 )  # fmt: skip
 from picograd.dtype import DType
 from picograd.ir.op import Op, const

@@ -17,8 +17,25 @@ from math import pi
 from picograd import dtype as dtypes
 from picograd.codegen.polynomials import COS, SIN
 from picograd.codegen.scalar import (
-    FORMATS, absolute, and_, at_least, at_most, bitcast, bits_of, cast, differs, equal, floor, fma, horner, less,
-    or_, shl, shr, where, xor,
+    FORMATS,
+    absolute,
+    and_,
+    at_least,
+    at_most,
+    bitcast,
+    bits_of,
+    cast,
+    differs,
+    equal,
+    floor,
+    fma,
+    horner,
+    less,
+    or_,
+    shl,
+    shr,
+    where,
+    xor,
 )  # fmt: skip
 from picograd.ir.op import Op, const
 
