@@ -23,7 +23,7 @@ import tyro
 from rich.console import Console
 
 from bench import report, startup
-from bench.driver import bind_to_cores
+from bench.driver import bind_to_cores, without_paths
 from bench.machine import describe_commit, describe_machine, describe_versions
 from bench.peers import VARIANTS, is_installed
 from bench.rounds import Field, Measured, Settings, has
@@ -86,7 +86,7 @@ def main(arguments: Arguments) -> None:
 
 
 def _command() -> str:
-    return shlex.join(["python", "-m", "bench.run", *sys.argv[1:]])
+    return without_paths(shlex.join(["python", "-m", "bench.run", *sys.argv[1:]]))
 
 
 def _plan(arguments: Arguments, console: Console) -> tuple[list[Workload], list[str], Settings]:
