@@ -7,6 +7,7 @@ Next:  picograd/tensor/cell.py
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,6 +110,17 @@ def promoted(a: Op, b: Op) -> DType:
 def to_float(op: Op) -> Op:
     """Returns `op` as a float: integers become the default float, as in PyTorch."""
     return op if op.dtype.kind == "f" else cast(op, dtypes.default_float)
+
+
+@functools.lru_cache(maxsize=512, typed=True)
+def _kept(value: Scalar, dtype: DType, shape: Shape) -> Op:
+    return filled(value, dtype, shape)
+
+
+def number(value: Scalar, dtype: DType, shape: Shape) -> Op:
+    """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
+    # NOTE: 0.0 and -0.0 are equal and would share an entry.
+    return _kept(value, dtype, shape) if value else filled(value, dtype, shape)
 
 
 # ---- elementwise and reductions on Ops of one shape ----
