@@ -56,7 +56,7 @@ def numel(shape: Shape) -> Dim:
     """Returns the product of the dimensions."""
     count: Dim = 1
     for dim in shape:
-        count = times(count, dim)
+        count = count * dim if isinstance(count, int) and isinstance(dim, int) else times(count, dim)
     return count
 
 
@@ -102,7 +102,10 @@ def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
     if isinstance(arg, int):  # lanes of a vector, in a Program
         return ()
     shape = src[0].shape
-    if shape and (len(shape) != len(arg) or any(s not in (1, a) for s, a in zip(shape, arg))):
+    fits = not shape or len(shape) == len(arg)
+    for dim, wanted in zip(shape, arg):
+        fits = fits and (dim == wanted or dim == 1)
+    if not fits:
         raise ShapeError(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.")
     return arg
 
