@@ -239,7 +239,8 @@ def free_program() -> Program:
     body = (
         Alloc(acc),
         For(j, (Store(acc, j, value), Load(var("x7"), acc, j), Store(y, to_op(place), var("x7") / 3.0, inside))),
-        If(inside, (Store(y, const(0, dtypes.int64), total), Barrier())),
+        For(j, (Store(acc, const(0, dtypes.int64), total),)),
+        If(Op(OpCode.CMPEQ, dtypes.bool_, (i, const(0, dtypes.int64))), (Store(y, i, at(acc, 0)), Barrier())),
     )
     params = (Param(dtypes.float32, mul(N, 8), "in"), Param(dtypes.float32, mul(N, 8), "out"))
     return Program("free_8", params, (N,), ((For(i, body),), ()))
