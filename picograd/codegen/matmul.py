@@ -29,7 +29,7 @@ from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 Scratch = Callable[[DType, Dim], Op]
 ROW_PANELS = 8  # row panels of one GRID iteration
@@ -229,20 +229,41 @@ def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: D
         return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
 
     def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        row = add(mul(panel, tiles.mr), i)
-        inside = less(row, m)
-        value = element(a, (*at, minimum(row, subtract(m, 1)) if inside is not True else row, kk))
+        value = element(a, (*at, add(mul(panel, tiles.mr), i), kk))
         pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
 
-    with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
-        *at, panel = split(position, [*batch, panels])
-        if along_k:
-            with pack.loop(tiles.mr, AxisKind.LOOP) as i:
+    if along_k:
+        with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
+            *at, panel = split(position, [*batch, panels])
+            with pack.loop(minimum(subtract(m, mul(panel, tiles.mr)), tiles.mr), AxisKind.LOOP) as i:
                 along(pack, 0, k, tiles.lanes, lambda kk: put(at, panel, i, kk))
-        else:
-            with pack.loop(k, AxisKind.LOOP) as kk:
-                along(pack, 0, tiles.mr, min(4, tiles.lanes), lambda i: put(at, panel, i, kk))
+    else:
+
+        def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
+            with pack.loop(count, AxisKind.LOOP) as kk:
+                along(pack, 0, height, min(4, tiles.lanes), lambda i: put(at, panel, i, add(first, kk)))
+
+        _in_blocks(pack, batch, k, PACK_ROWS, m, tiles.mr, fill)
     return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
+
+
+def _in_blocks(
+    pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
+    fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
+) -> None:  # fmt: skip
+    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
+
+    fill(batch, panel, how much of its width, first k, how many); what the last panel lacks is never stored.
+    """
+    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
+    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
+        *at, number = split(position, [*batch, blocks])
+        first = mul(number, block)
+        count = minimum(subtract(k, first), block)
+        with pack.loop(whole, AxisKind.LOOP) as panel:
+            fill(at, panel, width, first, count)
+        if rest != 0:
+            fill(at, whole, rest, first, count)
 
 
 def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
@@ -255,7 +276,7 @@ def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
         column = add(mul(panel, tiles.nr), c)
-        value = element(b, (*at, kk, column), None, less(column, n))
+        value = element(b, (*at, kk, column))
         pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
 
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
@@ -266,17 +287,7 @@ def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -
             with pack.loop(count, AxisKind.LOOP) as kk:
                 along(pack, 0, width, tiles.lanes, lambda c: put(at, panel, add(first, kk), c))
 
-    # A block of K at a time: what is written next to each other stays in cache, and rows of memory in the TLB.
-    block = PACK_TRANSPOSED if along_k else PACK_ROWS
-    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(n, tiles.nr), mod(n, tiles.nr)
-    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
-        *at, number = split(position, [*batch, blocks])
-        first = mul(number, block)
-        count = minimum(subtract(k, first), block)
-        with pack.loop(whole, AxisKind.LOOP) as panel:
-            fill(at, panel, tiles.nr, first, count)
-        if rest != 0:
-            fill(at, whole, rest, first, count)
+    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, tiles.nr, fill)
     return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
 
 

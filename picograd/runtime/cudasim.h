@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <utility>
 
 #define PRIMITIVE static inline
 #define __global__
@@ -347,16 +348,14 @@ static const char* argument_name(int64 i) {
   return name;
 }
 
-// Calls kernel(arguments[0], arguments[1], ...): Is counts up to the number of parameters.
+// Calls kernel(arguments[0], arguments[1], ...).
 template <class Function, Function kernel> struct Call;
 template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> {
-  template <int64... Is> struct Counted {
-    static void run() { kernel(Passed<P>::from(arguments[Is], argument_name(Is))...); }
-  };
-  template <int64 N, int64... Is> struct Count : Count<N - 1, N - 1, Is...> {};
-  template <int64... Is> struct Count<0, Is...> : Counted<Is...> {};
-  static void run() { Count<sizeof...(P)>::run(); }
   static const int64 NUM_ARGUMENTS = sizeof...(P);
+  template <size_t... Is> static void run_with(std::index_sequence<Is...>) {
+    kernel(Passed<P>::from(arguments[Is], argument_name(Is))...);
+  }
+  static void run() { run_with(std::index_sequence_for<P...>()); }
 };
 
 // Runs a grid; returns null, or what went wrong.
