@@ -36,7 +36,7 @@ class Builder:
         self._open.append([])
         yield index
         body = tuple(self._open.pop())
-        if body:
+        if body and extent != 0:
             self._open[-1].append(For(index, body))
 
     @contextmanager

@@ -16,6 +16,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, If, Load, Statement, Store
+from picograd.ir.symbolic import bounds
 
 
 def legalize_statements(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:
@@ -192,6 +193,41 @@ def _pow(op: Op) -> Op:
     return exp(b * log(positive))
 
 
+def _whole_division(op: Op) -> Op:
+    """Integers: what is divided by 0 is 0, and the least integer by -1 is itself; processors trap on both."""
+    a, b = op.src
+    if not op.dtype.is_int or (b.code is OpCode.CONST and b.arg not in (0, -1)):
+        return op
+    if op.dtype is dtypes.int64 and bounds(b)[0] > 0:
+        return op
+    zero = Op(OpCode.CMPEQ, dtypes.bool_, (b, const(0, b.dtype)))
+    traps = zero
+    if op.dtype.kind == "i":
+        minus = Op(OpCode.CMPEQ, dtypes.bool_, (b, const(-1, b.dtype)))
+        traps = Op(OpCode.OR, dtypes.bool_, (zero, minus))
+    safe = op.replace(src=(a, _where(traps, const(1, b.dtype), b)))
+    if op.code is OpCode.MOD:
+        return safe
+    turned = safe if op.dtype.kind == "u" else _where(traps, const(0, a.dtype) - a, safe)
+    return _where(zero, const(0, a.dtype), turned)
+
+
+def _shift(op: Op) -> Op:
+    """A count outside 0 .. bits - 1 shifts everything out; processors and LLVM leave it undefined."""
+    value, count = op.src
+    bits = op.dtype.bits
+    if count.code is OpCode.CONST and 0 <= count.arg < bits:
+        return op
+    inside = _less(count, const(bits, count.dtype))
+    if count.dtype.kind == "i":
+        inside = Op(OpCode.AND, dtypes.bool_, (inside, _less(const(-1, count.dtype), count)))
+    zero = const(0, op.dtype)
+    shifted = op.replace(src=(value, _where(inside, count, const(bits - 1, count.dtype))))
+    if op.code is OpCode.SHR and op.dtype.kind == "i":
+        inside = Op(OpCode.OR, dtypes.bool_, (inside, _less(value, zero)))
+    return _where(inside, shifted, zero)
+
+
 Rule = Callable[[Op], Op]
 LLVM_RULES: dict[OpCode, Rule] = {
     OpCode.EXP: _in_float32(exp),
@@ -205,6 +241,16 @@ LLVM_RULES: dict[OpCode, Rule] = {
     OpCode.POW: _pow,
     OpCode.RECIPROCAL: lambda op: reciprocal(op.src[0]),
     OpCode.THREEFRY: threefry,
+    OpCode.IDIV: _whole_division,
+    OpCode.MOD: _whole_division,
+    OpCode.SHL: _shift,
+    OpCode.SHR: _shift,
 }
-CUDA_RULES: dict[OpCode, Rule] = {OpCode.THREEFRY: threefry}
+CUDA_RULES: dict[OpCode, Rule] = {
+    OpCode.THREEFRY: threefry,
+    OpCode.IDIV: _whole_division,
+    OpCode.MOD: _whole_division,
+    OpCode.SHL: _shift,
+    OpCode.SHR: _shift,
+}
 __all__ = ["DType", "legalize_statements"]

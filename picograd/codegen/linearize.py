@@ -18,7 +18,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import affine, from_op, substitute, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, from_op, substitute, to_op
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -61,7 +61,6 @@ BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here"
 NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
-INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 
 
 class _Scope:
@@ -189,25 +188,32 @@ class _Linearizer:
         """The sources to resolve before `op`: none where nothing changes, or where `substitute` does all at once."""
         if not self.is_open(op) or op.code is OpCode.RANGE:
             return ()
-        index = op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC
-        return () if index and self.atoms_in(op).isdisjoint(self.names) else op.src
+        return () if self.is_index(op) else op.src
+
+    def is_index(self, op: Op) -> bool:
+        """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
+        if op.code is OpCode.RANGE:
+            return True
+        if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
+            return False
+        atoms = self.atoms_in(op)
+        return atoms.isdisjoint(self.names) and all(atom.code is OpCode.RANGE for atom in atoms)
 
     def _resolved(self, op: Op, done: dict[Op, Op]) -> Op:
         if not self.is_open(op):
             return op
         if op.code is OpCode.VAR:
             return self.names[op]
-        index = op.code is OpCode.RANGE or (op.code in INDEX_ARITHMETIC and op.dtype is dtypes.int64)
-        if index and self.atoms_in(op).isdisjoint(self.names):
+        if self.is_index(op):
             return to_op(substitute(from_op(op), self.constants))
         return op.replace(src=tuple(done[s] for s in op.src))
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
-        """Returns the RANGEs and VARs an expression contains."""
+        """Returns the RANGEs, VARs and LOADs an expression contains."""
         if op not in self.atoms:
             for here in toposort([op], stop=self.atoms):
                 if here not in self.atoms:
-                    own = {here} if here.code in (OpCode.RANGE, OpCode.VAR) else set()
+                    own = {here} if here.code in (OpCode.RANGE, OpCode.VAR, OpCode.LOAD) else set()
                     self.atoms[here] = frozenset(own.union(*(self.atoms[s] for s in here.src)))
         return self.atoms[op]
 
@@ -295,8 +301,9 @@ class _Linearizer:
     def load(self, memory: Op, index: Op, valid: Op | None) -> Load:
         where, lanes = self.address(index)
         condition = None if valid is None else self.value(self.resolve(valid))
-        if condition is not None and _lanes(condition) > 1:
+        if condition is not None and _lanes(condition) > lanes:  # one element, wanted by some lanes
             lanes = _lanes(condition)
+            where = self.splat(where, lanes)
         return Load(self.new_var(memory.dtype, lanes), memory, where, condition)
 
     def address(self, index: Op) -> tuple[Op, int]:

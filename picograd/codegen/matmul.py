@@ -19,7 +19,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import coefficients, index_roots
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.elementwise import along, split
-from picograd.codegen.index import element
+from picograd.codegen.index import element, element_within
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
@@ -199,8 +199,8 @@ def _store_tile(
 def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
     """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
     assert nest.anchor is not None
-    known = {nest.anchor: (coords, value)}
-    done = [element(output, coords, known) for _, output in nest.outputs]
+    axes = range(len(coords))
+    done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
     for (slot, _), result in zip(nest.outputs, done):
         build.store(params[slot], flatten(coords, nest.domain), result)
 
@@ -217,7 +217,7 @@ def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: D
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
-            return element(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
+            return element_within(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
 
         return Operand(direct)
     panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
@@ -229,7 +229,7 @@ def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: D
         return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
 
     def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        value = element(a, (*at, add(mul(panel, tiles.mr), i), kk))
+        value = element_within(a, (*at, add(mul(panel, tiles.mr), i), kk))
         pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
 
     if along_k:
@@ -276,7 +276,7 @@ def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
         column = add(mul(panel, tiles.nr), c)
-        value = element(b, (*at, kk, column))
+        value = element_within(b, (*at, kk, column))
         pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
 
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:

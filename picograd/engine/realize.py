@@ -42,17 +42,24 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
-    by_device: dict[str, list[Op]] = {}
+    by_device: dict[str | None, list[Op]] = {}
     for op in missing:
         by_device.setdefault(device_of(op), []).append(op)
+    made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        for op, buffer in zip(roots, _compute(roots, name)):
-            realized[op] = buffer
-    return [op if op.code is OpCode.BUFFER else realized[op] for op in ops]
+        made.update(zip(roots, _compute(roots, name or default_device())))
+        if name is not None:  # a graph of constants alone is the same Op on every device
+            realized.update((op, made[op]) for op in roots)
+    return [op if op.code is OpCode.BUFFER else made.get(op) or realized[op] for op in ops]
 
 
-def device_of(root: Op) -> str:
-    """Returns the device whose memory a graph reads; a copy from another device is made on the way.
+def default_device() -> str:
+    """Returns the device of new tensors, by PICOGRAD_DEVICE."""
+    return setting("PICOGRAD_DEVICE").upper()
+
+
+def device_of(root: Op) -> str | None:
+    """Returns the device whose memory a graph reads, or None; a copy from another device is made on the way.
 
     Raises:
       DeviceError: the graph reads memory of two devices.
@@ -70,7 +77,7 @@ def device_of(root: Op) -> str:
     if len(found) > 1:
         names = ", ".join(f"{op.shape} on {name}" for name, op in found.items())
         raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
-    return next(iter(found), setting("PICOGRAD_DEVICE").upper())
+    return next(iter(found), None)
 
 
 def _copy(source: Op, device: str) -> Op:

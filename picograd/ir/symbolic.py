@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from hashlib import blake2b
 from math import gcd
 
 from picograd import dtype as dtypes
@@ -61,6 +62,8 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
         factor = int(op.src[1].arg)
         terms, constant = affine(op.src[0])
         return {atom: c * factor for atom, c in terms.items()}, constant * factor
+    if op.code is OpCode.RANGE and op.src[0].code is OpCode.CONST and op.src[0].arg == 1:
+        return {}, 0
     return {op: 1}, 0
 
 
@@ -69,6 +72,8 @@ def _text(op: Op) -> str:
     found = _text_of.get(op)
     if found is None:
         found = f"{op.code.value}{op.arg}({','.join(_text(s) for s in op.src)})"
+        if len(found) > 200:  # the text of a graph with shared parts would double at each level
+            found = found[:100] + blake2b(found.encode()).hexdigest()
         _text_of[op] = found
     return found
 
@@ -143,11 +148,12 @@ def bounds(value: Dim) -> tuple[int, int]:
     if value.code is OpCode.BIND:
         return bounds(value.src[0])
     if value.code is OpCode.MOD:
-        return 0, bounds(from_op(value.src[1]))[1] - 1
+        least, greatest = bounds(from_op(value.src[1]))
+        return (0, greatest - 1) if least > 0 else (-LARGE, LARGE)
     if value.code is OpCode.IDIV:
         low, high = bounds(from_op(value.src[0]))
         least, divisor = bounds(from_op(value.src[1]))
-        return (low // divisor, high // max(1, least)) if low >= 0 else (-LARGE, LARGE)
+        return (low // divisor, high // least) if low >= 0 and least > 0 else (-LARGE, LARGE)
     if value.code is OpCode.MUL and value.src[1].code is not OpCode.CONST:
         (low, high), (low2, high2) = bounds(value.src[0]), bounds(value.src[1])
         corners = (low * low2, low * high2, high * low2, high * high2)
@@ -166,9 +172,11 @@ def bounds(value: Dim) -> tuple[int, int]:
 
 
 def floordiv(a: Dim, divisor: Dim) -> Dim:
-    """Returns a // divisor for a positive divisor, rounding to minus infinity."""
+    """Returns a // divisor, rounding to minus infinity; what is divided by 0 is 0."""
     if divisor == 1:
         return a
+    if isinstance(divisor, int) and divisor <= 0:
+        return 0 if divisor == 0 else floordiv(mul(a, -1), -divisor)
     if isinstance(a, int) and isinstance(divisor, int):
         return a // divisor
     quotient, rest = _divide(a, divisor)
@@ -189,9 +197,11 @@ def floordiv(a: Dim, divisor: Dim) -> Dim:
 
 
 def mod(a: Dim, divisor: Dim) -> Dim:
-    """Returns a - a // divisor * divisor for a positive divisor."""
+    """Returns a - a // divisor * divisor, with the sign of the divisor; modulo 0 is 0."""
     if divisor == 1:
         return 0
+    if isinstance(divisor, int) and divisor <= 0:
+        return 0 if divisor == 0 else mul(mod(mul(a, -1), -divisor), -1)
     if isinstance(a, int) and isinstance(divisor, int):
         return a % divisor
     _, rest = _divide(a, divisor)
@@ -269,16 +279,24 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
 
 def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     """Returns an integer expression with RANGEs and VARIABLEs replaced, in normal form again."""
-    if isinstance(value, int):
-        return value
-    if value in values:
-        return values[value]
-    if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
-        return value
-    rebuild = _REBUILD.get(value.code)
-    if rebuild is not None and value.dtype is dtypes.int64:
-        return rebuild(substitute(from_op(value.src[0]), values), substitute(from_op(value.src[1]), values))
-    return value.replace(src=tuple(to_op(substitute(from_op(s), values)) for s in value.src))
+    done: dict[Op, Dim] = {}
+
+    def visit(value: Dim) -> Dim:
+        if isinstance(value, int):
+            return value
+        if value in values:
+            return values[value]
+        if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
+            return value
+        if value not in done:
+            rebuild = INDEX_ARITHMETIC.get(value.code) if value.dtype is dtypes.int64 else None
+            if rebuild is not None:
+                done[value] = rebuild(visit(from_op(value.src[0])), visit(from_op(value.src[1])))
+            else:
+                done[value] = value.replace(src=tuple(to_op(visit(s)) for s in value.src))
+        return done[value]
+
+    return visit(value)
 
 
-_REBUILD = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
+INDEX_ARITHMETIC = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}

@@ -105,6 +105,8 @@ def _finish(nest: Draft, fused: Fused, param: object) -> Nest:
     for op in toposort(nest.stored, stop=stop):
         if op in stop or in_memory(op):
             became[op] = param(op)
+        elif op.code is OpCode.CONTIGUOUS:
+            became[op] = became[op.src[0]]
         elif op.src:
             became[op] = op.replace(src=tuple(became[s] for s in op.src))
         else:

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from picograd.engine.plan import Template, template
-from picograd.engine.realize import device_of, find_plan, new_outputs, realize, realized, run
+from picograd.engine.realize import default_device, device_of, find_plan, new_outputs, realize, realized, run
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
@@ -181,10 +181,10 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        device = device_of(roots[0]) if roots else "CPU"
-        for root in roots:
-            if device_of(root) != device:
-                device = device_of(root)
+        devices = {name for name in map(device_of, roots) if name is not None}
+        if len(devices) > 1:
+            raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
+        device = devices.pop() if devices else default_device()
         shapes = tuple((op.dtype, op.shape) for op in roots)
         skeleton = _map(returned, lambda t: None)
         return Capture(
