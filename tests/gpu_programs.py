@@ -167,9 +167,7 @@ def matmul(m: int, n: int, k: int, tile: int = 16, rows: int = 4) -> Program:
 
 
 # ---- running one program ----
-def run(
-    device: Any, executable: Executable, arrays: Sequence[Array], variables: dict[str, int] | None = None
-) -> None:
+def run(device: Any, executable: Executable, arrays: Sequence[Array], variables: dict[str, int] | None = None) -> None:
     """Runs a program on host arrays, one for each parameter but scratch: those with role "out" are filled."""
     params = executable.params[: len(arrays)]
     groups: dict[str, list[Buffer]] = {"in": [], "out": []}

@@ -88,7 +88,7 @@ def _binding() -> Any:
 def _machine(arch: str, features: str) -> Any:
     binding = _binding()
     native = binding.Target.from_default_triple()
-    return native.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="jitdefault")
+    return native.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="small")
 
 
 def _explain(source: Source, message: str) -> str:

@@ -90,6 +90,7 @@ class _Function:
     entry:   instructions before the code: arguments, memory of the stack
     lines:   the code
     values:  VAR -> the name of its value
+    constants: VAR -> the constant in all its lanes
     ranges:  id of a RANGE -> the name of its value
     """
 
@@ -98,6 +99,7 @@ class _Function:
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.values: dict[Op, str] = {}
+        self.constants: dict[Op, Op] = {}
         self.ranges: dict[int, str] = {}
         self.memories: dict[Op, Memory] = {}
         self.num_names = self.num_labels = 0
@@ -202,7 +204,7 @@ class _Function:
         elif isinstance(statement, If):
             self._if(statement)
         elif isinstance(statement, Let):
-            self.values[statement.var] = self.operation(statement.value, lanes_of(statement.var))
+            self._let(statement.var, statement.value)
         elif isinstance(statement, Load):
             self.values[statement.var] = write_load(self, statement)
         elif isinstance(statement, Store):
@@ -211,6 +213,11 @@ class _Function:
             self._alloc(statement.memory)
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
+
+    def _let(self, var: Op, value: Op) -> None:
+        if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
+            self.constants[var] = value.src[0]
+        self.values[var] = self.operation(value, lanes_of(var))
 
     def _alloc(self, memory: Op) -> None:
         if memory in self.memories:
@@ -250,7 +257,8 @@ class _Function:
             return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
         if op.code is OpCode.REDUCE:
             return self._reduce_lanes(op)
-        return write_operation(self.emit, op, [self.operand(s, lanes) for s in op.src], lanes)
+        sources = [self.constants.get(s, s) for s in op.src]
+        return write_operation(self.emit, op, sources, [self.operand(s, lanes) for s in op.src], lanes)
 
     def splat(self, value: str, scalar: str, lanes: int) -> str:
         one = self.emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
@@ -272,5 +280,5 @@ class _Function:
             if lanes == 1:
                 single = f"<1 x {type_of(op.dtype)}>"
                 halves = [self.emit(f"extractelement {single} {half}, i64 0") for half in halves]
-            value = write_operation(self.emit, step, halves, lanes)
+            value = write_operation(self.emit, step, step.src, halves, lanes)
         return value

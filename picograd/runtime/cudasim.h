@@ -46,6 +46,7 @@ struct Fiber {
 };
 
 static const int64 MAX_THREADS = 1024, STACK_BYTES = 128 * 1024;
+static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
 static Fiber fibers[MAX_THREADS];
@@ -320,7 +321,7 @@ static bool make_fibers(int64 threads, char* stacks) {
     return false;
   }
   for (int64 i = 0; i < threads; i++) {
-    fibers[i].stack = stacks + i * STACK_BYTES;
+    fibers[i].stack = stacks + SPARE_BYTES + i * STACK_BYTES;
     fibers[i].thread = {(uint32)i, 0, 0};
     *(uint64*)fibers[i].stack = CANARY;
   }
@@ -368,7 +369,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
   failed = false;
   block_shape = {(uint32)threads, 1, 1};
   grid_shape = {(uint32)grid, 1, 1};
-  const size_t stack_bytes = (size_t)(threads * STACK_BYTES);
+  const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (!make_fibers(threads, stacks)) return message;
   int64* turns = (int64*)malloc((size_t)grid * sizeof(int64));

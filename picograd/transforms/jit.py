@@ -57,6 +57,11 @@ class _TraceOfFunction:
                 trace.reset(token)
             if not cell.op.needs_grad:
                 cell.op = buffer
+        # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
+        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
+            shared, shape = cell.op.arg
+            own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
+            cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op
 
     def on_write(self, cell: Cell) -> None:
@@ -204,7 +209,7 @@ class Jit:
                 buffers.append(_cell_buffer(capture.state[i]))
             else:
                 buffers.append(capture.constants[i])
-        outputs = new_outputs(plan, capture.device, capture.form)
+        outputs = new_outputs(plan, capture.device, capture.form.variables)
         inputs = [buffers[op.arg[0]] for op in plan.schedule.inputs]
         run(plan, inputs, outputs, dict(capture.form.variables))
         results: list[Op] = []

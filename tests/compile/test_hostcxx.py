@@ -30,7 +30,9 @@ def test_rejected_source_shows_the_line() -> None:
 
 
 def test_writing_an_input_is_rejected() -> None:
-    text = '#include "primitives.h"\nextern "C" __global__ void written_0(Global<const float32> p0) {\n  p0[0] = 1;\n}\n'
+    text = (
+        '#include "primitives.h"\nextern "C" __global__ void written_0(Global<const float32> p0) {\n  p0[0] = 1;\n}\n'
+    )
     with pytest.raises(CompileError, match=r"written\.cu:3: error"):
         hostcxx.compile_source(Source("written", "cuda", text, (), (), (Launch("written_0", 1, 32, 1),)), TARGET)
 

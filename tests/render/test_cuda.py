@@ -1,4 +1,7 @@
-"""The text of three small kernels, and what the renderer refuses. `python -m tests.render.test_cuda` rewrites the text."""
+"""The text of three small kernels, and what the renderer refuses.
+
+`python -m tests.render.test_cuda` writes the golden text anew.
+"""
 
 from __future__ import annotations
 

@@ -130,8 +130,11 @@ def test_where_and_masked_fill(device, rng):
     same_as_torch(lambda c, x: x.masked_fill(c, -1.0), chosen[0], a)
 
 
+CAST_TARGETS = ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool", "uint8"]
+
+
 @pytest.mark.req("C9")
-@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "int8", "int32", "int64", "bool", "uint8"])
+@pytest.mark.parametrize("name", CAST_TARGETS)
 def test_casts(name, device):
     from picograd import dtypes
 
