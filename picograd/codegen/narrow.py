@@ -13,11 +13,14 @@ from __future__ import annotations
 from picograd import dtype as dtypes
 from picograd.codegen.scalar import (
     FORMATS,
+    absolute,
     and_,
     bitcast,
     bits_of,
+    both,
     cast,
     differs,
+    equal,
     less,
     like,
     or_,
@@ -138,12 +141,8 @@ def _to_odd(x: Op) -> Op:
     single = cast(x, dtypes.float32)
     back = cast(single, dtypes.float64)
     bits = bitcast(single, dtypes.int32)
-    too_far = less(_size(x), _size(back))
+    too_far = less(absolute(x), absolute(back))
     step = where(too_far, const(-1, dtypes.int32), 1)
-    is_even = Op(OpCode.CMPEQ, dtypes.bool_, (and_(bits, 1), const(0, dtypes.int32)))
-    moves = Op(OpCode.AND, dtypes.bool_, (Op(OpCode.AND, dtypes.bool_, (is_even, differs(back, x))), less(_size(x), float("inf"))))
+    inexact = both(differs(back, x), less(absolute(x), float("inf")))
+    moves = both(equal(and_(bits, 1), 0), inexact)
     return bitcast(where(moves, bits + step, bits), dtypes.float32)
-
-
-def _size(x: Op) -> Op:
-    return bitcast(and_(bits_of(x), FORMATS[x.dtype].sign - 1), x.dtype)

@@ -58,13 +58,14 @@ def assembly(source: Source, target: Target) -> str:
 
 
 def _optimize(binding: Any, module: Any, machine: Any) -> None:
-    """Runs the passes that pay: registers for stack memory, common subexpressions, invariants out of loops."""
+    """Runs the passes that pay: registers for stack memory, common subexpressions, simpler instructions.
+
+    Loops are in LLVM's normal form and invariants before them already; its code generator does most of the rest.
+    """
     passes = binding.create_new_function_pass_manager()
     passes.add_sroa_pass()
     passes.add_new_gvn_pass()
     passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_loop_rotate_pass()
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
     for function in module.functions:
         if not function.is_declaration:

@@ -2,7 +2,7 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
-Next:  picograd/schedule/fuse.py
+Next:  picograd/ir/text_values.py
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, substitute
+from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
-from picograd.render.llvm_rows import constant, memory_type, type_of, vector, write_operation
+from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
 
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
@@ -47,7 +48,7 @@ def render(program: Program, target: Target) -> Source:
 def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     named: dict[Op, Dim] = {}
     work = _work(statements, named)
-    loops = [s for s in statements if _is_grid(s)]
+    loops = _grid_loops(statements)
     grid: Dim = 0 if loops else 1
     for loop in loops:
         grid = add(grid, substitute(from_op(loop.range.src[0]), named))
@@ -55,8 +56,8 @@ def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     return Launch(symbol, grid, 1, max(1, work // iterations))
 
 
-def _is_grid(statement: Statement) -> bool:
-    return isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID
+def _grid_loops(statements: Sequence[Statement]) -> list[For]:
+    return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
 
 
 def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
@@ -91,6 +92,7 @@ class _Function:
     lines:   the code
     values:  VAR -> the name of its value
     constants: VAR -> the constant in all its lanes
+    intervals: VAR of int64 -> its least and greatest value
     ranges:  id of a RANGE -> the name of its value
     """
 
@@ -100,6 +102,7 @@ class _Function:
         self.lines: list[str] = []
         self.values: dict[Op, str] = {}
         self.constants: dict[Op, Op] = {}
+        self.intervals: dict[Op, Interval] = {}
         self.ranges: dict[int, str] = {}
         self.memories: dict[Op, Memory] = {}
         self.num_names = self.num_labels = 0
@@ -112,10 +115,10 @@ class _Function:
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
-        loops = [s for s in statements if _is_grid(s)]
+        loops = _grid_loops(statements)
         before = "0"
         for statement in statements:
-            if isinstance(statement, For) and _is_grid(statement):
+            if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
                 assert not loops or isinstance(statement, Let | Load | Alloc), f"{statement} stands beside GRID loops"
@@ -217,6 +220,8 @@ class _Function:
     def _let(self, var: Op, value: Op) -> None:
         if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
             self.constants[var] = value.src[0]
+        if var.dtype is dtypes.int64:
+            self.intervals[var] = interval_of(value, self.intervals)
         self.values[var] = self.operation(value, lanes_of(var))
 
     def _alloc(self, memory: Op) -> None:
@@ -258,6 +263,11 @@ class _Function:
         if op.code is OpCode.REDUCE:
             return self._reduce_lanes(op)
         sources = [self.constants.get(s, s) for s in op.src]
+        if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
+            a, b = (interval_of(s, self.intervals) for s in op.src)
+            if a[0] >= 0 and b[0] > 0:
+                names = [self.operand(s, lanes) for s in op.src]
+                return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
         return write_operation(self.emit, op, sources, [self.operand(s, lanes) for s in op.src], lanes)
 
     def splat(self, value: str, scalar: str, lanes: int) -> str:

@@ -145,6 +145,20 @@ def floor_division(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[s
     return emit(f"add {t} {quotient}, {one}")
 
 
+def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
+    """IDIV and MOD of what is known not to be negative: without sign, and in 32 bits where those are enough.
+
+    Why: vectors have a product of two 32-bit integers, by which a division by a constant is done, but no longer one.
+    """
+    whole, narrow = type_of(op.dtype, lanes), vector("i32", lanes)
+    instruction = "udiv" if op.code is OpCode.IDIV else "urem"
+    if not fits_32_bits:
+        return emit(f"{instruction} {whole} {values[0]}, {values[1]}")
+    a, b = (emit(f"trunc {whole} {value} to {narrow}") for value in values)
+    result = emit(f"{instruction} {narrow} {a}, {b}")
+    return emit(f"zext {narrow} {result} to {whole}")
+
+
 def float_remainder(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)

@@ -206,10 +206,17 @@ def _erf_fits() -> list[Fit]:
                         split**2, tuple(range(small_n)), bits))  # fmt: skip
         for low, high, count in pieces:
             middle = rounded((low + high) / 2, 32)
-            fits.append(Fit(f"LOG_ERFC from {low}", lambda t, m=Decimal(middle): (1 - erf(t + m)).ln(),
-                            lambda t, m=Decimal(middle): (1 - erf(t + m)) / erf(t + m),
-                            low - Decimal(middle), high - Decimal(middle), tuple(range(count)), bits))  # fmt: skip
+            fits.append(_log_erfc(low, high, Decimal(middle), count, bits))
     return fits
+
+
+def _log_erfc(low: Decimal, high: Decimal, middle: Decimal, count: int, bits: int) -> Fit:
+    def weight(t: Decimal) -> Decimal:
+        return (1 - erf(t + middle)) / erf(t + middle)
+
+    powers = tuple(range(count))
+    return Fit(f"LOG_ERFC from {low}", lambda t: (1 - erf(t + middle)).ln(), weight, low - middle, high - middle,
+               powers, bits)  # fmt: skip
 
 
 def main() -> None:
