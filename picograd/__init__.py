@@ -45,9 +45,9 @@ from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no
 from picograd.tensor.core import realize
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.jit import jit
 
 # ---- constructors and joins as functions, as PyTorch names them ----
-tensor = Tensor
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty
 arange, linspace, eye = Tensor.arange, Tensor.linspace, Tensor.eye
 zeros_like, ones_like, full_like, empty_like = (
@@ -63,7 +63,7 @@ __all__ = [
     "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
     "VerifyError", "arange", "bfloat16", "bool_", "cat", "dtypes", "empty", "empty_like", "enable_grad", "eye",
     "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "full", "full_like", "grad", "int16", "int32",
-    "int64", "int8", "is_grad_enabled", "jvp", "linspace", "load", "manual_seed", "nn", "no_grad", "ones",
+    "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load", "manual_seed", "nn", "no_grad", "ones",
     "ones_like", "optim", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "save",
-    "stack", "tensor", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
+    "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -1,16 +1,52 @@
-"""The published data sets, for tests that need the real ones: found or fetched once, else the test is skipped."""
+"""Fixtures every test may use: devices, seeded numbers, and the published data sets."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import picograd as pg
 from picograd.data import Mnist, load_mnist, load_names
 from picograd.errors import DataError
 
+DEVICES = ["CPU", "NUMPY"]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each usable device in turn, as the default device of new tensors."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers that are the same in every run."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def same_seed() -> None:
+    """The default generator starts anew for each test."""
+    pg.manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def verify_every_pass() -> Iterator[None]:
+    """The spec is checked after every pass."""
+    before = os.environ.get("PICOGRAD_VERIFY")
+    os.environ["PICOGRAD_VERIFY"] = "1"
+    yield
+    if before is None:
+        del os.environ["PICOGRAD_VERIFY"]
+
+
+# ---- published data sets: found or fetched once, else the test is skipped ----
 BESIDE_CHECKOUT = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 

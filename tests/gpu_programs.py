@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import BufferUse, Executable, Kernel, Param, Program, Schedule, ScheduleItem
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 
+Array = np.ndarray[Any, Any]
 I64, F32 = dtypes.int64, dtypes.float32
 N = Op(OpCode.VARIABLE, I64, (), ("n", 0, 1 << 20))
 
@@ -119,7 +121,8 @@ def row_sums(rows: int, columns: int, threads: int = 64, barriers: bool = True) 
     last.store(param(1, rows), grid, last.load(partial, 0))
     body.add(If(first, last.done()))
     phase = (For(grid, (Alloc(partial), For(thread, (Alloc(own), *body.done())))),)
-    return Program(f"row_sums_{rows}_{columns}", (Param(F32, rows * columns, "in"), Param(F32, rows, "out")), (), (phase,))
+    params = (Param(F32, rows * columns, "in"), Param(F32, rows, "out"))
+    return Program(f"row_sums_{rows}_{columns}", params, (), (phase,))
 
 
 def matmul(m: int, n: int, k: int, tile: int = 16, rows: int = 4) -> Program:
@@ -159,27 +162,50 @@ def matmul(m: int, n: int, k: int, tile: int = 16, rows: int = 4) -> Program:
         body.store(c, body.at(row, n, body.let(OpCode.ADD, left, x)), body.load(sums, r))
     threads = For(thread, (Alloc(sums), *body.done()))
     params = (Param(F32, m * k, "in"), Param(F32, k * n, "in"), Param(F32, m * n, "out"))
-    return Program(f"matmul_{m}_{n}_{k}", params, (), ((For(grid, (*head.done(), Alloc(a_tile), Alloc(b_tile), threads)),),))
+    phase = (For(grid, (*head.done(), Alloc(a_tile), Alloc(b_tile), threads)),)
+    return Program(f"matmul_{m}_{n}_{k}", params, (), (phase,))
 
 
 # ---- running one program ----
-def run(device: object, executable: Executable, arrays: Sequence[np.ndarray], numel: dict[str, int] | None = None) -> None:
-    """Runs a program on host arrays: parameters with role "in" are read, the others are filled."""
-    roles = [p.role for p in executable.params]
-    inputs = [a for a, role in zip(arrays, roles) if role == "in"]
-    outputs = [a for a, role in zip(arrays, roles) if role == "out"]
-    buffers, uses = {}, []
-    for array, p in zip(arrays, executable.params):
+def run(device: Any, executable: Executable, arrays: Sequence[Array], variables: dict[str, int] | None = None) -> None:
+    """Runs a program on host arrays, one for each parameter but scratch: those with role "out" are filled."""
+    params = executable.params[: len(arrays)]
+    groups: dict[str, list[Buffer]] = {"in": [], "out": []}
+    uses = []
+    for array, p in zip(arrays, params):
         buffer = Buffer(device.name, p.dtype, array.size, device.allocate(array.nbytes))
         if p.role == "in":
             device.copy_in(buffer.memory, np.ascontiguousarray(array))
-        buffers[id(array)] = buffer
-        group, role = (inputs, "input") if p.role == "in" else (outputs, "output")
-        position = next(i for i, other in enumerate(group) if other is array)
-        uses.append(BufferUse(p.dtype, p.numel, role, position))
-    kernel = Kernel(executable.name, executable.params[: len(arrays)], executable.variables, ())
-    item = ScheduleItem(kernel, tuple(range(len(arrays))))
-    runner = device.make_runner(Schedule((item,), tuple(uses), (), (), 0), [executable])
-    runner([buffers[id(a)] for a in inputs], [buffers[id(a)] for a in outputs], numel or {})
-    for array in outputs:
-        device.copy_out(buffers[id(array)].memory, array)
+        uses.append(BufferUse(p.dtype, p.numel, {"in": "input", "out": "output"}[p.role], len(groups[p.role])))
+        groups[p.role].append(buffer)
+    kernel = Kernel(executable.name, params, executable.variables, ())
+    schedule = Schedule((ScheduleItem(kernel, tuple(range(len(params)))),), tuple(uses), (), (), 0)
+    device.make_runner(schedule, [executable])(groups["in"], groups["out"], variables or {})
+    outputs = [array for array, p in zip(arrays, params) if p.role == "out"]
+    for array, buffer in zip(outputs, groups["out"]):
+        device.copy_out(buffer.memory, array)
+
+
+# ---- what they compute, on some numbers ----
+def check_elementwise(device: Any, executable: Executable) -> None:
+    """Runs `elementwise` on counts of elements below, at and above whole blocks."""
+    rng = np.random.default_rng(1)
+    for n in (1, 255, 256, 1000):
+        x, bias, y = rng.standard_normal(n, np.float32), np.full(1, 0.5, np.float32), np.zeros(n, np.float32)
+        run(device, executable, [x, bias, y], {"n": n})
+        np.testing.assert_allclose(y, np.exp(x) + bias, rtol=4e-7)  # expf is within 2 ulp, then one rounding
+
+
+def check_row_sums(device: Any, executable: Executable, rows: int, columns: int) -> None:
+    x, y = np.random.default_rng(2).standard_normal((rows, columns), np.float32), np.zeros(rows, np.float32)
+    run(device, executable, [x, y])
+    np.testing.assert_allclose(y, x.sum(axis=1, dtype=np.float64), atol=columns * 2**-24 * np.abs(x).max())
+
+
+def check_matmul(device: Any, executable: Executable, m: int, n: int, k: int) -> None:
+    """Small integers: every sum is exact, whatever its order."""
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    c = np.zeros((m, n), np.float32)
+    run(device, executable, [a, b, c])
+    np.testing.assert_array_equal(c, a @ b)

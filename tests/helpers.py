@@ -1,185 +1,66 @@
-"""The one idea the compiler is tested by: a graph means the same at every level of the road.
-
-`check_same_meaning` takes a graph over PARAMs and holds against the evaluator's value of it: the simplified graph, the
-Kernels, the Programs (for several vector widths, and for a GPU), and what the CPU computes.
-"""
+"""One expression, run by picograd and by PyTorch, values and gradients compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
-from picograd.codegen.lower import lower
-from picograd.device import Target
-from picograd.engine.realize import from_host, realize, to_host
-from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
-from picograd.evaluator.arrays import dim_value
-from picograd.ir.op import Op, const, toposort
-from picograd.ir.opcode import OpCode
-from picograd.ir.simplify import simplify_graph
-from picograd.ir.spec import verify_graph, verify_kernel
-from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel, Param, Schedule, ScheduleItem
-from picograd.ir.text import format_graph, format_kernel, format_program
-from picograd.schedule.create import create_schedule
-
-Array = np.ndarray[Any, Any]
-CPU_TARGETS = tuple(
-    Target("CPU", "llvm", "any", vector_bytes=nbytes, num_registers=32 if nbytes == 64 else 16)
-    for nbytes in (16, 32, 64)
-)
-GPU_TARGET = Target("CUDASIM", "cuda", "any", block_threads=32, shared_bytes=48 * 1024)
-TARGETS = (*CPU_TARGETS, GPU_TARGET)
+from picograd import Tensor
 
 
-def backwards(n: int) -> range:
-    """An order of GRID and BLOCK iterations in which a right program means the same."""
-    return range(n - 1, -1, -1)
+def as_arrays(result: Any) -> list[np.ndarray[Any, Any]]:
+    """Returns the arrays of a tensor, or of a tuple of tensors, of either library."""
+    if isinstance(result, (tuple, list)):
+        return [array for part in result for array in as_arrays(part)]
+    return [np.asarray(result.detach().numpy()) if hasattr(result, "detach") else np.asarray(result)]
 
 
-def check_same_meaning(
-    roots: Sequence[Op],
-    arrays: Mapping[Op, Array],
-    tolerance: float | Sequence[float] = 0.0,
-    targets: Sequence[Target] = TARGETS,
-    device: bool = True,
-    variables: Mapping[str, int] | None = None,
-) -> Schedule:
-    """Checks that `roots`, on `arrays` for its PARAMs, has one value at every level; returns the schedule.
-
-    Args:
-      tolerance: greatest absolute error of a root (one for all, or one each); 0 asks for equal values. Bounds come
-                 from an error analysis of the graph, or from whole numbers so small that every sum is exact.
-    """
-    known = dict(variables or {})
-    tolerances = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(roots)
-    verify_graph(roots, after="test")
-    expected = evaluate(roots, arrays, known)
-    simple = simplify_graph(roots)
-    verify_graph(simple, after="simplify")
-    _compare("the simplified graph", evaluate(simple, arrays, known), expected, tolerances, roots)
-    schedule = create_schedule(simple)
-    _check_order(schedule)
-    memory = _memory_of(schedule, arrays, known)
-    for item in schedule.items:
-        verify_kernel(item.kernel, after="create_schedule")
-        slots = [memory[i] for i in item.buffers]
-        before = [slot.copy() for slot in slots]
-        evaluate_kernel(item.kernel, slots, known)
-        for target in targets:
-            _check_program(item, target, before, slots, known, max(tolerances))
-    found = [memory[i][: e.size].reshape(e.shape) for i, e in zip(schedule.outputs, expected)]
-    _compare("the Kernels", found, expected, tolerances, roots)
-    if device:
-        _compare("the CPU", run_on("CPU", roots, arrays, known), expected, tolerances, roots)
-    return schedule
+def same_value(ours: Any, theirs: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    """Fails unless both have the same shapes, dtypes and, within the tolerances, values."""
+    mine, reference = as_arrays(ours), as_arrays(theirs)
+    assert len(mine) == len(reference)
+    for a, b in zip(mine, reference):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
-def run_on(device: str, roots: Sequence[Op], arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
-    """Returns the values a device computes for graphs over PARAMs."""
-    became: dict[Op, Op] = {}
-
-    def bound(item: Any) -> Any:
-        if isinstance(item, Op):
-            if item.code is OpCode.VARIABLE:
-                return Op(OpCode.BIND, item.dtype, (item, const(variables[item.arg[0]], item.dtype)))
-            return item.replace(src=tuple(bound(s) for s in item.src)) if item.src else item
-        return tuple(bound(part) for part in item) if isinstance(item, tuple) else item
-
-    for op in toposort(roots):
-        if op.code is OpCode.PARAM:
-            leaf = from_host(arrays[op], op.dtype, device)
-            became[op] = leaf.replace(arg=(leaf.arg[0], bound(op.shape)))
-        elif op.code is OpCode.VARIABLE:
-            became[op] = bound(op)
-        else:
-            became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), bound(op.arg))
-    return [to_host(op) for op in realize([became[root] for root in roots])]
-
-
-def lowered(kernel: Kernel, target: Target) -> str:
-    """Returns the text of a kernel's Program."""
-    return format_program(lower(kernel, target))
-
-
-def wider(target: Target, nbytes: int) -> Target:
-    """Returns a target with another vector width."""
-    return replace(target, vector_bytes=nbytes)
-
-
-# ---- one level against the next ----
-def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
-    memory: list[Array] = []
-    for use in schedule.buffers:
-        if use.role == "input":
-            memory.append(np.ascontiguousarray(arrays[schedule.inputs[use.source]]).reshape(-1))
-        else:
-            memory.append(unspecified(Param(use.dtype, use.numel, "out"), variables))
-    return memory
-
-
-def unspecified(param: Param, variables: Mapping[str, int]) -> Array:
-    """Returns memory that nobody has written to: what reads it gives itself away."""
-    memory: Array = np.zeros(dim_value(param.numel, variables), param.dtype.numpy)
-    memory.view(np.uint8)[...] = 1 if param.dtype.kind == "b" else 0x7F
-    return memory
-
-
-def _check_program(
-    item: ScheduleItem, target: Target, before: Sequence[Array], after: Sequence[Array], known: Mapping[str, int],
-    tolerance: float,
-) -> None:  # fmt: skip
-    program = lower(item.kernel, target)
-    verify_program(program, after="lower")
-    for order in (range, backwards):
-        memory: list[Array | None] = [slot.copy() for slot in before]
-        memory += [None] * (len(program.params) - len(memory))
-        evaluate_program(program, memory, known, order)
-        for param, found, expected in zip(item.kernel.params, memory, after):
-            if param.role == "out":
-                assert found is not None
-                problem = difference(found, expected, tolerance)
-                where = f"width {target.vector_bytes}" if target.language == "llvm" else "GPU"
-                assert problem is None, (
-                    f"the Program of {item.kernel.name} ({where}, {order.__name__}): {problem}\n"
-                    f"{format_kernel(item.kernel)}\n{format_program(program)}"
-                )
-
-
-def _check_order(schedule: Schedule) -> None:
-    """What a kernel reads is an input or was written by an earlier kernel; nothing is written twice."""
-    written: set[int] = set()
-    for item in schedule.items:
-        for param, buffer in zip(item.kernel.params, item.buffers):
-            if param.role == "in":
-                assert buffer in written or schedule.buffers[buffer].role == "input", f"{item.kernel.name} is too early"
-        outs = {b for p, b in zip(item.kernel.params, item.buffers) if p.role == "out"}
-        assert not outs & written, f"{item.kernel.name} writes a buffer again"
-        written |= outs
-
-
-def _compare(
-    level: str, found: Sequence[Array], expected: Sequence[Array], tolerances: Sequence[float], roots: Sequence[Op]
+def same_as_torch(
+    function: Callable[..., Any],
+    *arrays: Any,
+    reference: Callable[..., Any] | None = None,
+    gradient: bool = True,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
 ) -> None:
-    for i, (a, b, tolerance) in enumerate(zip(found, expected, tolerances)):
-        problem = difference(a, b, tolerance)
-        assert problem is None, f"{level}, root {i}: {problem}\n{format_graph(roots)}"
+    """Runs `function` on tensors of both libraries (`reference` on PyTorch's, where it is written otherwise).
+
+    Values agree to 1e-5 relative, 1e-6 absolute, gradients to ten times that: float32 has 6e-8 and sums of a few
+    hundred terms in another order lose up to a hundredfold.
+    """
+    copies = [np.asarray(array) for array in arrays]
+    floats = [gradient and array.dtype.kind == "f" for array in copies]
+    ours = [Tensor(array, requires_grad=is_float) for array, is_float in zip(copies, floats)]
+    theirs = [torch.tensor(array, requires_grad=is_float) for array, is_float in zip(copies, floats)]
+    result, expected = function(*ours), (reference or function)(*theirs)
+    same_value(result, expected, rtol, atol)
+    if not any(floats):
+        return
+    for index, (mine, other) in enumerate(zip(_parts(result), _parts(expected))):
+        if other.requires_grad:
+            weights = np.random.default_rng(index).standard_normal(tuple(other.shape)).astype(as_arrays(other)[0].dtype)
+            if mine.requires_grad:  # a step function has none here, and zeros in PyTorch
+                mine.backward(Tensor(weights))
+            other.backward(torch.tensor(weights), retain_graph=True)
+    for mine, other in zip(ours, theirs):
+        if mine.grad is None:
+            assert other.grad is None or not other.grad.any()
+        else:
+            same_value(mine.grad, other.grad, 10 * rtol, 10 * atol)
 
 
-def difference(found: Array, expected: Array, tolerance: float) -> str | None:
-    """Returns how `found` differs from `expected`, or None. NaN equals NaN, and 0.0 equals -0.0."""
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        return f"{found.dtype} {found.shape} instead of {expected.dtype} {expected.shape}"
-    if found.dtype.kind in "biu":
-        wrong = found != expected
-    else:
-        a, b = found.astype(np.float64), expected.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= tolerance))
-    if not wrong.any():
-        return None
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"{int(wrong.sum())} of {wrong.size} differ; first at {at}: {found[at]!r} instead of {expected[at]!r}"
+def _parts(result: Any) -> list[Any]:
+    return [part for item in result for part in _parts(item)] if isinstance(result, (tuple, list)) else [result]

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.derivative import Derivative, sources_of
 from picograd.errors import GradientError
+from picograd.ir.lines import copy_lines, lines_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
@@ -62,6 +63,7 @@ def gradient(
             continue
         for i, part in zip(needed, source_gradients(op, grad, needed, rules)):
             if part is not None:
+                copy_lines(op, part)
                 source = sources[i]
                 before = grads.get(source)
                 grads[source] = part if before is None else Op(OpCode.ADD, part.dtype, (before, part))
@@ -108,17 +110,24 @@ def source_gradients(op: Op, grad: Op, needed: list[int], rules: PatternMatcher)
 def _apply(op: Op, grad: Op, needed: list[int], rules: PatternMatcher) -> tuple[Rule, list[Op | None]]:
     found = rules.find(op)
     if found is None:
-        raise GradientError(
-            f"backward: {describe(op)} has no chain rule.",
-            hint=".detach() it if no gradient should flow, or add a row to chain_rules in "
-            "picograd/autodiff/chain_rules.py.",
-        )
+        raise no_rule("backward", op)
     rule, named = found
     if isinstance(rule.action, Derivative):
         by_source = [rule.action.by_source[i] for i in needed]
         return rule, [source(grad, op) if source is not None else None for source in by_source]
     every = rule.action(grad=grad, **named)
     return rule, [every[i] for i in needed]
+
+
+def no_rule(function: str, op: Op) -> GradientError:
+    """Returns the error that names an Op without a row, and the line that made it."""
+    name = describe(op)
+    made = "".join(f"\n  {name} was made at {line}" for line in lines_of(op)[:1])
+    return GradientError(
+        f"{function}: {name} has no chain rule.{made}",
+        hint=".detach() it if no gradient should flow, or add a row to chain_rules in "
+        "picograd/autodiff/chain_rules.py.",
+    )
 
 
 def describe(op: Op) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.derivative import Kind, kind_of, sources_of
-from picograd.autodiff.gradient import describe, gradient, source_gradients
+from picograd.autodiff.gradient import gradient, no_rule, source_gradients
 from picograd.errors import GradientError
 from picograd.ir.build import zeros_like
+from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
@@ -40,11 +41,12 @@ def jvp(roots: Iterable[Op], tangents: Mapping[Op, Op], rules: PatternMatcher = 
             raise GradientError(f"jvp: the tangent is {tangent.dtype} {tangent.shape}, its Op {op.dtype} {op.shape}.")
     found: dict[Op, Op] = dict(tangents)
     for op in toposort(roots, stop=tangents):
-        if op in found or op.dtype.kind != "f" or op.code is OpCode.DETACH:
+        if op in found or op.dtype.kind != "f":
             continue
         parts = [found.get(s) for s in sources_of(op)]
         change = _tangent(op, parts, rules) if any(part is not None for part in parts) else None
         if change is not None:
+            copy_lines(op, change)
             found[op] = change
     return [found.get(root) for root in roots]
 
@@ -55,10 +57,7 @@ def _tangent(op: Op, parts: Sequence[Op | None], rules: PatternMatcher) -> Op | 
     if match is None:
         if op.code in SEVERAL_RESULTS:
             return None  # each OUTPUT has its own
-        raise GradientError(
-            f"jvp: {describe(op)} has no chain rule.",
-            hint="add a row to chain_rules in picograd/autodiff/chain_rules.py.",
-        )
+        raise no_rule("jvp", op)
     kind = kind_of(match[0], op)
     moving = [(i, part) for i, part in enumerate(parts) if part is not None]
     if kind is Kind.ELEMENTWISE:

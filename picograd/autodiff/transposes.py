@@ -88,7 +88,7 @@ def cast_transpose(grad: Op, out: Op) -> Op:
 
 def copy_transpose(grad: Op, out: Op) -> Op:
     """COPY back to the device of the source; a source that is computed from no memory lives everywhere."""
-    for op in toposort(out.src):
+    for op in reversed(toposort(out.src)):  # a COPY before what it copies
         device = op.arg[0].device if op.code is OpCode.BUFFER else op.arg if op.code is OpCode.COPY else None
         if device is not None:
             return Op(OpCode.COPY, grad.dtype, (grad,), device)

@@ -15,9 +15,8 @@ from picograd.ir.coordinates import Coords, placeholder, unflatten
 from picograd.ir.op import Dim, Op, Shape, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import affine
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine
 
-INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 Groups = tuple[tuple[int, ...], ...]
 
 

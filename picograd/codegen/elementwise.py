@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import element
+from picograd.codegen.index import element, element_within
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
@@ -32,13 +32,11 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
     """
 
     def values(coords: Coords) -> list[Op]:
-        done = [element(value, _as_shape(coords, nest.domain, value), None) for _, value in nest.outputs]
-        return [*done, to_op(flatten(coords, nest.domain))]
+        return [*[element(value, coords) for _, value in nest.outputs], to_op(flatten(coords, nest.domain))]
 
     def store(coords: Coords) -> None:
         for slot, value in nest.outputs:
-            here = _as_shape(coords, nest.domain, value)
-            build.store(params[slot], flatten(coords, nest.domain), element(value, here))
+            build.store(params[slot], flatten(coords, nest.domain), element_within(value, coords))
 
     groups, _ = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
@@ -49,11 +47,6 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
         return
     lanes = vector_lanes(values(tuple(0 for _ in nest.domain)), target)
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
-
-
-def _as_shape(coords: Coords, domain: tuple[Dim, ...], value: Op) -> Coords:
-    assert value.shape == domain, f"{value} in a nest over {domain}"
-    return coords
 
 
 def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:

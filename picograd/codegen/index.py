@@ -9,16 +9,18 @@ Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
-from picograd.ir.coordinates import Coords, flatten, move
-from picograd.ir.op import Op, const
+from picograd.ir.coordinates import Coords, flatten, move, placeholder
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import both, from_op, less, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, both, from_op, less, to_op
+
+INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
 
 class Point(NamedTuple):
@@ -61,6 +63,47 @@ def element(
         done[point] = _value(point, known or {}, [done[s] for s in sources])
         stack.pop()
     return done[start]
+
+
+def element_within(
+    root: Op, coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()
+) -> Op:
+    """Returns the value of `root` at coordinates that are certainly inside its shape.
+
+    That they are cannot always be seen in `coords` (the last block of an axis is shorter); so the value is taken at
+    placeholders, which have the bounds of their axes, and `coords` are put in afterwards.
+
+    Args:
+      results: values the nest itself computes
+      axes:    which of the coordinates are theirs
+    """
+    own: Coords = tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(root.shape))
+    here = tuple(own[axis] for axis in axes)
+    value = element(root, own, {op: (here, result) for op, result in (results or {}).items()})
+    return put_in(value, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
+
+
+def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
+    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again.
+
+    Why not all of int64: a user's integers wrap, and expanding their products could take forever.
+    """
+    done: dict[Op, Op] = {}
+    index: set[Op] = set()  # what is made of loops' integers alone
+    for op in toposort([root], stop=values):
+        if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
+            if op in values or all(s in index for s in op.src):
+                index.add(op)
+        if op in values:
+            done[op] = to_op(values[op])
+        elif all(done[s] is s for s in op.src):
+            done[op] = op
+        elif op in index:
+            a, b = (from_op(done[s]) for s in op.src)
+            done[op] = to_op(INDEX_ARITHMETIC[op.code](a, b))
+        else:
+            done[op] = op.replace(src=tuple(done[s] for s in op.src))
+    return done[root]
 
 
 def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:

@@ -18,7 +18,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import affine, from_op, substitute, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, from_op, substitute, to_op
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -61,7 +61,6 @@ BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here"
 NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
-INDEX_ARITHMETIC = frozenset({OpCode.ADD, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN})
 
 
 class _Scope:

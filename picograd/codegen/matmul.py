@@ -19,19 +19,22 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import coefficients, index_roots
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.elementwise import along, split
-from picograd.codegen.index import element
+from picograd.codegen.index import element, element_within
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.build import swap_last
 from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 Scratch = Callable[[DType, Dim], Op]
 ROW_PANELS = 8  # row panels of one GRID iteration
+PACK_ROWS = 32  # rows of K that one GRID iteration packs
+PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
 
 
 @dataclass(frozen=True)
@@ -70,31 +73,75 @@ class Operand:
     at: Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product as the loops see it: rows times columns, perhaps those of the transposed product.
+
+    lhs, rhs:  (..., M, K) and (..., K, N)
+    turned:    it is b.T @ a.T that is computed, and stored as a @ b
+    """
+
+    anchor: Op
+    lhs: Op
+    rhs: Op
+    turned: bool
+
+    @property
+    def batch(self) -> tuple[Dim, ...]:
+        return self.anchor.shape[:-2]
+
+    @property
+    def m(self) -> Dim:
+        return self.lhs.shape[-2]
+
+    @property
+    def k(self) -> Dim:
+        return self.lhs.shape[-1]
+
+    @property
+    def n(self) -> Dim:
+        return self.rhs.shape[-1]
+
+
+def turn(anchor: Op) -> Product:
+    """Chooses which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
+
+    (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed.
+    """
+    a, b = anchor.src
+    m, n = a.shape[-2], b.shape[-1]
+    both_along_k = contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
+    if both_along_k and isinstance(m, int) and isinstance(n, int) and 2 * m <= n:
+        return Product(anchor, swap_last(b), swap_last(a), True)
+    return Product(anchor, a, b, False)
+
+
 def emit_matmul(
     nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, scratch: Scratch
 ) -> None:
     """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
     anchor = nest.anchor
     assert anchor is not None
-    *batch, m, n = anchor.shape
+    product = turn(anchor)
     dtype = accumulator_dtype(anchor)
-    tiles = choose_tiles(m, n, dtype, target)
-    lhs = _left(anchor.src[0], tiles, n, pack, scratch, dtype)
-    rhs = _right(anchor.src[1], tiles, pack, scratch, dtype)
-    row_panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
-    column_panels = floordiv(add(n, tiles.nr - 1), tiles.nr)
+    tiles = choose_tiles(product.m, product.n, dtype, target)
+    lhs = _left(product.lhs, tiles, product.n, pack, scratch, dtype)
+    rhs = _right(product.rhs, tiles, pack, scratch, dtype)
+    row_panels = floordiv(add(product.m, tiles.mr - 1), tiles.mr)
+    column_panels = floordiv(add(product.n, tiles.nr - 1), tiles.nr)
     pieces = floordiv(add(row_panels, ROW_PANELS - 1), ROW_PANELS)
+    batch = product.batch
     with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
         *at, column, piece = split(position, [*batch, column_panels, pieces])
         start = mul(piece, ROW_PANELS)
         with build.loop(minimum(subtract(row_panels, start), ROW_PANELS), AxisKind.LOOP) as index:
             row = add(start, index)
-            tile = _multiply_tile(anchor, tiles, at, row, column, lhs, rhs, dtype, build)
-            _store_tile(nest, params, tiles, at, row, column, tile, build)
+            tile = _multiply_tile(product, tiles, at, row, column, lhs, rhs, dtype, build)
+            _store_tile(nest, product, params, tiles, at, row, column, tile, build)
 
 
 def _multiply_tile(
-    anchor: Op, tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
+    product: Product, tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
     lhs: Operand, rhs: Operand, dtype: DType, build: Builder,
 ) -> Op:  # fmt: skip
     """The micro-kernel: mr x nr accumulators over all of K, left in a tile of memory."""
@@ -110,7 +157,7 @@ def _multiply_tile(
             body(i, vector, lane, add(mul(i, tiles.nr), add(mul(vector, tiles.lanes), lane)))
 
     each(lambda i, vector, lane, where: build.store(acc, where, const(0, dtype)))
-    with build.loop(anchor.src[0].shape[-1], AxisKind.LOOP) as k:
+    with build.loop(product.k, AxisKind.LOOP) as k:
 
         def step(i: Op, vector: Op, lane: Op, where: Dim) -> None:
             a = lhs.at(batch, row, i, k)
@@ -132,30 +179,28 @@ def multiply_add(a: Op, b: Op, c: Op) -> Op:
 
 
 def _store_tile(
-    nest: Nest, params: Sequence[Op], tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim, tile: Op,
-    build: Builder,
+    nest: Nest, product: Product, params: Sequence[Op], tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
+    tile: Op, build: Builder,
 ) -> None:  # fmt: skip
     """The epilogue: outputs from the tile, by rows, only where the result is."""
-    anchor = nest.anchor
-    assert anchor is not None
-    *_, m, n = anchor.shape
+    anchor = product.anchor
     first_row, first_column = mul(row, tiles.mr), mul(column, tiles.nr)
-    with build.loop(minimum(subtract(m, first_row), tiles.mr), AxisKind.LOOP) as i:
+    with build.loop(minimum(subtract(product.m, first_row), tiles.mr), AxisKind.LOOP) as i:
 
         def store(c: Dim) -> None:
-            coords = (*batch, add(first_row, i), add(first_column, c))
+            at = (add(first_row, i), add(first_column, c))
             value = build.load(tile, add(mul(i, tiles.nr), c))
             done = value if value.dtype is anchor.dtype else Op(OpCode.CAST, anchor.dtype, (value,))
-            store_outputs(nest, params, coords, done, build)
+            store_outputs(nest, params, (*batch, *(at[::-1] if product.turned else at)), done, build)
 
-        along(build, 0, minimum(subtract(n, first_column), tiles.nr), tiles.lanes, store)
+        along(build, 0, minimum(subtract(product.n, first_column), tiles.nr), tiles.lanes, store)
 
 
 def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
     """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
     assert nest.anchor is not None
-    known = {nest.anchor: (coords, value)}
-    done = [element(output, coords, known) for _, output in nest.outputs]
+    axes = range(len(coords))
+    done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
     for (slot, _), result in zip(nest.outputs, done):
         build.store(params[slot], flatten(coords, nest.domain), result)
 
@@ -172,7 +217,7 @@ def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: D
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
-            return element(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
+            return element_within(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
 
         return Operand(direct)
     panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
@@ -184,20 +229,41 @@ def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: D
         return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
 
     def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        row = add(mul(panel, tiles.mr), i)
-        inside = less(row, m)
-        value = element(a, (*at, minimum(row, subtract(m, 1)) if inside is not True else row, kk))
+        value = element_within(a, (*at, add(mul(panel, tiles.mr), i), kk))
         pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
 
-    with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
-        *at, panel = split(position, [*batch, panels])
-        if along_k:
-            with pack.loop(tiles.mr, AxisKind.LOOP) as i:
+    if along_k:
+        with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
+            *at, panel = split(position, [*batch, panels])
+            with pack.loop(minimum(subtract(m, mul(panel, tiles.mr)), tiles.mr), AxisKind.LOOP) as i:
                 along(pack, 0, k, tiles.lanes, lambda kk: put(at, panel, i, kk))
-        else:
-            with pack.loop(k, AxisKind.LOOP) as kk:
-                along(pack, 0, tiles.mr, min(4, tiles.lanes), lambda i: put(at, panel, i, kk))
+    else:
+
+        def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
+            with pack.loop(count, AxisKind.LOOP) as kk:
+                along(pack, 0, height, min(4, tiles.lanes), lambda i: put(at, panel, i, add(first, kk)))
+
+        _in_blocks(pack, batch, k, PACK_ROWS, m, tiles.mr, fill)
     return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
+
+
+def _in_blocks(
+    pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
+    fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
+) -> None:  # fmt: skip
+    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
+
+    fill(batch, panel, how much of its width, first k, how many); what the last panel lacks is never stored.
+    """
+    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
+    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
+        *at, number = split(position, [*batch, blocks])
+        first = mul(number, block)
+        count = minimum(subtract(k, first), block)
+        with pack.loop(whole, AxisKind.LOOP) as panel:
+            fill(at, panel, width, first, count)
+        if rest != 0:
+            fill(at, whole, rest, first, count)
 
 
 def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
@@ -210,25 +276,18 @@ def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
         column = add(mul(panel, tiles.nr), c)
-        value = element(b, (*at, kk, column), None, less(column, n))
+        value = element_within(b, (*at, kk, column))
         pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
 
-    def fill(at: Sequence[Dim], panel: Dim, width: Dim) -> None:
+    def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
         if along_k:
-            with pack.loop(width, AxisKind.LOOP) as c, pack.loop(k, AxisKind.LOOP) as kk:
-                put(at, panel, kk, c)
+            with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
+                put(at, panel, add(first, kk), c)
         else:
-            with pack.loop(k, AxisKind.LOOP) as kk:
-                along(pack, 0, width, tiles.lanes, lambda c: put(at, panel, kk, c))
+            with pack.loop(count, AxisKind.LOOP) as kk:
+                along(pack, 0, width, tiles.lanes, lambda c: put(at, panel, add(first, kk), c))
 
-    whole = floordiv(n, tiles.nr)
-    with pack.loop(numel((*batch, whole)), AxisKind.GRID) as position:
-        *at, panel = split(position, [*batch, whole])
-        fill(at, panel, tiles.nr)
-    rest = mod(n, tiles.nr)
-    if rest != 0:
-        with pack.loop(numel(tuple(batch)), AxisKind.GRID) as position:
-            fill(split(position, batch), whole, rest)
+    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, tiles.nr, fill)
     return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
 
 

@@ -17,7 +17,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, nested, split
-from picograd.codegen.index import element
+from picograd.codegen.index import element, element_within
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
 from picograd.ir.coordinates import Coords, flatten
@@ -31,7 +31,7 @@ PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
 RUN = 4096  # sums longer than this are sums of sums, so that rounding errors do not pile up
 FEW = 32  # a row shorter than this is one thread's on a GPU
 
-Known = dict[Op, tuple[Coords, Op]]
+Results = dict[Op, Op]  # reductions that are done, with their values
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Rows:
     def row_coords(self, rows: Sequence[Dim]) -> Coords:
         whole = self.coords(rows, [0] * len(self.column_groups))
         return tuple(c for axis, c in enumerate(whole) if axis not in self.nest.reduced)
+
+    def value(self, op: Op, coords: Coords, results: Results) -> Op:
+        """Returns the value of an element of the domain, or of a row, at its coordinates."""
+        whole = op.shape == self.nest.domain
+        rows = [axis for axis in range(len(self.nest.domain)) if axis not in self.nest.reduced]
+        return element_within(op, coords, results, rows if whole else range(len(rows)))
 
     @property
     def row_shape(self) -> Shape:
@@ -120,7 +126,7 @@ def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
 
     def body(coords: Coords) -> list[Op]:
         row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
-        known: Known = {r: (row, const(0, r.dtype)) for r in reductions}
+        known = {r: (row, const(0, r.dtype)) for r in reductions}
         done = [element(r.src[0], coords, known) for r in reductions]
         for _, value in nest.outputs:
             here, shape = (coords, nest.domain) if value.shape == nest.domain else (row, row_shape)
@@ -155,10 +161,9 @@ def _is_short(rows: Rows) -> bool:
 # ---- one row after the other, lanes along it ----
 def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
     here = rows.row_coords(at)
-    known: Known = {}
+    results: Results = {}
     for level in rows.levels:
-        results = _reduce_level(rows, level, at, known, build, lanes)
-        known |= {r: (here, value) for r, value in zip(level, results)}
+        results |= zip(level, _reduce_level(rows, level, at, results, build, lanes))
     whole = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
     if whole:
         *outer, last = rows.column_extents or [1]
@@ -166,20 +171,20 @@ def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
         def store(columns: list[Dim]) -> None:
             coords = rows.coords(at, columns if rows.column_groups else [])
             for slot, value in whole:
-                build.store(rows.params[slot], flatten(coords, rows.nest.domain), element(value, coords, known))
+                build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
 
         nested(build, outer, [], lambda cs: along(build, 0, last, lanes, lambda c: store([*cs, c])))
-    _store_rows(rows, here, known, build)
+    _store_rows(rows, here, results, build)
 
 
-def _store_rows(rows: Rows, here: Coords, known: Known, build: Builder) -> None:
+def _store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> None:
     for slot, value in rows.nest.outputs:
         if value.shape != rows.nest.domain:
-            build.store(rows.params[slot], flatten(here, rows.row_shape), element(value, here, known))
+            build.store(rows.params[slot], flatten(here, rows.row_shape), rows.value(value, here, results))
 
 
 def _reduce_level(
-    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder, lanes: int
+    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lanes: int
 ) -> list[Op]:
     """Runs along one row once and returns the value of each reduction."""
     *outer, last = rows.column_extents or [1]
@@ -198,7 +203,7 @@ def _reduce_level(
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords = rows.coords(at, columns if rows.column_groups else [])
         for r, accumulator in zip(level, memory):
-            value = _widened(element(r.src[0], coords, known), accumulator.dtype)
+            value = _widened(rows.value(r.src[0], coords, results), accumulator.dtype)
             build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
 
     def line(columns: list[Dim]) -> None:
@@ -273,22 +278,22 @@ def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
 
 def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:
     here = rows.row_coords(at)
-    known: Known = {}
+    results: Results = {}
     for level in rows.levels:
         totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
         parts = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
         for r, total in zip(level, totals):
             build.store(total, lane, identity(r.arg[0], total.dtype))
-        _columns_in_runs(rows, level, at, known, build, lane, totals, parts)
+        _columns_in_runs(rows, level, at, results, build, lane, totals, parts)
         for r, total in zip(level, totals):
             value = build.load(total, lane)
-            known[r] = (here, _widened(value, r.dtype))
-    _each_column(rows, rows.nest, at, known, build)
-    _store_rows(rows, here, known, build)
+            results[r] = _widened(value, r.dtype)
+    _each_column(rows, rows.nest, at, results, build)
+    _store_rows(rows, here, results, build)
 
 
 def _columns_in_runs(
-    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder, lane: Dim,
+    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim,
     totals: list[Op], parts: list[Op],
 ) -> None:  # fmt: skip
     """Adds up runs of columns, then the runs."""
@@ -303,7 +308,7 @@ def _columns_in_runs(
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
             for r, part in zip(level, parts):
-                value = _widened(element(r.src[0], coords, known), part.dtype)
+                value = _widened(rows.value(r.src[0], coords, results), part.dtype)
                 build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
         for r, part, total in zip(level, parts, totals):
             both = (build.load(total, lane), build.load(part, lane))
@@ -312,13 +317,13 @@ def _columns_in_runs(
     nested(build, [*outer, num_runs], [], one_run)
 
 
-def _each_column(rows: Rows, nest: Nest, at: list[Dim], known: Known, build: Builder) -> None:
+def _each_column(rows: Rows, nest: Nest, at: list[Dim], results: Results, build: Builder) -> None:
     whole = [(slot, value) for slot, value in nest.outputs if value.shape == nest.domain]
 
     def store(columns: list[Dim]) -> None:
         coords = rows.coords(at, columns)
         for slot, value in whole:
-            build.store(rows.params[slot], flatten(coords, nest.domain), element(value, coords, known))
+            build.store(rows.params[slot], flatten(coords, nest.domain), rows.value(value, coords, results))
 
     if whole:
         nested(build, rows.column_extents, [], store)
@@ -331,24 +336,24 @@ def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
     with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:
         at = split(position, rows.row_extents)
         here = rows.row_coords(at)
-        known: Known = {}
+        results: Results = {}
         reductions = [r for level in rows.levels for r in level]
         memory = {r: build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for r in reductions}
         with build.loop(threads, AxisKind.BLOCK) as thread:
             for level in rows.levels:
-                _block_partials(rows, level, at, known, build, thread, threads, columns, memory)
+                _block_partials(rows, level, at, results, build, thread, threads, columns, memory)
                 for r in level:
-                    known[r] = (here, _widened(build.load(memory[r], 0), r.dtype))
-            strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, known, build))
+                    results[r] = _widened(build.load(memory[r], 0), r.dtype)
+            strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
             with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
-                _store_rows(rows, here, known, build)
+                _store_rows(rows, here, results, build)
 
 
-def _store_columns(rows: Rows, at: list[Dim], column: Dim, known: Known, build: Builder) -> None:
+def _store_columns(rows: Rows, at: list[Dim], column: Dim, results: Results, build: Builder) -> None:
     coords = rows.coords(at, split(column, rows.column_extents))
     for slot, value in rows.nest.outputs:
         if value.shape == rows.nest.domain:
-            build.store(rows.params[slot], flatten(coords, rows.nest.domain), element(value, coords, known))
+            build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
 
 
 def strided(build: Builder, thread: Op, threads: int, count: Dim, body: Callable[[Dim], None]) -> None:
@@ -358,7 +363,7 @@ def strided(build: Builder, thread: Op, threads: int, count: Dim, body: Callable
 
 
 def _block_partials(
-    rows: Rows, level: list[Op], at: list[Dim], known: Known, build: Builder,
+    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder,
     thread: Op, threads: int, columns: Dim, memory: dict[Op, Op],
 ) -> None:  # fmt: skip
     """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
@@ -369,7 +374,7 @@ def _block_partials(
     def step(column: Dim) -> None:
         coords = rows.coords(at, split(column, rows.column_extents))
         for r in level:
-            value = _widened(element(r.src[0], coords, known), own[r].dtype)
+            value = _widened(rows.value(r.src[0], coords, results), own[r].dtype)
             build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
 
     strided(build, thread, threads, columns, step)

@@ -15,7 +15,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, emit_blocks, grid_of_threads, nested, split
-from picograd.codegen.index import element
+from picograd.codegen.index import element_within
 from picograd.device import Target
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
@@ -40,7 +40,7 @@ def emit_scatter(nest: Nest, params: Sequence[Op], copy: Builder, build: Builder
 
     def put_base(position: Dim) -> None:
         build_at = split(position, list(shape))
-        copy.store(out, flatten(build_at, shape), element(base, tuple(build_at)))
+        copy.store(out, flatten(build_at, shape), element_within(base, tuple(build_at)))
 
     def update(at: Sequence[Dim], index_at: Sequence[Dim], column: Dim) -> None:
         _update(anchor, out, at, index_at, split(column, list(right)), build)
@@ -73,12 +73,12 @@ def _update(
 ) -> None:
     base, index, updates = anchor.src
     code, axis, batch = anchor.arg
-    chosen = element(index, (*at[:batch], *index_at))
+    chosen = element_within(index, (*at[:batch], *index_at))
     chosen = chosen if chosen.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (chosen,))
     where = from_op(chosen)
     with build.when(both(less(-1, where), less(where, base.shape[axis]))):
         place = flatten((*at, where, *right_at), base.shape)
-        value = element(updates, (*at, *index_at, *right_at))
+        value = element_within(updates, (*at, *index_at, *right_at))
         if code is not None:
             value = Op(code, anchor.dtype, (build.load(out, place), value))
         build.store(out, place, value)

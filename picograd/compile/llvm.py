@@ -58,13 +58,14 @@ def assembly(source: Source, target: Target) -> str:
 
 
 def _optimize(binding: Any, module: Any, machine: Any) -> None:
-    """Runs the passes that pay: registers for stack memory, common subexpressions, invariants out of loops."""
+    """Runs the passes that pay: registers for stack memory, common subexpressions, simpler instructions.
+
+    Loops are in LLVM's normal form and invariants before them already; its code generator does most of the rest.
+    """
     passes = binding.create_new_function_pass_manager()
     passes.add_sroa_pass()
     passes.add_new_gvn_pass()
     passes.add_instruction_combine_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_loop_rotate_pass()
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
     for function in module.functions:
         if not function.is_declaration:
@@ -88,7 +89,7 @@ def _binding() -> Any:
 def _machine(arch: str, features: str) -> Any:
     binding = _binding()
     native = binding.Target.from_default_triple()
-    return native.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="jitdefault")
+    return native.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="small")
 
 
 def _explain(source: Source, message: str) -> str:

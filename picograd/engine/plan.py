@@ -12,16 +12,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from picograd import dtype as dtypes
+import numpy as np
+
 from picograd.config import verify_on
 from picograd.engine.compiler import Compiler, show
 from picograd.engine.watch import note
+from picograd.evaluator import evaluate
+from picograd.evaluator.arrays import dim_value
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite
+from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
-from picograd.ir.stages import Plan, Schedule
+from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.text import format_schedule
 from picograd.schedule.create import create_schedule
 
@@ -125,7 +129,18 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
     schedule = schedule_graphs(parametrize(roots, form))
     executables = tuple(compiler.executable(item.kernel) for item in schedule.items)
-    return Plan(schedule, executables, compiler.device.make_runner(schedule, executables))
+    return Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
 
 
-__all__ = ["Template", "dtypes", "make_plan", "parametrize", "schedule_graphs", "template", "unbound"]
+def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
+    """Returns a plan that has the evaluator compute the graphs: no kernels, and outputs as it makes them."""
+    graphs = parametrize(roots, form)
+    inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
+    uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
+
+    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+        values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
+        for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
+            buffer.memory = np.array(value, dtype=buffer.dtype.numpy, order="C")
+
+    return Plan(Schedule((), uses, inputs, tuple(range(len(graphs))), 0), (), uses, run)

@@ -15,7 +15,7 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ import numpy as np
 from picograd.config import setting
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for
-from picograd.engine.plan import Template, make_plan, template
+from picograd.engine.plan import Template, make_evaluator_plan, make_plan, template
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
-from picograd.evaluator import evaluate
+from picograd.evaluator.arrays import dim_value
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
@@ -42,17 +42,24 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
-    by_device: dict[str, list[Op]] = {}
+    by_device: dict[str | None, list[Op]] = {}
     for op in missing:
         by_device.setdefault(device_of(op), []).append(op)
+    made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        for op, buffer in zip(roots, _compute(roots, name)):
-            realized[op] = buffer
-    return [op if op.code is OpCode.BUFFER else realized[op] for op in ops]
+        made.update(zip(roots, _compute(roots, name or default_device())))
+        if name is not None:  # a graph of constants alone is the same Op on every device
+            realized.update((op, made[op]) for op in roots)
+    return [op if op.code is OpCode.BUFFER else made.get(op) or realized[op] for op in ops]
 
 
-def device_of(root: Op) -> str:
-    """Returns the device whose memory a graph reads; a copy from another device is made on the way.
+def default_device() -> str:
+    """Returns the device of new tensors, by PICOGRAD_DEVICE."""
+    return setting("PICOGRAD_DEVICE").upper()
+
+
+def device_of(root: Op) -> str | None:
+    """Returns the device whose memory a graph reads, or None; a copy from another device is made on the way.
 
     Raises:
       DeviceError: the graph reads memory of two devices.
@@ -70,7 +77,7 @@ def device_of(root: Op) -> str:
     if len(found) > 1:
         names = ", ".join(f"{op.shape} on {name}" for name, op in found.items())
         raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
-    return next(iter(found), setting("PICOGRAD_DEVICE").upper())
+    return next(iter(found), None)
 
 
 def _copy(source: Op, device: str) -> Op:
@@ -78,11 +85,9 @@ def _copy(source: Op, device: str) -> Op:
 
 
 def _compute(roots: Sequence[Op], name: str) -> list[Op]:
-    if name == EVALUATOR:
-        return _evaluate(roots)
     form = template(roots, realized)
     plan = find_plan(roots, form, name)
-    outputs = new_outputs(plan, name, form)
+    outputs = new_outputs(plan, name, form.variables)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     run(plan, inputs, outputs, dict(form.variables))
     results = []
@@ -99,36 +104,24 @@ def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
     if plan is None:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
-        plan = _plans[(name, form.key)] = make_plan(roots, form, compiler_for(name))
+        if name == EVALUATOR:
+            plan = make_evaluator_plan(roots, form)
+        else:
+            plan = make_plan(roots, form, compiler_for(name))
+        _plans[(name, form.key)] = plan
     return plan
 
 
-def new_outputs(plan: Plan, name: str, form: Template) -> list[Buffer]:
+def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buffer]:
     """Returns fresh memory for what a plan computes."""
+    if name == EVALUATOR:
+        return [Buffer(name, use.dtype, dim_value(use.numel, variables)) for use in plan.outputs]
     allocate = compiler_for(name).device.allocate
-    outputs: list[Buffer] = []
-    for use in plan.schedule.buffers:
-        if use.role == "output":
-            numel = use.numel if isinstance(use.numel, int) else count(use.numel, form.variables)
-            outputs.append(Buffer(name, use.dtype, numel, allocate(max(1, numel * use.dtype.itemsize))))
-    order = [use.source for use in plan.schedule.buffers if use.role == "output"]
-    return [buffer for _, buffer in sorted(zip(order, outputs), key=lambda pair: pair[0])]
-
-
-def count(numel: Op, variables: Any) -> int:
-    """Returns the value of a symbolic number of elements."""
-    values: dict[Op, int] = {}
-    for op in toposort([numel]):
-        if op.code is OpCode.VARIABLE:
-            values[op] = variables[op.arg[0]]
-        elif op.code is OpCode.CONST:
-            values[op] = op.arg
-        else:
-            a, b = (values[s] for s in op.src)
-            values[op] = {"ADD": a + b, "MUL": a * b, "IDIV": a // max(b, 1), "MOD": a % max(b, 1), "MIN": min(a, b)}[
-                op.code.value
-            ]
-    return values[numel]
+    outputs = []
+    for use in plan.outputs:
+        numel = use.numel if isinstance(use.numel, int) else dim_value(use.numel, variables)
+        outputs.append(Buffer(name, use.dtype, numel, allocate(max(1, numel * use.dtype.itemsize))))
+    return outputs
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: dict[str, int]) -> None:
@@ -143,15 +136,6 @@ def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: dict
         for use in plan.schedule.buffers:
             if use.role == "temporary" and isinstance(use.numel, int):
                 counts.temporary_nbytes += use.numel * use.dtype.itemsize
-
-
-# ---- the evaluator as a device ----
-def _evaluate(roots: Sequence[Op]) -> list[Op]:
-    values: dict[Op, np.ndarray[Any, Any]] = {}
-    for op in toposort(roots, stop=realized):
-        if op.code is OpCode.BUFFER or op in realized:
-            values[op] = to_host(realized.get(op, op))
-    return [from_host(np.asarray(v), op.dtype, EVALUATOR) for op, v in zip(roots, evaluate(roots, values))]
 
 
 # ---- host memory ----
@@ -177,20 +161,6 @@ def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     if owner.device == EVALUATOR:
         held: np.ndarray[Any, Any] = owner.memory.reshape(buffer.shape)
         return held.copy()
-    array = np.empty([dim if isinstance(dim, int) else _bound(dim) for dim in shape], dtype=buffer.dtype.numpy)
+    array = np.empty([dim_value(dim, {}) for dim in shape], dtype=buffer.dtype.numpy)
     compiler_for(owner.device).device.copy_out(owner.memory, array)
     return array
-
-
-def _bound(dim: Op) -> int:
-    """Returns the value a symbolic dimension has, from the bindings in it."""
-    values: dict[Op, int] = {}
-    for op in toposort([dim]):
-        if op.code is OpCode.CONST:
-            values[op] = op.arg
-        elif op.code is OpCode.BIND:
-            values[op] = values[op.src[1]]
-        elif op.code in (OpCode.ADD, OpCode.MUL):
-            a, b = (values[s] for s in op.src)
-            values[op] = a + b if op.code is OpCode.ADD else a * b
-    return values[dim]

@@ -32,12 +32,16 @@ def static(shape: Shape) -> tuple[int, ...]:
 
 
 def reshape(x: Op, shape: Shape) -> Op:
-    """Returns x with its elements, in order, in another shape."""
+    """Returns x with its elements, in order, in another shape; two reshapes become one."""
+    if x.code is OpCode.RESHAPE:
+        x = x.src[0]
     return x if x.shape == shape else Op(OpCode.RESHAPE, x.dtype, (x,), shape)
 
 
 def permute(x: Op, axes: tuple[int, ...]) -> Op:
-    """Returns x with axis i of the result being axis axes[i] of x."""
+    """Returns x with axis i of the result being axis axes[i] of x; two orders become one."""
+    if x.code is OpCode.PERMUTE:
+        x, axes = x.src[0], tuple(x.arg[axis] for axis in axes)
     return x if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, x.dtype, (x,), axes)
 
 

@@ -56,7 +56,7 @@ def _shift_left(values: Values, dtype: DType) -> Scalar:
 
 def _shift_right(values: Values, dtype: DType) -> Scalar:
     value, count = values
-    return int(value) >> (int(count) if 0 <= count < dtype.bits else dtype.bits - 1) if count >= 0 or value < 0 else 0
+    return int(value) >> (int(count) if 0 <= count < dtype.bits else dtype.bits)
 
 
 # ---- floats ----

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar, Union
 
 from picograd.dtype import DType, Scalar
@@ -172,18 +172,36 @@ def const_value(op: Op) -> Scalar | None:
 
 def greatest(dim: Dim) -> int:
     """Returns the largest value a dimension can have."""
+    return _extremes(dim)[1]
+
+
+def _extremes(dim: Dim) -> tuple[int, int]:
+    """Returns bounds of the values of a dimension, each occurrence of a variable by itself."""
     if isinstance(dim, int):
-        return dim
+        return dim, dim
     if dim.code is OpCode.CONST:
-        return int(dim.arg)
+        return int(dim.arg), int(dim.arg)
     if dim.code is OpCode.VARIABLE:
-        return int(dim.arg[2])
+        return int(dim.arg[1]), int(dim.arg[2])
     if dim.code is OpCode.BIND:
-        return greatest(dim.src[0])
-    if dim.code in (OpCode.ADD, OpCode.MUL):
-        left, right = greatest(dim.src[0]), greatest(dim.src[1])
-        return left + right if dim.code is OpCode.ADD else left * right
-    raise AssertionError(f"greatest: {dim} is no dimension")
+        return _extremes(dim.src[0])
+    combine = _COMBINE.get(dim.code)
+    assert combine is not None, f"greatest: {dim} is no dimension"
+    (low, high), (low2, high2) = (_extremes(s) for s in dim.src)
+    if dim.code is OpCode.MOD:
+        return 0, high2 - 1
+    corners = [combine(low, low2), combine(low, high2), combine(high, low2), combine(high, high2)]
+    return min(corners), max(corners)
+
+
+_COMBINE: dict[OpCode, Callable[[int, int], int]] = {
+    OpCode.ADD: lambda a, b: a + b,
+    OpCode.MUL: lambda a, b: a * b,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
+    OpCode.MIN: min,
+    OpCode.MAX: max,
+}
 
 
 def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:

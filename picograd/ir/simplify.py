@@ -143,12 +143,11 @@ def same_movement(out: Op) -> Op | None:
 
 
 def reshape_reshape(out: Op) -> Op:
-    return reshape(out.src[0].src[0], out.arg)
+    return reshape(out.src[0], out.arg)
 
 
 def permute_permute(out: Op) -> Op:
-    inner = out.src[0]
-    return permute(inner.src[0], tuple(inner.arg[axis] for axis in out.arg))
+    return permute(out.src[0], out.arg)
 
 
 def expand_expand(out: Op) -> Op:
@@ -253,7 +252,8 @@ simplify = PatternMatcher(
         ("sub zero", _on(OpCode.SUB), sub_zero),  # x - 0 = x; floats: x - 0.0 = x
         ("mul one", Pattern(OpCode.MUL, (_X, Pattern(value=1))), lambda x: x),  # x 1 = x
         ("mul zero", Pattern(OpCode.MUL, (_ANY, Pattern(value=0, name="c")), kinds="iu"), lambda c: c),  # x 0 = 0
-        ("div one", Pattern((OpCode.DIV, OpCode.IDIV), (_X, Pattern(value=1)), kinds="iuf"), lambda x: x),  # x / 1 = x
+        ("div one", Pattern(OpCode.DIV, (_X, Pattern(value=1))), lambda x: x),  # x / 1 = x
+        ("idiv one", Pattern(OpCode.IDIV, (_X, Pattern(value=1)), kinds="iu"), lambda x: x),
         ("sub constant", _on(OpCode.SUB, "iu"), sub_constant),  # x - c = x + -c
         ("add add", _twice(OpCode.ADD, "iu"), merge_constants),  # (x + c) + d = x + (c + d)
         ("mul mul", _twice(OpCode.MUL, "iu"), merge_constants),  # (x c) d = x (c d)

@@ -2,7 +2,7 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
-Next:  picograd/schedule/fuse.py
+Next:  picograd/ir/text_values.py
 """
 
 from __future__ import annotations
@@ -119,6 +119,10 @@ class Schedule:
     outputs: tuple[int, ...]
     arena_nbytes: int
 
+    def written(self) -> tuple[BufferUse, ...]:
+        """Returns the buffers with role "output", by their index."""
+        return tuple(sorted((use for use in self.buffers if use.role == "output"), key=lambda use: use.source))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -201,9 +205,11 @@ class Plan:
 
     schedule:     what runs, on which buffers
     executables:  by item
+    outputs:      the buffers with role "output", by their index
     run:          run(inputs, outputs, variable values): the device's runner, bound to its arena
     """
 
     schedule: Schedule
     executables: tuple[Executable, ...]
+    outputs: tuple[BufferUse, ...]
     run: Callable[[list[Buffer], list[Buffer], dict[str, int]], None] = field(compare=False, repr=False)

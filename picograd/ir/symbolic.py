@@ -290,7 +290,7 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
             return value
         if value not in done:
             src = [visit(s) for s in value.src]
-            rebuild = _REBUILD.get(value.code) if value.dtype is dtypes.int64 else None
+            rebuild = INDEX_ARITHMETIC.get(value.code) if value.dtype is dtypes.int64 else None
             if all(new is old for new, old in zip(src, value.src)):
                 done[value] = value
             elif rebuild is not None:
@@ -302,4 +302,4 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     return visit(value)
 
 
-_REBUILD = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
+INDEX_ARITHMETIC = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}

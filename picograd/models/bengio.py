@@ -31,6 +31,7 @@ class BengioModel(nn.Module):
 
     def forward(self, contexts_BT: Tensor) -> Tensor:
         """Returns the logits (B, V), float32, for contexts (B, T), integers 0..V-1."""
-        x_BTE = self.embedding(contexts_BT)
-        hidden_BD = self.hidden(x_BTE.flatten(1)).tanh()
-        return self.out(hidden_BD)
+        x_BTE: Tensor = self.embedding(contexts_BT)
+        hidden_BD: Tensor = self.hidden(x_BTE.flatten(1)).tanh()
+        logits_BV: Tensor = self.out(hidden_BD)
+        return logits_BV

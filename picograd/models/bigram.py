@@ -27,8 +27,9 @@ def count_bigrams(xs_N: NDArray[np.int32], ys_N: NDArray[np.int32], vocabulary: 
 
     Returns:       (V, V)  float32, row x, column y; exact up to 2^24 pairs of a kind
     """
-    firsts_NV = F.one_hot(Tensor(xs_N), vocabulary).float()
-    seconds_NV = F.one_hot(Tensor(ys_N), vocabulary).float()
+    characters_V = Tensor.arange(vocabulary)
+    firsts_NV = (Tensor(xs_N).unsqueeze(1) == characters_V).float()
+    seconds_NV = (Tensor(ys_N).unsqueeze(1) == characters_V).float()
     return firsts_NV.T @ seconds_NV
 
 

@@ -27,5 +27,6 @@ class PixelMLP(nn.Module):
 
     def forward(self, x_BP: Tensor) -> Tensor:
         """Returns the logits, (B, C) of the dtype of x, for pixels (B, P)."""
-        hidden_BH = self.hidden(x_BP).relu()
-        return self.out(hidden_BH)
+        hidden_BH: Tensor = self.hidden(x_BP).relu()
+        logits_BC: Tensor = self.out(hidden_BH)
+        return logits_BC

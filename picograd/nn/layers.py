@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import picograd.nn.functional as functional
+import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.nn import functional, init
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 

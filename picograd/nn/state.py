@@ -13,25 +13,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 
-from picograd import dtype as dtypes
-from picograd.dtype import DType
 from picograd.errors import ArgumentError, DataError
+from picograd.nn.tensorfile import decode, encode
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
-NAMES: dict[str, DType] = {
-    "BOOL": dtypes.bool_, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
-    "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32, "I64": dtypes.int64,
-    "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
-    "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
-}  # fmt: skip
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 MARK = "__tensor__"
 
@@ -51,13 +43,9 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     tensors: dict[str, Tensor] = {}
     structure = _take_out(state, "", tensors)
     realize(tensors.values())
-    entries: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        array = np.ascontiguousarray(tensor.detach().numpy())
-        entries[name] = {"dtype": array.dtype.name, "shape": array.shape, "data": array.tobytes()}
     flat = all(isinstance(value, Tensor) for value in state.values())
-    metadata = None if flat else {STRUCTURE: json.dumps(structure)}
-    _write_whole(Path(path), safetensors.serialize(entries, metadata))
+    arrays = {name: (tensor.detach().numpy(), tensor.dtype) for name, tensor in tensors.items()}
+    _write_whole(Path(path), encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)}))
 
 
 def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Any]:
@@ -66,30 +54,15 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
     Raises:
       DataError: the file is corrupt, cut short, or of another format.
     """
-    data = Path(path).read_bytes()
+    data = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.zeros(0, np.uint8)
     try:
-        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-        tensors = {name: _tensor(name, entry, device) for name, entry in entries}
-        text = _metadata(data).get(STRUCTURE)
-        return tensors if text is None else _put_back(json.loads(text), tensors)
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"load: {os.fspath(path)} is no intact safetensors file: {error}.") from None
-
-
-def _tensor(name: str, entry: Mapping[str, Any], device: str | None) -> Tensor:
-    dtype = NAMES.get(entry["dtype"])
-    if dtype is None:
-        raise DataError(f"load: tensor {name} has dtype {entry['dtype']}, which picograd does not have.")
-    array = np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"])
-    return Tensor(array, dtype, device)
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    length = int.from_bytes(data[:8], "little")
-    found: dict[str, str] = json.loads(data[8 : 8 + length]).get("__metadata__") or {}
-    return found
+        arrays, metadata = decode(data)
+        structure = json.loads(metadata[STRUCTURE]) if STRUCTURE in metadata else None
+        tensors = {name: Tensor(array, dtype, device) for name, (array, dtype) in arrays.items()}
+        return tensors if structure is None else _put_back(structure, tensors)
+    except (DataError, ValueError, KeyError) as error:
+        fact = error.fact if isinstance(error, DataError) else f"its structure is damaged ({error})"
+        raise DataError(f"load: {os.fspath(path)} is no intact safetensors file: {fact}.") from None
 
 
 def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
@@ -112,11 +85,12 @@ def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return [_put_back(v, tensors) for v in value] if isinstance(value, list) else value
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def _write_whole(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
     """Replaces a file in one step."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
-            file.write(data)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:

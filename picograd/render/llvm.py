@@ -20,8 +20,9 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, substitute
+from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
-from picograd.render.llvm_rows import constant, memory_type, type_of, vector, write_operation
+from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
 
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
@@ -47,7 +48,7 @@ def render(program: Program, target: Target) -> Source:
 def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     named: dict[Op, Dim] = {}
     work = _work(statements, named)
-    loops = [s for s in statements if _is_grid(s)]
+    loops = _grid_loops(statements)
     grid: Dim = 0 if loops else 1
     for loop in loops:
         grid = add(grid, substitute(from_op(loop.range.src[0]), named))
@@ -55,8 +56,8 @@ def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     return Launch(symbol, grid, 1, max(1, work // iterations))
 
 
-def _is_grid(statement: Statement) -> bool:
-    return isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID
+def _grid_loops(statements: Sequence[Statement]) -> list[For]:
+    return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
 
 
 def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
@@ -90,6 +91,8 @@ class _Function:
     entry:   instructions before the code: arguments, memory of the stack
     lines:   the code
     values:  VAR -> the name of its value
+    constants: VAR -> the constant in all its lanes
+    intervals: VAR of int64 -> its least and greatest value
     ranges:  id of a RANGE -> the name of its value
     """
 
@@ -98,6 +101,8 @@ class _Function:
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.values: dict[Op, str] = {}
+        self.constants: dict[Op, Op] = {}
+        self.intervals: dict[Op, Interval] = {}
         self.ranges: dict[int, str] = {}
         self.memories: dict[Op, Memory] = {}
         self.num_names = self.num_labels = 0
@@ -110,10 +115,10 @@ class _Function:
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
-        loops = [s for s in statements if _is_grid(s)]
+        loops = _grid_loops(statements)
         before = "0"
         for statement in statements:
-            if isinstance(statement, For) and _is_grid(statement):
+            if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
                 assert not loops or isinstance(statement, Let | Load | Alloc), f"{statement} stands beside GRID loops"
@@ -202,7 +207,7 @@ class _Function:
         elif isinstance(statement, If):
             self._if(statement)
         elif isinstance(statement, Let):
-            self.values[statement.var] = self.operation(statement.value, lanes_of(statement.var))
+            self._let(statement.var, statement.value)
         elif isinstance(statement, Load):
             self.values[statement.var] = write_load(self, statement)
         elif isinstance(statement, Store):
@@ -211,6 +216,13 @@ class _Function:
             self._alloc(statement.memory)
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
+
+    def _let(self, var: Op, value: Op) -> None:
+        if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
+            self.constants[var] = value.src[0]
+        if var.dtype is dtypes.int64:
+            self.intervals[var] = interval_of(value, self.intervals)
+        self.values[var] = self.operation(value, lanes_of(var))
 
     def _alloc(self, memory: Op) -> None:
         if memory in self.memories:
@@ -250,7 +262,13 @@ class _Function:
             return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
         if op.code is OpCode.REDUCE:
             return self._reduce_lanes(op)
-        return write_operation(self.emit, op, [self.operand(s, lanes) for s in op.src], lanes)
+        sources = [self.constants.get(s, s) for s in op.src]
+        if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
+            a, b = (interval_of(s, self.intervals) for s in op.src)
+            if a[0] >= 0 and b[0] > 0:
+                names = [self.operand(s, lanes) for s in op.src]
+                return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
+        return write_operation(self.emit, op, sources, [self.operand(s, lanes) for s in op.src], lanes)
 
     def splat(self, value: str, scalar: str, lanes: int) -> str:
         one = self.emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
@@ -272,5 +290,5 @@ class _Function:
             if lanes == 1:
                 single = f"<1 x {type_of(op.dtype)}>"
                 halves = [self.emit(f"extractelement {single} {half}, i64 0") for half in halves]
-            value = write_operation(self.emit, step, halves, lanes)
+            value = write_operation(self.emit, step, step.src, halves, lanes)
         return value

@@ -66,7 +66,7 @@ def literal(value: Scalar, dtype: DType) -> str:
 def constant(value: Scalar, dtype: DType, lanes: int) -> str:
     """Returns a constant in every lane."""
     text = literal(value, dtype)
-    return text if lanes == 1 else "<" + ", ".join(f"{TYPES[dtype]} {text}" for _ in range(lanes)) + ">"
+    return text if lanes == 1 else f"splat ({TYPES[dtype]} {text})"
 
 
 def operand_kind(dtype: DType) -> str:
@@ -109,7 +109,7 @@ ONE_INSTRUCTION: dict[tuple[OpCode, str], str] = {
 
 
 # ---- several instructions ----
-def extremum(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def extremum(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MAX and MIN of floats, NaN wins: with a constant on one side, one vmaxps; otherwise a compare and a blend more.
 
     `a > b ? a : b` gives b where either is NaN, so only a NaN in a is lost.
@@ -117,17 +117,18 @@ def extremum(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     order = "ogt" if op.code is OpCode.MAX else "olt"
     a, b = values
-    if op.src[1].code is OpCode.CONST and op.src[1].arg == op.src[1].arg:
+    never_nan = [s.code is OpCode.CONST and s.arg == s.arg for s in sources]
+    if never_nan[1]:
         a, b = b, a
     chosen = emit(f"fcmp {order} {t} {a}, {b}")
     result = emit(f"select {mask} {chosen}, {t} {a}, {t} {b}")
-    if a is not values[0] or (op.src[0].code is OpCode.CONST and op.src[0].arg == op.src[0].arg):
+    if any(never_nan):
         return result
     is_nan = emit(f"fcmp uno {t} {a}, {a}")
     return emit(f"select {mask} {is_nan}, {t} {a}, {t} {result}")
 
 
-def floor_division(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def floor_division(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """IDIV and MOD of signed integers by a divisor that is not 0: truncated, then moved down where signs differ."""
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     a, b = values
@@ -144,7 +145,21 @@ def floor_division(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str
     return emit(f"add {t} {quotient}, {one}")
 
 
-def float_remainder(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_32_bits: bool) -> str:
+    """IDIV and MOD of what is known not to be negative: without sign, and in 32 bits where those are enough.
+
+    Why: vectors have a product of two 32-bit integers, by which a division by a constant is done, but no longer one.
+    """
+    whole, narrow = type_of(op.dtype, lanes), vector("i32", lanes)
+    instruction = "udiv" if op.code is OpCode.IDIV else "urem"
+    if not fits_32_bits:
+        return emit(f"{instruction} {whole} {values[0]}, {values[1]}")
+    a, b = (emit(f"trunc {whole} {value} to {narrow}") for value in values)
+    result = emit(f"{instruction} {narrow} {a}, {b}")
+    return emit(f"zext {narrow} {result} to {whole}")
+
+
+def float_remainder(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
     t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
     a, b = values
@@ -159,17 +174,17 @@ def float_remainder(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> st
     return emit(f"select {mask} {is_zero}, {t} {signed_zero}, {t} {placed}")
 
 
-def select(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def select(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     t = type_of(op.dtype, lanes)
     return emit(f"select {vector('i1', lanes)} {values[0]}, {t} {values[1]}, {t} {values[2]}")
 
 
-def bitcast(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def bitcast(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     before, after = type_of(op.src[0].dtype, lanes), type_of(op.dtype, lanes)
     return values[0] if before == after else emit(f"bitcast {before} {values[0]} to {after}")
 
 
-def cast(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def cast(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """CAST: float to integer truncates and saturates, NaN gives 0; to bool asks for not 0."""
     before, after, value = op.src[0].dtype, op.dtype, values[0]
     source, result = type_of(before, lanes), type_of(after, lanes)
@@ -207,7 +222,7 @@ def _cast_half(emit: Emit, op: Op, value: str, lanes: int) -> str:
     raise VerifyError(f"render llvm: CAST from {op.src[0].dtype} to {op.dtype} must pass through float32.")
 
 
-Steps = Callable[[Emit, Op, Sequence[str], int], str]
+Steps = Callable[[Emit, Op, Sequence[Op], Sequence[str], int], str]
 SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
     (OpCode.MAX, "f"): extremum,
     (OpCode.MIN, "f"): extremum,
@@ -220,8 +235,12 @@ SEVERAL_INSTRUCTIONS: dict[tuple[OpCode, str], Steps] = {
 }
 
 
-def write_operation(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> str:
+def write_operation(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """Writes an elementwise Op on operands that all have `lanes` lanes; returns the name of its result.
+
+    Args:
+      sources: the operands as Ops, where one is a constant in every lane that constant
+      values:  their names
 
     Raises:
       VerifyError: no row for this opcode and dtype; `legalize` should have replaced it.
@@ -235,4 +254,4 @@ def write_operation(emit: Emit, op: Op, values: Sequence[str], lanes: int) -> st
     steps = SEVERAL_INSTRUCTIONS.get(key)
     if steps is None:
         raise VerifyError(f"render llvm: {op.code.value} of {dtype} has no row: legalize must replace it.")
-    return steps(emit, op, values, lanes)
+    return steps(emit, op, sources, values, lanes)

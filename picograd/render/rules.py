@@ -201,7 +201,7 @@ def _float_literal(value: float, dtype: DType) -> str:
         text = repr(value)
     else:
         mantissa, exponent = value.hex().split("p")
-        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{int(exponent)}"
+        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{int(exponent):+d}"
     return text + "f" if single else text
 
 

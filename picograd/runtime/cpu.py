@@ -98,4 +98,4 @@ def _linker() -> Any:
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    return binding.create_lljit_compiler()
+    return binding.create_lljit_compiler(use_jit_link=True)

@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import threading
 from collections import deque
+from contextlib import suppress
 
 from picograd.errors import OutOfMemoryError
 
@@ -141,10 +142,8 @@ def _anonymous(length: int) -> mmap.mmap:
     else:
         block = mmap.mmap(-1, length)
     if length >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with suppress(OSError):  # a kernel without huge pages
             block.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without huge pages
-            pass
     return block
 
 

@@ -7,7 +7,7 @@ Called by: picograd/runtime/cpu_runner.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Executable, Launch, Schedule
+from picograd.ir.stages import Executable, Launch, Schedule, ScheduleItem
 from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,77 +40,98 @@ class Use:
     writes: bool
 
 
+@dataclass(frozen=True)
+class Patch:
+    """Words that hold addresses: words[at] = table[of], or base + of where there is one block of memory."""
+
+    at: Words
+    of: Words
+
+
 @dataclass
 class Layout:
     """A schedule as words.
 
-    words:         argument blocks, one after the other
-    entries:       (number of launches, ENTRY_WORDS)
-    scratch_nbytes: of memory for the "scratch" parameters of all kernels
-    input_at, input_of: words[input_at] = addresses of inputs[input_of]; the same for outputs
-    arena_at, arena_offset: words[arena_at] = address of the arena + arena_offset; the same for scratch
-    variables:     (position in words, name) of each symbolic integer
-    symbolic:      (entry, launch) of each launch whose grid depends on variables
-    total_work:    elements of all launches, at their greatest
+    words:           argument blocks, one after the other
+    entries:         (number of launches, ENTRY_WORDS)
+    inputs, outputs: where their addresses stand, by index
+    arena, scratch:  where addresses of temporaries stand, by byte offset
+    scratch_nbytes:  of memory for the "scratch" parameters of all kernels
+    variables:       (position in words, name) of each symbolic integer
+    symbolic:        (entry, launch) of each launch whose grid depends on variables
+    total_work:      elements of all launches, at their greatest
     """
 
     words: Words
     entries: Words
+    inputs: Patch
+    outputs: Patch
+    arena: Patch
+    scratch: Patch
     scratch_nbytes: int
-    input_at: Words
-    input_of: Words
-    output_at: Words
-    output_of: Words
-    arena_at: Words
-    arena_offset: Words
-    scratch_at: Words
-    scratch_offset: Words
     variables: list[tuple[int, str]]
     symbolic: list[tuple[int, Launch]]
     total_work: int
 
 
-def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
-    """Returns the flat form of a schedule."""
-    places: dict[str, list[tuple[int, int]]] = {"input": [], "output": [], "temporary": [], "scratch": []}
-    variables: list[tuple[int, str]] = []
-    rows: list[list[int]] = []
-    symbolic: list[tuple[int, Launch]] = []
-    history: list[tuple[list[Use], int]] = []  # what each kernel used, and how many entries there were after it
-    length = scratch_nbytes = total_work = 0
-    for item, executable in zip(schedule.items, executables):
-        block, scratch_end = length, 0
+class _Builder:
+    """A layout under construction."""
+
+    def __init__(self, schedule: Schedule, num_threads: int):
+        self.schedule, self.num_threads = schedule, num_threads
+        self.places: dict[str, list[tuple[int, int]]] = {"input": [], "output": [], "temporary": [], "scratch": []}
+        self.variables: list[tuple[int, str]] = []
+        self.rows: list[list[int]] = []
+        self.symbolic: list[tuple[int, Launch]] = []
+        self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
+        self.length = self.scratch_nbytes = self.total_work = 0
+
+    def add(self, item: ScheduleItem, executable: Executable) -> None:
+        """Adds one kernel: its arguments, and an entry for each launch."""
+        block, scratch_end = self.length, 0
         for slot, param in enumerate(executable.params):
             if slot < len(item.buffers):
-                use = schedule.buffers[item.buffers[slot]]
-                places[use.role].append((length, use.source))
+                use = self.schedule.buffers[item.buffers[slot]]
+                self.places[use.role].append((self.length, use.source))
             else:
-                places["scratch"].append((length, scratch_end))
+                self.places["scratch"].append((self.length, scratch_end))
                 scratch_end += -(-greatest(param.numel) * param.dtype.itemsize // 64) * 64
-            length += 1
+            self.length += 1
         for variable in executable.variables:
-            variables.append((length, variable.arg[0]))
-            length += 1
-        scratch_nbytes = max(scratch_nbytes, scratch_end)
-        uses = _uses(schedule, item.buffers, executable, scratch_end)
-        after = _last_conflict(history, uses)
+            self.variables.append((self.length, variable.arg[0]))
+            self.length += 1
+        self.scratch_nbytes = max(self.scratch_nbytes, scratch_end)
+        uses = _uses(self.schedule, item.buffers, executable, scratch_end)
+        after = _last_conflict(self.history, uses)
         for launch, function in zip(executable.launches, executable.functions):
-            count = launch.grid if isinstance(launch.grid, int) else 0
-            if not isinstance(launch.grid, int):
-                symbolic.append((len(rows), launch))
-            total_work += greatest_grid(launch) * launch.work
-            row = [0] * ENTRY_WORDS
-            row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, 8 * block, count, after
-            row[CHUNK] = chunk_of(count, launch.work, num_threads)
-            rows.append(row)
-            after = len(rows)
-        history.append((uses, len(rows)))
-    columns = {role: [_column(pairs, 0), _column(pairs, 1)] for role, pairs in places.items()}
-    entries = aligned_words(len(rows) * ENTRY_WORDS).reshape(len(rows), ENTRY_WORDS)
-    entries[:] = np.array(rows, np.int64).reshape(len(rows), ENTRY_WORDS)
+            self.add_entry(launch, function, 8 * block, after)
+            after = len(self.rows)
+        self.history.append((uses, len(self.rows)))
+
+    def add_entry(self, launch: Launch, function: int, arguments: int, after: int) -> None:
+        count = launch.grid if isinstance(launch.grid, int) else 0
+        if not isinstance(launch.grid, int):
+            self.symbolic.append((len(self.rows), launch))
+        self.total_work += greatest_grid(launch) * launch.work
+        row = [0] * ENTRY_WORDS
+        row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, arguments, count, after
+        row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
+        self.rows.append(row)
+
+
+def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
+    """Returns the flat form of a schedule; arguments are offsets in `words` as yet."""
+    build = _Builder(schedule, num_threads)
+    for item, executable in zip(schedule.items, executables):
+        build.add(item, executable)
+    entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
+    entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
+    inputs, outputs, arena, scratch = (
+        Patch(_column(pairs, 0), _column(pairs, 1)) for pairs in build.places.values()
+    )  # fmt: skip
     return Layout(
-        aligned_words(length), entries, scratch_nbytes, *columns["input"], *columns["output"], *columns["temporary"],
-        *columns["scratch"], variables, symbolic, total_work,
+        aligned_words(build.length), entries, inputs, outputs, arena, scratch, build.scratch_nbytes, build.variables,
+        build.symbolic, build.total_work,
     )  # fmt: skip
 
 
@@ -154,7 +175,7 @@ def evaluate_dim(dim: Dim, variables: Mapping[str, int]) -> int:
     return values[dim]
 
 
-_ARITHMETIC = {
+_ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
     OpCode.ADD: lambda a, b: a + b,
     OpCode.SUB: lambda a, b: a - b,
     OpCode.MUL: lambda a, b: a * b,

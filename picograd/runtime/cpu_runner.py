@@ -15,11 +15,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+import numpy as np
+
 from picograd.config import num_threads
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
-from picograd.runtime.cpu_plan import Words, aligned_words, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
     ARGUMENTS,
@@ -52,8 +54,8 @@ class Runner:
         self._layout = layout = lay_out(schedule, executables, self.num_threads)
         self._arena = memory.allocate(max(64, schedule.arena_nbytes))
         self._scratch = memory.allocate(max(64, layout.scratch_nbytes))
-        layout.words[layout.arena_at] = self._arena.address + layout.arena_offset
-        layout.words[layout.scratch_at] = self._scratch.address + layout.scratch_offset
+        layout.words[layout.arena.at] = self._arena.address + layout.arena.of
+        layout.words[layout.scratch.at] = self._scratch.address + layout.scratch.of
         layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
         self._state = aligned_words(STATE_WORDS)
         self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
@@ -80,8 +82,8 @@ class Runner:
         if self._last == (inputs, outputs, variables):
             return
         layout = self._layout
-        layout.words[layout.input_at] = _column(inputs)[layout.input_of]
-        layout.words[layout.output_at] = _column(outputs)[layout.output_of]
+        layout.words[layout.inputs.at] = np.array(inputs, np.int64)[layout.inputs.of]
+        layout.words[layout.outputs.at] = np.array(outputs, np.int64)[layout.outputs.of]
         if variables and (self._last is None or self._last[2] != variables):
             for at, name in layout.variables:
                 layout.words[at] = variables[name]
@@ -126,12 +128,6 @@ class Runner:
         """Forgets a run that a thread of the parent was in the middle of."""
         self._lock = threading.Lock()
         self._state[OPEN] = self._state[INSIDE] = self._state[STOP] = 0
-
-
-def _column(addresses: list[int]) -> Words:
-    words = aligned_words(len(addresses))
-    words[:] = addresses
-    return words
 
 
 @cache

@@ -11,6 +11,7 @@ later comes after the kernels that used it.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,8 +51,10 @@ def call(name: str, *arguments: Any) -> Any:
     driver = _driver()
     try:
         status, *values = getattr(driver, name)(*arguments)
-    except RuntimeError as error:  # there is no driver on this machine
-        raise DeviceError(f"CUDA: {name} cannot be called: {str(error).splitlines()[0]}", INSTEAD) from None
+    except RuntimeError as error:
+        missing = type(error).__name__ == "DynamicLibNotFoundError"
+        reason = "this machine has no NVIDIA driver (libcuda)." if missing else str(error).splitlines()[0]
+        raise DeviceError(f"CUDA: {name} cannot be called: {reason}", INSTEAD) from None
     if status != driver.CUresult.CUDA_SUCCESS:
         raise DeviceError(f"CUDA: {name} failed with {int(status)} ({status.name}).", INSTEAD)
     return values[0] if len(values) == 1 else tuple(values) or None
@@ -241,7 +244,7 @@ class _Module:
         self.handle = handle
 
     def __del__(self) -> None:
-        if import_module is not None:  # not while the interpreter shuts down
+        if not sys.is_finalizing():  # then the driver may be gone already, and its memory goes with the process
             _driver().cuModuleUnload(self.handle)
 
 

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <utility>
 
 #define PRIMITIVE static inline
 #define __global__
@@ -45,6 +46,7 @@ struct Fiber {
 };
 
 static const int64 MAX_THREADS = 1024, STACK_BYTES = 128 * 1024;
+static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
 static Fiber fibers[MAX_THREADS];
@@ -319,7 +321,7 @@ static bool make_fibers(int64 threads, char* stacks) {
     return false;
   }
   for (int64 i = 0; i < threads; i++) {
-    fibers[i].stack = stacks + i * STACK_BYTES;
+    fibers[i].stack = stacks + SPARE_BYTES + i * STACK_BYTES;
     fibers[i].thread = {(uint32)i, 0, 0};
     *(uint64*)fibers[i].stack = CANARY;
   }
@@ -347,16 +349,14 @@ static const char* argument_name(int64 i) {
   return name;
 }
 
-// Calls kernel(arguments[0], arguments[1], ...): Is counts up to the number of parameters.
+// Calls kernel(arguments[0], arguments[1], ...).
 template <class Function, Function kernel> struct Call;
 template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> {
-  template <int64... Is> struct Counted {
-    static void run() { kernel(Passed<P>::from(arguments[Is], argument_name(Is))...); }
-  };
-  template <int64 N, int64... Is> struct Count : Count<N - 1, N - 1, Is...> {};
-  template <int64... Is> struct Count<0, Is...> : Counted<Is...> {};
-  static void run() { Count<sizeof...(P)>::run(); }
   static const int64 NUM_ARGUMENTS = sizeof...(P);
+  template <size_t... Is> static void run_with(std::index_sequence<Is...>) {
+    kernel(Passed<P>::from(arguments[Is], argument_name(Is))...);
+  }
+  static void run() { run_with(std::index_sequence_for<P...>()); }
 };
 
 // Runs a grid; returns null, or what went wrong.
@@ -369,7 +369,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
   failed = false;
   block_shape = {(uint32)threads, 1, 1};
   grid_shape = {(uint32)grid, 1, 1};
-  const size_t stack_bytes = (size_t)(threads * STACK_BYTES);
+  const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (!make_fibers(threads, stacks)) return message;
   int64* turns = (int64*)malloc((size_t)grid * sizeof(int64));

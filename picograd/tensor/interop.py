@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from picograd.dtype import DType
 from picograd.errors import GradientError, ShapeError
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.random import Random
@@ -102,7 +103,7 @@ class Interop(Random):
 
     def __copy__(self) -> Self:
         tensor = object.__new__(type(self))
-        tensor._start(self.cell, self.view)
+        tensor._start(self.cell, self.steps)
         return tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -111,3 +112,11 @@ class Interop(Random):
             copy.requires_grad_()
         memo[id(self)] = copy
         return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        array = self._host("pickle")
+        return _rebuilt, (type(self), array, self.dtype, self.requires_grad and self.is_leaf)
+
+
+def _rebuilt(cls: type[Interop], array: np.ndarray[Any, Any], dtype: DType, requires_grad: bool) -> Interop:
+    return cls(array, dtype, requires_grad=requires_grad)

@@ -88,8 +88,6 @@ def is_finite(x: Op) -> Op:
 # ---- powers and logarithms ----
 def constant_power(x: Op, exponent: Scalar) -> Op | None:
     """x ** exponent for the exponents that are products, roots or quotients; None for others."""
-    if exponent == 0:
-        return filled(1, x.dtype, x.shape)
     if exponent == 1:
         return x
     if exponent == 2:

@@ -16,7 +16,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from picograd.config import cache_folder, num_threads, setting
-from picograd.engine import devices
+from picograd.engine.devices import usable
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ def examine() -> list[Finding]:
     findings += [Finding("package", True, ", ".join(f"{name} {_version(name) or 'missing'}" for name in PACKAGES))]
     findings += [Finding("llvm", True, ".".join(str(part) for part in llvm.llvm_version_info))]
     findings += [examine_processor(), examine_threads(), examine_cache(), examine_data()]
-    findings += examine_devices(devices.usable())
+    findings += examine_devices(usable())
     return findings + [examine_extra(name, packages) for name, packages in EXTRAS.items()]
 
 
@@ -107,14 +107,14 @@ def examine_data() -> Finding:
     return Finding("data", True, f"PICOGRAD_DATA={folder}" if folder else "PICOGRAD_DATA not set: cache, then network")
 
 
-def examine_devices(usable: dict[str, str | None]) -> list[Finding]:
+def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
     """Returns a finding for each device.
 
     Args:
-      usable:  None, or the reason it is not usable, by name of device
+      reasons:  None for a usable device, else why it is not, by name
     """
     findings = []
-    for name, reason in usable.items():
+    for name, reason in reasons.items():
         hint = DEVICE_HINTS.get(name, "") if reason else ""
         findings.append(Finding(f"device {name}", reason is None, reason or "usable", hint))
     return findings

@@ -136,8 +136,9 @@ def predict(model: PixelMLP, images: NDArray[np.uint8]) -> NDArray[np.int64]:
     Returns:   (N,)         int64
     """
     with no_grad():
-        logits_NC = model(Tensor(normalise(images)))
-        return logits_NC.argmax(1).numpy().astype(np.int64)
+        logits_NC: Tensor = model(Tensor(normalise(images)))
+    predicted_N: NDArray[np.int64] = logits_NC.argmax(1).numpy()
+    return predicted_N
 
 
 def sheet(data: Mnist, predicted_N: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -40,11 +40,16 @@ def checkpoint_of(kind: str, step: int, config: Any, model: Module, optimizer: O
     """Returns the state of a run after so many steps, copied to host memory."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
-    return Checkpoint(kind, step, settings, _arrays_of(model.state_dict()), _arrays_of(optimizer.state_dict()))
+    moments = {
+        f"{place}.{name}": tensor
+        for place, state in optimizer.state_dict()["state"].items()
+        for name, tensor in state.items()
+    }
+    return Checkpoint(kind, step, settings, _arrays_of(model.state_dict()), _arrays_of(moments))
 
 
 def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer) -> int:
-    """Sets a model and its optimizer as the checkpoint in `config.resume` says.
+    """Sets a model and its optimizer as the checkpoint in `config.resume` says; the settings stay this run's.
 
     Returns:   steps done; 0 if there is nothing to resume
 
@@ -64,7 +69,11 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer) -> 
             )
     check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
     model.load_state_dict(_tensors_of(saved.model))
-    optimizer.load_state_dict(_tensors_of(saved.optimizer))
+    moments: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in _tensors_of(saved.optimizer).items():
+        place, _, name = key.partition(".")
+        moments.setdefault(place, {})[name] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     return saved.step
 
 

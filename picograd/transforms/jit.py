@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from picograd.engine.plan import Template, template
-from picograd.engine.realize import device_of, find_plan, new_outputs, realize, realized, run
+from picograd.engine.realize import default_device, device_of, find_plan, new_outputs, realize, realized, run
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
@@ -57,6 +57,11 @@ class _TraceOfFunction:
                 trace.reset(token)
             if not cell.op.needs_grad:
                 cell.op = buffer
+        # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
+        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
+            shared, shape = cell.op.arg
+            own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
+            cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op
 
     def on_write(self, cell: Cell) -> None:
@@ -181,10 +186,10 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        device = device_of(roots[0]) if roots else "CPU"
-        for root in roots:
-            if device_of(root) != device:
-                device = device_of(root)
+        devices = {name for name in map(device_of, roots) if name is not None}
+        if len(devices) > 1:
+            raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
+        device = devices.pop() if devices else default_device()
         shapes = tuple((op.dtype, op.shape) for op in roots)
         skeleton = _map(returned, lambda t: None)
         return Capture(
@@ -204,7 +209,7 @@ class Jit:
                 buffers.append(_cell_buffer(capture.state[i]))
             else:
                 buffers.append(capture.constants[i])
-        outputs = new_outputs(plan, capture.device, capture.form)
+        outputs = new_outputs(plan, capture.device, capture.form.variables)
         inputs = [buffers[op.arg[0]] for op in plan.schedule.inputs]
         run(plan, inputs, outputs, dict(capture.form.variables))
         results: list[Op] = []

@@ -1,0 +1,163 @@
+"""Short names for the scalar Ops that functions are written with, and what the bits of a float mean.
+
+In:    scalar Ops
+Out:   scalar Ops
+Called by: codegen/exponentials.py, trigonometry.py, integers.py, narrow.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import OpCode
+
+
+@dataclass(frozen=True)
+class Format:
+    """The layout of a binary float (IEEE 754-2019, section 3.4).
+
+    unsigned, signed: integers of its width
+    mantissa:         stored bits of the significand
+    bias:             of the exponent
+    """
+
+    unsigned: DType
+    signed: DType
+    mantissa: int
+    bias: int
+
+    @property
+    def round_magic(self) -> float:
+        """Adding this leaves the nearest integer in the low bits: 1.5 * 2**mantissa."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def sign(self) -> int:
+        return 1 << (self.unsigned.bits - 1)
+
+    @property
+    def infinity(self) -> int:
+        """The bits of infinity."""
+        return self.sign - (1 << self.mantissa)
+
+
+FORMATS: dict[DType, Format] = {
+    dtypes.float8_e4m3: Format(dtypes.uint8, dtypes.int8, 3, 7),
+    dtypes.float8_e5m2: Format(dtypes.uint8, dtypes.int8, 2, 15),
+    dtypes.float16: Format(dtypes.uint16, dtypes.int16, 10, 15),
+    dtypes.bfloat16: Format(dtypes.uint16, dtypes.int16, 7, 127),
+    dtypes.float32: Format(dtypes.uint32, dtypes.int32, 23, 127),
+    dtypes.float64: Format(dtypes.uint64, dtypes.int64, 52, 1023),
+}
+
+
+def like(value: Scalar, x: Op) -> Op:
+    """Returns a constant of the dtype of x."""
+    return const(value, x.dtype)
+
+
+def fma(a: Op, b: Op | float, c: Op | float) -> Op:
+    """Returns a * b + c with one rounding."""
+    b, c = (v if isinstance(v, Op) else like(v, a) for v in (b, c))
+    return Op(OpCode.FMA, a.dtype, (a, b, c))
+
+
+def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
+    """Returns a where the condition holds, else b; one of them is an Op."""
+    known = a if isinstance(a, Op) else b
+    assert isinstance(known, Op)
+    both = tuple(v if isinstance(v, Op) else like(v, known) for v in (a, b))
+    return Op(OpCode.WHERE, known.dtype, (condition, *both))
+
+
+def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
+    return Op(code, dtypes.bool_, (a, b if isinstance(b, Op) else like(b, a)))
+
+
+def less(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPLT, a, b)
+
+
+def equal(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPEQ, a, b)
+
+
+def differs(a: Op, b: Op | Scalar) -> Op:
+    return compare(OpCode.CMPNE, a, b)
+
+
+def both(a: Op, b: Op) -> Op:
+    return Op(OpCode.AND, a.dtype, (a, b))
+
+
+def at_most(a: Op, b: Scalar) -> Op:
+    """Returns the smaller; NaN stays."""
+    return Op(OpCode.MIN, a.dtype, (a, like(b, a)))
+
+
+def at_least(a: Op, b: Scalar) -> Op:
+    """Returns the greater; NaN stays."""
+    return Op(OpCode.MAX, a.dtype, (a, like(b, a)))
+
+
+def floor(a: Op) -> Op:
+    return Op(OpCode.FLOOR, a.dtype, (a,))
+
+
+def cast(a: Op, dtype: DType) -> Op:
+    return a if a.dtype is dtype else Op(OpCode.CAST, dtype, (a,))
+
+
+def bitcast(a: Op, dtype: DType) -> Op:
+    return a if a.dtype is dtype else Op(OpCode.BITCAST, dtype, (a,))
+
+
+def bits_of(a: Op) -> Op:
+    """Returns the bits of a float as an unsigned integer."""
+    return bitcast(a, FORMATS[a.dtype].unsigned)
+
+
+def _bitwise(code: OpCode, a: Op, b: Op | int) -> Op:
+    return Op(code, a.dtype, (a, b if isinstance(b, Op) else like(b, a)))
+
+
+def and_(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.AND, a, b)
+
+
+def or_(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.OR, a, b)
+
+
+def xor(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.XOR, a, b)
+
+
+def shl(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.SHL, a, b)
+
+
+def shr(a: Op, b: Op | int) -> Op:
+    return _bitwise(OpCode.SHR, a, b)
+
+
+def absolute(x: Op) -> Op:
+    """Returns a float without its sign."""
+    return bitcast(and_(bits_of(x), FORMATS[x.dtype].sign - 1), x.dtype)
+
+
+def with_sign_of(magnitude: Op, x: Op) -> Op:
+    """Returns a float >= 0 with the sign of x."""
+    return bitcast(or_(bits_of(magnitude), and_(bits_of(x), FORMATS[x.dtype].sign)), x.dtype)
+
+
+def horner(x: Op, coefficients: Sequence[float]) -> Op:
+    """Returns the polynomial with these coefficients, the constant first."""
+    result = like(coefficients[-1], x)
+    for c in reversed(coefficients[:-1]):
+        result = fma(result, x, c)
+    return result

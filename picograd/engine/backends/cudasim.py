@@ -1,0 +1,26 @@
+"""The simulator: the same CUDA C, compiled by the C++ compiler of this machine.
+
+Called by: engine/devices.py
+"""
+
+from __future__ import annotations
+
+from picograd.compile.hostcxx import compile_source, compiler
+from picograd.engine.compiler import Backend, Compiler
+from picograd.errors import CompileError
+from picograd.render.cuda import render
+from picograd.runtime.cudasim import CudaSimDevice
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the simulator."""
+    return Compiler(CudaSimDevice(), Backend(render, compile_source))
+
+
+def why_not() -> str | None:
+    """Returns None where there is a C++ compiler, else the reason."""
+    try:
+        compiler()
+    except CompileError as error:
+        return error.fact
+    return None

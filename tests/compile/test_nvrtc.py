@@ -1,0 +1,97 @@
+"""CUDA C compiles to machine code for sm_90a with no GPU and no driver, and without spilling registers."""
+
+from __future__ import annotations
+
+import pytest
+
+from picograd.compile import nvrtc
+from picograd.device import Target
+from picograd.errors import CompileError
+from picograd.ir.stages import Launch, Program, Source
+from picograd.render.cuda import render
+from tests.gpu_programs import elementwise, matmul, row_sums
+
+TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", block_threads=256, shared_bytes=48 * 1024)
+HEADER = '#include "primitives.h"\n'
+
+
+def source_of(text: str, name: str = "written") -> Source:
+    return Source(name, "cuda", HEADER + text, (), (), (Launch(f"{name}_0", 1, 32, 1),))
+
+
+@pytest.mark.parametrize("program", [elementwise(), row_sums(8, 1000), matmul(128, 64, 32)], ids=lambda p: p.name)
+def test_program_compiles_without_spills(program: Program) -> None:
+    source = render(program, TARGET)
+    binary = nvrtc.compile_source(source, TARGET)
+    assert binary.data[:4] == b"\x7fELF" and binary.launches == source.launches
+    (usage,) = nvrtc.resource_usage(source, TARGET).values()
+    assert usage.spill_nbytes == 0 and usage.stack_nbytes == 0
+    assert 0 < usage.registers <= 64
+
+
+def test_shared_memory_is_what_the_program_allocates() -> None:
+    (usage,) = nvrtc.resource_usage(render(matmul(128, 64, 32), TARGET), TARGET).values()
+    assert usage.shared_nbytes == 4 * (64 * 16 + 16 * 16)
+
+
+def test_rejected_source_shows_the_line() -> None:
+    text = 'extern "C" __global__ void written_0() {\n  const float32 v1 = hexp2(1.0f);\n}\n'
+    with pytest.raises(CompileError) as caught:
+        nvrtc.compile_source(source_of(text), TARGET)
+    assert caught.value.fact == (
+        "nvrtc rejected kernel written for sm_90a.\n"
+        '  written.cu:3: error: identifier "hexp2" is undefined\n'
+        "     3 |   const float32 v1 = hexp2(1.0f);"
+    )
+
+
+def test_missing_semicolon_shows_the_line() -> None:
+    text = 'extern "C" __global__ void written_0() {\n  const float32 v1 = 1.0f\n}\n'
+    with pytest.raises(CompileError, match=r"written\.cu:4: error: expected a \";\""):
+        nvrtc.compile_source(source_of(text), TARGET)
+
+
+def test_unknown_architecture_is_an_error() -> None:
+    target = Target(device="CUDA", language="cuda", arch="sm_7", block_threads=256)
+    with pytest.raises(CompileError, match=r"nvrtc: a call failed with 5 \(NVRTC_ERROR_INVALID_OPTION\)"):
+        nvrtc.compile_source(source_of(""), target)
+
+
+def test_multiply_and_add_are_not_contracted() -> None:
+    """Two roundings are two instructions: the text of the assembly has no fused one."""
+    text = (
+        'extern "C" __global__ void written_0(Global<float32> p0) {\n'
+        "  const float32 v1 = p0[0] * p0[1];\n  p0[2] = v1 + p0[3];\n}\n"
+    )
+    assert "--fmad=false" in nvrtc.OPTIONS and "--ftz=false" in nvrtc.OPTIONS
+    fused = source_of(text.replace("v1 + p0[3]", "fmaf(p0[0], p0[1], p0[3])"))
+    assert nvrtc.compile_source(source_of(text), TARGET).data != nvrtc.compile_source(fused, TARGET).data
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "larger(p0[0], p0[1])", "smaller((float64)p0[0], (float64)p0[1])", "to_float32(to_float16(p0[0]))",
+        "to_float32(to_bfloat16(p0[0]))", "to_float32(to_float8_e4m3(p0[0]))", "to_float32(to_float8_e5m2(p0[0]))",
+        "to_float32(to_float16((float64)p0[0]))", "(float32)floor_div<int64>((int64)p0[0], 3)",
+        "(float32)floor_mod<int8>((int8)p0[0], 3)", "(float32)int_pow<uint32>((uint32)p0[0], 3u)",
+        "(float32)shift_left<int16>((int16)p0[0], 3)", "(float32)shift_right<int64>((int64)p0[0], 3)",
+        "(float32)threefry((uint64)p0[0], 5u)", "float_mod<float32>(p0[0], p0[1])",
+        "float_floor_div<float32>(p0[0], p0[1])", "(float32)to_integer<uint8>(p0[0])",
+        "(float32)to_integer<int64>((float64)p0[0])", "bitcast<float32>(7)", "float32_of_bits(7u)",
+        "(float32)float64_of_bits(7ull)",
+    ],
+)  # fmt: skip
+def test_primitive_has_a_body_for_the_gpu(call: str) -> None:
+    text = f'extern "C" __global__ void written_0(Global<float32> p0) {{\n  p0[2] = {call};\n}}\n'
+    (usage,) = nvrtc.resource_usage(source_of(text), TARGET).values()
+    assert usage.spill_nbytes == 0
+
+
+def test_report_of_the_assembler_is_read() -> None:
+    log = (
+        "ptxas info    : Compiling entry function 'f_0' for 'sm_90a'\n"
+        "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 4096 bytes smem\n"
+    )
+    assert nvrtc.read_usage(log) == {"f_0": nvrtc.ResourceUsage(255, 4096, 16, 20)}

@@ -1,0 +1,240 @@
+"""Every symbolic function against brute-force integers; equal expressions are one Op."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from picograd import dtype as dtypes
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.symbolic import (
+    add,
+    affine,
+    both,
+    bounds,
+    floordiv,
+    from_op,
+    less,
+    minimum,
+    mod,
+    mul,
+    substitute,
+    subtract,
+    to_op,
+)
+
+LIMITED = settings(max_examples=120, deadline=None, derandomize=True)
+N = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 4))
+
+
+def loop(number: int, extent: Dim) -> Op:
+    return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (number, AxisKind.LOOP))
+
+
+R, J, K = loop(0, 5), loop(1, 3), loop(2, N)
+VALUES = [
+    {N: n, R: i, J: j, K: k} for n in range(1, 5) for i, j in product(range(5), range(3)) for k in range(n)
+]  # fmt: skip
+PYTHON = {
+    OpCode.ADD: lambda a, b: a + b,
+    OpCode.MUL: lambda a, b: a * b,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
+    OpCode.MIN: min,
+    OpCode.CMPLT: lambda a, b: a < b,
+    OpCode.AND: lambda a, b: a and b,
+}
+
+
+def number(value: Dim | bool, given: dict[Op, int]) -> int:
+    """The value of an expression by Python's integers, Op by Op."""
+    if not isinstance(value, Op):
+        return value
+    if value in given:
+        return given[value]
+    if value.code is OpCode.CONST:
+        return value.arg
+    return PYTHON[value.code](*(number(s, given) for s in value.src))
+
+
+def same(value: Dim | bool, expected) -> None:
+    """`expected(values)` is the meaning of an expression, wherever its loops stand."""
+    for values in VALUES:
+        assert number(value, values) == expected(values), f"{value} at {values}"
+
+
+def leaves():
+    atoms = st.sampled_from([(op, lambda values, op=op: values[op]) for op in (N, R, J, K)])
+    return atoms | st.integers(-9, 9).map(lambda n: (n, lambda values, n=n: n))
+
+
+def combine(children):
+    """Pairs of (symbolic expression, its meaning): each function of symbolic.py beside Python's."""
+    divisors = st.integers(-8, 8) | st.just(N)
+
+    def binary(function, meaning):
+        def join(pair):
+            (a, ma), (b, mb) = pair
+            return function(a, b), lambda values: meaning(ma(values), mb(values))
+
+        return st.tuples(children, children).map(join)
+
+    def divided(function, meaning):
+        def join(pair):
+            (a, ma), d = pair
+            return function(a, d), lambda values: meaning(ma(values), values[d] if isinstance(d, Op) else d)
+
+        return st.tuples(children, divisors).map(join)
+
+    return (
+        binary(add, lambda a, b: a + b)
+        | binary(subtract, lambda a, b: a - b)
+        | binary(mul, lambda a, b: a * b)
+        | binary(minimum, min)
+        | divided(floordiv, lambda a, b: a // b if b else 0)
+        | divided(mod, lambda a, b: a % b if b else 0)
+    )
+
+
+expressions = st.recursive(leaves(), combine, max_leaves=8)
+
+
+@LIMITED
+@given(expressions)
+def test_every_function_means_what_integers_mean(pair) -> None:
+    same(*pair)
+
+
+@LIMITED
+@given(expressions)
+def test_bounds_hold_every_value(pair) -> None:
+    value, meaning = pair
+    low, high = bounds(value)
+    assert all(low <= meaning(values) <= high for values in VALUES)
+
+
+@LIMITED
+@given(expressions, expressions)
+def test_less_is_the_comparison(left, right) -> None:
+    same(less(left[0], right[0]), lambda values: left[1](values) < right[1](values))
+
+
+@LIMITED
+@given(expressions)
+def test_substitute_puts_in_values(pair) -> None:
+    value, meaning = pair
+    for values in VALUES[::7]:
+        assert substitute(value, values) == meaning(values)
+
+
+@LIMITED
+@given(expressions, expressions)
+def test_substitute_puts_in_expressions(pair, inner) -> None:
+    within = mod(inner[0], 5)  # what replaces a RANGE is one of its values
+    moved = substitute(pair[0], {R: within})
+    for values in VALUES[::5]:
+        assert number(moved, values) == pair[1]({**values, R: inner[1](values) % 5})
+
+
+@LIMITED
+@given(st.lists(expressions, min_size=2, max_size=4))
+def test_the_order_of_a_sum_does_not_matter(pairs) -> None:
+    sums = set()
+    for order in permutations(pairs):
+        total: Dim = 0
+        for value, _ in order:
+            total = add(total, value)
+        sums.add(total)
+    assert len(sums) == 1
+
+
+@LIMITED
+@given(expressions, expressions, expressions)
+def test_multiplication_commutes_and_distributes(a, b, c) -> None:
+    assert mul(a[0], b[0]) == mul(b[0], a[0])
+    assert mul(a[0], add(b[0], c[0])) == add(mul(a[0], b[0]), mul(a[0], c[0]))
+
+
+@LIMITED
+@given(expressions)
+def test_building_an_expression_again_gives_the_same_op(pair) -> None:
+    assert substitute(pair[0], {Op(OpCode.VARIABLE, dtypes.int64, (), ("other", 0, 1)): 0}) is pair[0] or isinstance(
+        pair[0], int
+    )
+
+
+@LIMITED
+@given(expressions)
+def test_subtracting_an_expression_from_itself_is_zero(pair) -> None:
+    assert subtract(pair[0], pair[0]) == 0
+
+
+@LIMITED
+@given(expressions)
+def test_affine_takes_apart_what_add_and_mul_put_together(pair) -> None:
+    terms, constant = affine(pair[0])
+    total: Dim = constant
+    for atom, coefficient in terms.items():
+        total = add(total, mul(atom, coefficient))
+    assert total is pair[0] or total == pair[0]
+
+
+@pytest.mark.parametrize("rows, columns", [(5, 3), (3, 5), (2, 4)])
+def test_flattening_and_unflattening_cancel(rows: int, columns: int) -> None:
+    i, j = loop(0, rows), loop(1, columns)
+    flat = add(mul(i, columns), j)
+    assert floordiv(flat, columns) is i
+    assert mod(flat, columns) is j
+
+
+def test_a_loop_of_one_iteration_is_zero() -> None:
+    assert add(mul(loop(0, 1), 4), 3) == 3
+
+
+def test_symbolic_rows_cancel() -> None:
+    flat = add(mul(R, N), K)
+    assert floordiv(flat, N) is R
+    assert mod(flat, N) is K
+
+
+def test_quotient_and_remainder_join_again() -> None:
+    position = loop(3, 60)
+    assert add(mul(floordiv(position, 12), 12), mod(position, 12)) is position
+    assert add(mod(position, 12), mul(floordiv(position, 12), 12)) is position
+
+
+def test_division_takes_out_what_divides() -> None:
+    assert floordiv(add(mul(R, 8), 7), 4) is add(mul(R, 2), 1)
+    assert mod(add(mul(R, 8), 7), 4) == 3
+    assert floordiv(floordiv(loop(3, 1000), 10), 10) is floordiv(loop(3, 1000), 100)
+
+
+def test_less_is_decided_where_bounds_allow() -> None:
+    assert less(R, 5) is True
+    assert less(4, R) is False
+    assert isinstance(less(R, 4), Op)
+    assert less(K, N) is True or isinstance(less(K, N), Op)
+
+
+def test_both_drops_what_is_certain() -> None:
+    condition = less(R, 4)
+    assert both(True, condition) is condition
+    assert both(condition, False) is False
+    assert both(condition, condition) is condition
+
+
+def test_a_constant_and_an_int_are_one() -> None:
+    assert from_op(to_op(7)) == 7
+    assert to_op(7) is const(7, dtypes.int64)
+    assert from_op(R) is R
+
+
+def test_bounds_of_loops_and_variables() -> None:
+    assert bounds(N) == (1, 4)
+    assert bounds(K) == (0, 3)
+    assert bounds(add(mul(R, 3), J)) == (0, 14)
+    assert bounds(subtract(3, R)) == (-1, 3)

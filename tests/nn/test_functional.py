@@ -1,0 +1,168 @@
+"""Functions of networks against PyTorch's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as reference
+
+import picograd.nn.functional as functional
+from picograd import Tensor, dtypes
+from tests.helpers import same_as_torch, same_value
+
+
+@pytest.mark.req("C6")
+def test_linear(device, rng):
+    for shape in ((4,), (3, 4), (2, 3, 4)):
+        x, w, b = (rng.standard_normal(s).astype(np.float32) for s in (shape, (5, 4), (5,)))
+        same_as_torch(functional.linear, x, w, b, reference=reference.linear)
+        same_as_torch(functional.linear, x, w, reference=reference.linear)
+
+
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("shape", [(4,), (3, 4)])
+@pytest.mark.parametrize("affine", [True, False])
+def test_layer_norm(shape, affine, device, rng):
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 4), shape, shape))
+    arrays = (x, w, b) if affine else (x,)
+    same_as_torch(
+        lambda t, *wb: functional.layer_norm(t, shape, *wb),
+        *arrays,
+        reference=lambda t, *wb: reference.layer_norm(t, shape, *wb),
+    )
+
+
+@pytest.mark.req("C9")
+def test_layer_norm_of_bfloat16_is_computed_in_float32(device, rng):
+    x = rng.standard_normal((4, 512)).astype(np.float32) + 100
+    ours = functional.layer_norm(Tensor(x, dtypes.bfloat16), (512,))
+    theirs = reference.layer_norm(torch.tensor(x).bfloat16(), (512,))
+    assert ours.dtype is dtypes.bfloat16
+    # one unit in the last place of bfloat16 is 2^-8 of the value
+    np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), rtol=2**-7, atol=2**-7)
+
+
+@pytest.mark.req("C5")
+def test_embedding(device, rng):
+    weight, rows = rng.standard_normal((5, 3)).astype(np.float32), np.array([[0, 4], [4, 1]])
+    same_as_torch(functional.embedding, rows, weight, reference=reference.embedding)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(5, 4), (2, 4, 3), (2, 4, 3, 2), (4,)])
+def test_cross_entropy(shape, weighted, smoothing, reduction, device, rng):
+    x = rng.standard_normal(shape).astype(np.float32) * 2
+    rows = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    target = rng.integers(0, 4, rows)
+    arrays = [x, target] + ([rng.uniform(0.5, 2.0, 4).astype(np.float32)] if weighted else [])
+
+    def loss(library):
+        def function(t, labels, *weight):
+            return library.cross_entropy(t, labels, *weight, reduction=reduction, label_smoothing=smoothing)
+
+        return function
+
+    if weighted and smoothing:
+        # PyTorch gives no gradient of the class weights here; ours is checked in tests/autodiff by differences
+        arrays[2] = arrays[2].astype(np.float32)
+        weight = arrays.pop()
+        same_as_torch(
+            lambda t, labels: loss(functional)(t, labels, Tensor(weight)),
+            *arrays,
+            reference=lambda t, labels: loss(reference)(t, labels, torch.tensor(weight)),
+        )
+    elif weighted:
+        weight = arrays.pop()
+        same_as_torch(
+            lambda t, labels: loss(functional)(t, labels, Tensor(weight)),
+            *arrays,
+            reference=lambda t, labels: loss(reference)(t, labels, torch.tensor(weight)),
+        )
+    else:
+        same_as_torch(loss(functional), *arrays, reference=loss(reference))
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("ignored", [-100, 2])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_leaves_out_ignored_rows(ignored, reduction, device, rng):
+    x, target = rng.standard_normal((6, 4)).astype(np.float32), np.array([0, ignored, 3, ignored, 1, 1])
+    same_as_torch(
+        lambda t, y: functional.cross_entropy(t, y, ignore_index=ignored, reduction=reduction),
+        x,
+        target,
+        reference=lambda t, y: reference.cross_entropy(t, y, ignore_index=ignored, reduction=reduction),
+    )
+
+
+def test_cross_entropy_that_counts_every_row(device, rng):
+    x, target = rng.standard_normal((6, 4)).astype(np.float32), np.array([0, 2, 3, 1, 1, 1])
+    same_as_torch(
+        lambda t, y: functional.cross_entropy(t, y, ignore_index=None), x, target, reference=reference.cross_entropy
+    )
+
+
+@pytest.mark.req("C4")
+def test_cross_entropy_with_probabilities(device, rng):
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+    p = rng.uniform(size=(5, 4)).astype(np.float32)
+    for smoothing in (0.0, 0.2):
+        same_as_torch(
+            lambda t, q: functional.cross_entropy(t, q, label_smoothing=smoothing),  # noqa: B023
+            x,
+            p,
+            reference=lambda t, q: reference.cross_entropy(t, q, label_smoothing=smoothing),  # noqa: B023
+        )
+
+
+def test_cross_entropy_of_huge_scores_is_finite(device):
+    x = np.array([[1e4, -1e4, 0.0], [3e38, 0.0, -3e38]], np.float32)
+    same_as_torch(functional.cross_entropy, x, np.array([1, 0]), reference=reference.cross_entropy)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_other_losses(reduction, device, rng):
+    a, b = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    p, q = rng.uniform(0.1, 0.9, (2, 4, 3)).astype(np.float32)
+    labels = rng.integers(0, 3, (4,))
+    pairs = [
+        ("mse_loss", a, b), ("l1_loss", a, b), ("binary_cross_entropy", p, q),
+        ("binary_cross_entropy_with_logits", a * 20, q), ("nll_loss", np.log(p), labels),
+    ]  # fmt: skip
+    for name, x, y in pairs:
+        same_as_torch(
+            lambda s, t: getattr(functional, name)(s, t, reduction=reduction),  # noqa: B023
+            x,
+            y,
+            reference=lambda s, t: getattr(reference, name)(s, t, reduction=reduction),  # noqa: B023
+        )
+
+
+@pytest.mark.req("C7")
+def test_dropout(device):
+    x = Tensor.ones(10000, requires_grad=True)
+    y = functional.dropout(x, 0.3)
+    values = y.detach().numpy()
+    assert set(np.unique(values)) == {np.float32(0.0), np.float32(1 / 0.7)}
+    assert abs((values == 0).mean() - 0.3) < 0.025
+    y.sum().backward()
+    same_value(x.grad, y.detach())
+    assert functional.dropout(x, 0.3, training=False) is x
+    assert functional.dropout(x, 1.0).sum().item() == 0.0
+
+
+def test_activations_as_functions(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    for name in ("relu", "gelu", "silu"):
+        same_as_torch(getattr(functional, name), x, reference=getattr(reference, name))
+    for name in ("softmax", "log_softmax"):
+        same_as_torch(
+            lambda t: getattr(functional, name)(t, 1),  # noqa: B023
+            x,
+            reference=lambda t: getattr(reference, name)(t, dim=1),  # noqa: B023
+        )

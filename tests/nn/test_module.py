@@ -1,0 +1,121 @@
+"""Modules: what they hold, their modes, and moving them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor, dtypes, nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        self.first = nn.Linear(3, 4)
+        self.blocks = [nn.Linear(4, 4, bias=False), nn.LayerNorm(4)]
+        self.scale = Tensor([2.0], requires_grad=True)
+        self.register_buffer("steps", Tensor([0]))
+        self.note = Tensor([5.0])
+
+    def forward(self, x):
+        for block in (self.first, *self.blocks):
+            x = block(x)
+        return x * self.scale
+
+
+NAMES = ["scale", "first.weight", "first.bias", "blocks.0.weight", "blocks.1.weight", "blocks.1.bias"]
+
+
+def test_parameters_by_name(device):
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == NAMES
+    assert [name for name, _ in net.named_buffers()] == ["steps"]
+    assert [name for name, _ in net.named_modules()] == ["", "first", "blocks.0", "blocks.1"]
+    assert len(list(net.parameters())) == 6 and len(list(net.children())) == 3
+    assert net(Tensor.ones(2, 3)).shape == (2, 4)
+
+
+def test_a_shared_parameter_counts_once(device):
+    net = Net()
+    net.first.weight = net.blocks[0].weight
+    assert len(list(net.parameters())) == 5
+    assert set(net.state_dict()) == {*NAMES, "steps"}
+
+
+def test_a_frozen_parameter_stays_one(device):
+    net = Net().requires_grad_(False)
+    assert len(list(net.parameters())) == 6
+    assert not net(Tensor.ones(1, 3)).requires_grad
+
+
+def test_modes(device):
+    net = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+    assert net.training and net[0].training
+    net.eval()
+    assert not net.training and not net[0].training
+    assert net[0](Tensor.ones(2)).tolist() == [1.0, 1.0]
+    assert net.train()[0].training
+
+
+@pytest.mark.req("B9")
+def test_state_dict_goes_into_another_module(device):
+    a, b = Net(), Net()
+    x = Tensor(np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32))
+    assert a(x).tolist() != b(x).tolist()
+    b.load_state_dict(a.state_dict())
+    assert a(x).tolist() == b(x).tolist()
+    with pg.no_grad():
+        a.scale += 1
+    assert a(x).tolist() != b(x).tolist()
+
+
+@pytest.mark.req("B9")
+def test_deep_copies_are_independent(device):
+    net = Net()
+    twin = copy.deepcopy(net)
+    x = Tensor.ones(1, 3)
+    assert twin(x).tolist() == net(x).tolist()
+    with pg.no_grad():
+        twin.scale.zero_()
+    assert twin(x).tolist() != net(x).tolist()
+    assert [name for name, _ in twin.named_parameters()] == NAMES
+
+
+def test_moving_to_another_dtype_keeps_the_objects(device):
+    net = Net()
+    before = list(net.parameters())
+    net.to(dtypes.float64)
+    assert all(a is b for a, b in zip(before, net.parameters()))
+    assert {p.dtype for p in net.parameters()} == {dtypes.float64}
+    assert net.steps.dtype is dtypes.int64
+    assert all(p.requires_grad and p.is_leaf for p in net.parameters())
+    assert net.to(device).scale.device == device
+
+
+def test_gradients_are_forgotten_or_zeroed(device):
+    net = Net()
+    net(Tensor.ones(1, 3)).sum().backward()
+    net.zero_grad(set_to_none=False)
+    assert all(p.grad is not None and not p.grad.any().item() for p in net.parameters())
+    net.zero_grad()
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_apply_reaches_every_module(device):
+    seen = []
+    Net().apply(lambda module: seen.append(type(module).__name__))
+    assert seen[-1] == "Net" and sorted(seen) == ["LayerNorm", "Linear", "Linear", "Net"]
+
+
+def test_text(device):
+    assert repr(nn.Sequential(nn.Linear(2, 3), nn.ReLU())) == (
+        "Sequential(\n  (0): Linear(2, 3, bias=True)\n  (1): ReLU()\n)"
+    )
+
+
+def test_a_module_without_forward_says_so(device):
+    with pytest.raises(NotImplementedError, match="has no forward"):
+        nn.Module()(1)

@@ -1,0 +1,91 @@
+"""Saved state: bit for bit, readable by others, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import picograd as pg
+from picograd import ArgumentError, DataError, Tensor, dtypes, nn
+
+
+@pytest.mark.req("B9")
+def test_a_module_comes_back_bit_for_bit(device, tmp_path):
+    net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).to(dtypes.bfloat16)
+    path = tmp_path / "net.safetensors"
+    pg.save(net.state_dict(), path)
+    twin = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).to(dtypes.bfloat16)
+    twin.load_state_dict(pg.load(path))
+    for a, b in zip(net.parameters(), twin.parameters()):
+        assert a.dtype is b.dtype is dtypes.bfloat16
+        assert a.detach().numpy().tobytes() == b.detach().numpy().tobytes()
+
+
+@pytest.mark.req("B9")
+@pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
+def test_every_dtype_survives(dtype, device, rng, tmp_path):
+    bits = rng.integers(0, 2 if dtype is dtypes.bool_ else 256, (5, 8), dtype=np.uint8)
+    x = Tensor(bits.view(dtype.numpy))
+    pg.save({"x": x, "empty": Tensor.zeros(0, 2, dtype=dtype), "scalar": x[0, 0]}, tmp_path / "x.safetensors")
+    loaded = pg.load(tmp_path / "x.safetensors")
+    assert loaded["x"].dtype is dtype
+    assert loaded["x"].numpy().tobytes() == x.numpy().tobytes()
+    assert (loaded["empty"].shape, loaded["scalar"].shape) == ((0, 2), ())
+
+
+def test_other_programs_read_a_flat_dict(device, tmp_path):
+    pg.save({"a": Tensor([1.0, 2.0]), "b": Tensor([[3]])}, tmp_path / "x.safetensors")
+    arrays = safetensors.numpy.load_file(tmp_path / "x.safetensors")
+    assert arrays["a"].tolist() == [1.0, 2.0] and arrays["b"].tolist() == [[3]]
+    safetensors.numpy.save_file({"c": np.ones(2, np.float16)}, tmp_path / "y.safetensors")
+    assert pg.load(tmp_path / "y.safetensors")["c"].dtype is dtypes.float16
+
+
+def test_nested_state_with_plain_values(device, tmp_path):
+    state = {"step": 7, "name": "run", "nested": {"list": [Tensor([1.0]), 2.5, None, True]}}
+    pg.save(state, tmp_path / "x.safetensors")
+    loaded = pg.load(tmp_path / "x.safetensors")
+    assert loaded["nested"]["list"][0].tolist() == [1.0]
+    assert (loaded["step"], loaded["name"], loaded["nested"]["list"][1:]) == (7, "run", [2.5, None, True])
+
+
+def test_what_cannot_be_saved_is_named(device, tmp_path):
+    with pytest.raises(ArgumentError, match=r"save: a\.b is a set"):
+        pg.save({"a": {"b": {1, 2}}}, tmp_path / "x.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "empty", "text"])
+def test_damaged_files_are_data_errors(damage, device, tmp_path):
+    path = tmp_path / "x.safetensors"
+    pg.save({"a": Tensor([1.0, 2.0])}, path)
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[:-3], "header": b"\xff" * 9 + data[9:], "empty": b"", "text": b"hello there"}[damage])
+    with pytest.raises(DataError, match="is no intact safetensors file"):
+        pg.load(path)
+
+
+def test_damaged_structure_is_a_data_error(device, tmp_path):
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"a": np.ones(1)}, path, {"picograd": json.dumps({"b": {"__tensor__": "missing"}})})
+    with pytest.raises(DataError):
+        pg.load(path)
+
+
+def test_a_failed_write_leaves_the_old_file(device, tmp_path, monkeypatch):
+    import os
+
+    path = tmp_path / "x.safetensors"
+    pg.save({"a": Tensor([1.0])}, path)
+
+    def full(descriptor):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        pg.save({"a": Tensor([2.0])}, path)
+    assert pg.load(path)["a"].tolist() == [1.0]
+    assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]

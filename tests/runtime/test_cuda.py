@@ -1,0 +1,223 @@
+"""The CUDA device: on a GPU where there is one (marked gpu), else on a driver that keeps its memory on the host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from picograd.compile import nvrtc
+from picograd.errors import DeviceError
+from picograd.ir.stages import Binary
+from picograd.render.cuda import render
+from picograd.runtime import cuda
+from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE_DRIVER = Path(__file__).with_name("fake_driver.c")
+NO_DRIVER = "CUDA: cuInit cannot be called: this machine has no NVIDIA driver (libcuda)."
+NO_GPU = cuda.available()
+on_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]
+
+
+@pytest.fixture(scope="module")
+def device() -> cuda.CudaDevice:
+    return cuda.CudaDevice()
+
+
+# ---- on a GPU ----
+class TestOnGpu:
+    pytestmark = on_gpu
+
+    def test_target_names_the_architecture(self, device: cuda.CudaDevice) -> None:
+        assert device.target.arch.startswith("sm_") and device.target.shared_bytes >= 48 * 1024
+
+    def test_elementwise(self, device: cuda.CudaDevice) -> None:
+        source = render(elementwise(), device.target)
+        check_elementwise(device, device.load(nvrtc.compile_source(source, device.target)))
+
+    def test_row_sums(self, device: cuda.CudaDevice) -> None:
+        source = render(row_sums(7, 1000), device.target)
+        check_row_sums(device, device.load(nvrtc.compile_source(source, device.target)), 7, 1000)
+
+    def test_matmul(self, device: cuda.CudaDevice) -> None:
+        source = render(matmul(256, 128, 64), device.target)
+        check_matmul(device, device.load(nvrtc.compile_source(source, device.target)), 256, 128, 64)
+
+    def test_memory_is_used_again(self, device: cuda.CudaDevice) -> None:
+        first = device.allocate(1000)
+        address = first.address
+        del first
+        assert device.allocate(1000).address == address
+
+    def test_what_is_no_cubin_is_refused(self, device: cuda.CudaDevice) -> None:
+        with pytest.raises(DeviceError, match="CUDA: kernel broken cannot be loaded: CUDA: cuModuleLoadData failed"):
+            device.load(Binary("broken", b"\x7fELF no cubin" + bytes(64), (), (), ()))
+
+
+# ---- without one ----
+@pytest.mark.skipif(NO_GPU is None, reason="there is a GPU")
+def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
+    with pytest.raises(DeviceError) as caught:
+        cuda.CudaDevice()
+    assert caught.value.fact == NO_GPU
+    assert NO_GPU == NO_DRIVER or NO_GPU.startswith("CUDA: cuInit failed with ")
+    assert caught.value.hint == (
+        "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
+    )
+
+
+def test_driver_without_a_device_gives_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import driver
+
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
+    assert cuda.available() == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
+    with pytest.raises(DeviceError, match=r"^CUDA: cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\)\.\n"):
+        cuda.CudaDevice()
+
+
+def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    cuda._driver.cache_clear()
+    monkeypatch.setattr(cuda, "import_module", missing)
+    reason = cuda.available()
+    monkeypatch.undo()
+    cuda._driver.cache_clear()
+    assert reason == "CUDA: cuda-bindings cannot be imported (No module named 'cuda.bindings.driver')."
+
+
+# ---- on the fake driver: a process of its own, since the bindings look for a driver once ----
+@pytest.fixture(scope="module")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
+        pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", str(FAKE_DRIVER), "-o", str(folder / "libcuda.so.1"), "-ldl"], check=True
+    )
+    return folder
+
+
+def run_on(driver: Path, code: str) -> str:
+    """Runs lines of Python with the fake driver as libcuda; returns what they print."""
+    head = (
+        "import numpy as np\nfrom picograd.compile import hostcxx\nfrom picograd.render.cuda import render\n"
+        "from picograd.runtime.cuda import CudaDevice, available\nfrom tests.gpu_programs import *\n"
+        "device = CudaDevice()\n"
+        "def load(program):\n"
+        "    return device.load(hostcxx.compile_source(render(program, device.target), device.target))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_launches_reach_the_driver(fake_driver: Path) -> None:
+    code = """
+assert available() is None
+check_elementwise(device, load(elementwise()))
+check_row_sums(device, load(row_sums(3, 100)), 3, 100)
+check_matmul(device, load(matmul(64, 16, 32)), 64, 16, 32)
+print(device.target.arch, device.target.block_threads, device.target.shared_bytes)
+"""
+    assert run_on(fake_driver, code) == "sm_90a 256 49152"
+
+
+def test_phases_and_scratch_memory(fake_driver: Path) -> None:
+    """Two launches of one kernel, the second reads the scratch memory the first wrote."""
+    code = """
+first, second = Body(), Body()
+grid = loop_range(0, AxisKind.GRID, 8)
+first.store(param(2, 8), grid, first.let(OpCode.ADD, first.load(param(0, 8), grid), const(1, F32), dtype=F32))
+second.store(param(1, 8), grid, second.let(OpCode.MUL, *[second.load(param(2, 8), grid)] * 2, dtype=F32))
+params = Param(F32, 8, "in"), Param(F32, 8, "out"), Param(F32, 8, "scratch")
+executable = load(Program("squares", params, (), ((For(grid, first.done()),), (For(grid, second.done()),))))
+x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+run(device, executable, [x, y])
+print(y.tolist())
+"""
+    assert run_on(fake_driver, code) == str([float((i + 1) ** 2) for i in range(8)])
+
+
+def test_memory_returns_to_the_pool_and_to_the_driver(fake_driver: Path) -> None:
+    code = """
+first = device.allocate(1000); address = first.address; del first
+again = device.allocate(900)
+assert again.address == address and again.nbytes == 900
+other = device.allocate(1000)
+assert other.address != address
+large = [device.allocate(20 << 20) for _ in range(3)]
+del large
+print(device.allocate(50 << 20).nbytes >> 20)  # fits only once the pool has given the three back
+"""
+    assert run_on(fake_driver, code) == "50"
+
+
+def test_out_of_memory_says_who_holds_it(fake_driver: Path) -> None:
+    code = """
+from picograd.errors import OutOfMemoryError
+kept = device.allocate(10 << 20)
+try:
+    device.allocate(100 << 20)
+except OutOfMemoryError as error:
+    print(error.fact)
+"""
+    expected = "CUDA: cannot allocate 104857600 bytes: 56623104 of 67108864 are free, picograd holds 10485760."
+    assert run_on(fake_driver, code) == expected
+
+
+def test_failed_kernel_is_told_at_the_next_copy(fake_driver: Path) -> None:
+    """Memory of 100 floats is 512 bytes long: thread 128 is outside."""
+    code = """
+from picograd.errors import DeviceError
+executable = load(elementwise())
+x = np.ones(100, np.float32)
+try:
+    run(device, executable, [x, x[:1].copy(), np.zeros(100, np.float32)], {"n": 1000})
+except DeviceError as error:
+    print(error.fact, error.hint, sep="\\n")
+"""
+    assert run_on(fake_driver, code) == (
+        "CUDA: cuStreamSynchronize failed with 700 (CUDA_ERROR_ILLEGAL_ADDRESS). A kernel launched before this failed."
+        "\nrun it again with PICOGRAD_DEVICE=CUDASIM, which names the access at fault"
+    )
+
+
+def test_function_that_a_binary_lacks_is_an_error(fake_driver: Path) -> None:
+    code = """
+from dataclasses import replace
+from picograd.errors import DeviceError
+binary = hostcxx.compile_source(render(elementwise(), device.target), device.target)
+try:
+    device.load(replace(binary, launches=(replace(binary.launches[0], symbol="other_0"),)))
+except DeviceError as error:
+    print(error.fact)
+"""
+    assert run_on(fake_driver, code) == (
+        "CUDA: kernel exp_add cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND)."
+    )
+
+
+def test_nothing_is_loaded_by_importing_the_device() -> None:
+    code = "import sys, picograd.runtime.cuda, picograd.compile.nvrtc; print('cuda.bindings' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_copies_of_nothing_need_no_driver_call(fake_driver: Path) -> None:
+    code = """
+memory, empty = device.allocate(0), np.zeros(0, np.float32)
+device.copy_in(memory, empty); device.copy_out(memory, empty)
+print(memory.nbytes)
+"""
+    assert run_on(fake_driver, code) == "0"

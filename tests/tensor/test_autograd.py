@@ -1,0 +1,281 @@
+"""Gradients as users meet them: leaves, accumulation, modes, higher orders, and the traps of other systems."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import GradientError, Tensor, dtypes
+from tests.helpers import same_value
+
+
+def readme_expression(a, b):
+    """The expression of micrograd's README."""
+    c = a + b
+    d = a * b + b**3
+    c = c + (c + 1)
+    c = c + (1 + c + (-a))
+    d = d + (d * 2 + (b + a).relu())
+    d = d + (3 * d + (b - a).relu())
+    e = c - d
+    f = e**2
+    return f / 2.0 + 10.0 / f
+
+
+@pytest.mark.req("A1")
+def test_micrograds_readme(device):
+    a, b = (Tensor(value, dtypes.float64, requires_grad=True) for value in (-4.0, 2.0))
+    g = readme_expression(a, b)
+    g.backward()
+    assert (round(g.item(), 4), round(a.grad.item(), 4), round(b.grad.item(), 4)) == (24.7041, 138.8338, 645.5773)
+
+
+def random_expression(source: random.Random, leaves: list, depth: int):
+    if depth == 0:
+        return source.choice(leaves)
+    a, b = (random_expression(source, leaves, depth - 1) for _ in range(2))
+    return source.choice(
+        [
+            lambda: a + b,
+            lambda: a - b,
+            lambda: a * b,
+            lambda: a / (b * b + 1.0),
+            lambda: a.tanh(),
+            lambda: (a * 0.1).exp(),
+            lambda: (a * a + 1.0).log(),
+            lambda: (a * a + 1.0) ** 0.3,
+            lambda: a.relu() + b.sin(),
+            lambda: a.sigmoid(),
+        ]
+    )()
+
+
+@pytest.mark.req("A2")
+@pytest.mark.parametrize("seed", range(20))
+def test_random_expressions_equal_pytorch(seed, device):
+    values = np.random.default_rng(seed).uniform(-2, 2, 4)
+    ours = [Tensor(v, dtypes.float64, requires_grad=True) for v in values]
+    theirs = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in values]
+    result, expected = (random_expression(random.Random(seed), leaves, 5) for leaves in (ours, theirs))
+    result.backward()
+    expected.backward()
+    assert result.item() == pytest.approx(expected.item(), rel=1e-6, abs=1e-6)
+    for a, b in zip(ours, theirs):
+        assert (0.0 if a.grad is None else a.grad.item()) == pytest.approx(
+            0.0 if b.grad is None else b.grad.item(), rel=1e-6, abs=1e-6
+        )
+
+
+@pytest.mark.req("A7")
+def test_only_scalars_unless_a_gradient_is_given(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"must be a scalar, got shape \(2,\)"):
+        (x * 2).backward()
+    (x * 2).backward(Tensor([1.0, 10.0]))
+    assert x.grad.tolist() == [2.0, 20.0]
+
+
+@pytest.mark.req("A7")
+def test_gradients_accumulate_over_calls(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    for times in (1, 2, 3):
+        (x * x).sum().backward()
+        assert x.grad.tolist() == [2.0 * times, 4.0 * times]
+
+
+@pytest.mark.req("A8")
+def test_two_backwards_give_exactly_twice(device):
+    x = Tensor([1.0, 3.0], requires_grad=True)
+    y = x.exp().sum()
+    y.backward()
+    once = x.grad.numpy().copy()
+    y.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * once)
+
+
+@pytest.mark.req("A8")
+def test_a_tensor_used_twice(device):
+    a = Tensor(3.0, requires_grad=True)
+    (a + a).backward()
+    assert a.grad.item() == 2.0
+
+
+@pytest.mark.req("A8")
+def test_equal_leaves_have_gradients_of_their_own(device):
+    a, b = Tensor(2.0, requires_grad=True), Tensor(2.0, requires_grad=True)
+    (a * b * b).backward()
+    assert (a.grad.item(), b.grad.item()) == (4.0, 8.0)
+
+
+@pytest.mark.req("A8")
+def test_through_views_broadcasts_and_indices(device):
+    x = Tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    bias = Tensor(np.zeros(2), requires_grad=True)
+    ((x.T + bias)[1:, :] * 2 + x[0, [0, 0]]).sum().backward()
+    reference = torch.tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    reference_bias = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    ((reference.T + reference_bias)[1:, :] * 2 + reference[0, [0, 0]]).sum().backward()
+    same_value(x.grad, reference.grad)
+    same_value(bias.grad, reference_bias.grad)
+
+
+@pytest.mark.req("A7")
+def test_retain_grad_in_the_middle(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    y.retain_grad()
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [6.0, 12.0]
+    assert x.grad.tolist() == [18.0, 36.0]
+    assert not y.is_leaf
+
+
+@pytest.mark.req("A7")
+def test_a_graph_of_10000_nodes_in_a_row(device):
+    x = Tensor(1.0, requires_grad=True)
+    y = x
+    for _ in range(10000):
+        y = y * 1.0001
+    y.backward()
+    assert x.grad.item() == pytest.approx(1.0001**10000, rel=1e-3)
+
+
+@pytest.mark.req("A7")
+def test_only_floats_require_gradients(device):
+    with pytest.raises(pg.DTypeError, match="only floats have gradients, got int64"):
+        Tensor([1], requires_grad=True)
+    x = Tensor([1.0, 5.0], requires_grad=True)
+    assert not x.argmax().requires_grad
+    assert not (x > 1).requires_grad
+
+
+@pytest.mark.req("A9")
+def test_the_second_derivative_of_a_cube(device):
+    x = Tensor(3.0, requires_grad=True)
+    (first,) = pg.grad(x**3, [x], create_graph=True)
+    (second,) = pg.grad(first, [x], create_graph=True)
+    (third,) = pg.grad(second, [x])
+    assert (first.item(), second.item(), third.item()) == (27.0, 18.0, 6.0)
+    (x**3).backward(create_graph=True)
+    first = x.grad
+    x.grad = None
+    first.backward()
+    assert x.grad.item() == 18.0
+
+
+@pytest.mark.req("A9")
+def test_a_hessian_vector_product(device, rng):
+    x = Tensor(rng.standard_normal(4), requires_grad=True)
+    v = Tensor(rng.standard_normal(4))
+    (first,) = pg.grad((x.exp() * x.sum()).sum(), [x], create_graph=True)
+    (product,) = pg.grad((first * v).sum(), [x])
+    reference = torch.tensor(x.detach().numpy())
+    _, expected = torch.autograd.functional.hvp(lambda t: (t.exp() * t.sum()).sum(), reference, torch.tensor(v.numpy()))
+    same_value(product, expected, rtol=1e-10)
+
+
+@pytest.mark.req("A5")
+def test_forward_mode_equals_reverse_mode(device):
+    x1, x2 = Tensor(9.0, dtypes.float64, requires_grad=True), Tensor(10.0, dtypes.float64, requires_grad=True)
+    y = x1.exp() * x2.sin() ** 2
+    one, zero = Tensor(1.0, dtypes.float64), Tensor(0.0, dtypes.float64)
+    forward = [pg.jvp(y, [x1, x2], tangents).item() for tangents in ([one, zero], [zero, one])]
+    reverse = [g.item() for g in pg.grad(y, [x1, x2])]
+    assert y.item() == pytest.approx(math.exp(9) * math.sin(10) ** 2)
+    assert forward == pytest.approx(reverse, rel=1e-12)
+    assert reverse == pytest.approx([2398.1804, 7397.6720], abs=1e-3)
+
+
+def test_grad_of_an_input_that_does_not_matter_is_none(device):
+    x, y = Tensor(1.0, requires_grad=True), Tensor(1.0, requires_grad=True)
+    assert pg.grad(x * 2, [x, y])[1] is None
+    assert x.grad is None
+
+
+@pytest.mark.req("C9")
+def test_no_grad_as_a_context_and_as_a_decorator(device):
+    x = Tensor([1.0], requires_grad=True)
+    with pg.no_grad():
+        y = x * 2
+        assert not y.requires_grad and not pg.is_grad_enabled() and not x.T.requires_grad
+        with pg.enable_grad():
+            assert (x * 2).requires_grad
+
+    @pg.no_grad()
+    def double(t):
+        return t * 2
+
+    assert not double(x).requires_grad
+    assert (x * 2).requires_grad
+
+
+def test_detach_shares_storage(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    d = x.detach()
+    assert not d.requires_grad
+    d[0] = 7.0
+    assert x.tolist() == [7.0, 2.0]
+    y = x * 2
+    assert not y.detach().requires_grad
+    assert y.detach().cell is y.cell
+
+
+def test_data_replaces_the_value_of_a_leaf(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (x * x).sum().backward()
+    x.data = x - 0.5 * x.grad
+    assert x.tolist() == [0.0, 0.0]
+    assert x.requires_grad and x.is_leaf
+
+
+def test_requires_grad_can_be_turned_on_and_off(device):
+    x = Tensor([1.0])
+    x.requires_grad = True
+    assert x.requires_grad and x.is_leaf
+    x.requires_grad_(False)
+    assert not (x * 2).requires_grad
+    y = x.clone().requires_grad_()
+    assert y.cell is not x.cell
+    with pytest.raises(GradientError):
+        (y * 2).requires_grad_(False)
+
+
+def test_leaves_cannot_be_changed_in_place_where_gradients_are_recorded(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    for change in (lambda: x.add_(1), lambda: x.T.mul_(2), lambda: x[0].zero_(), lambda: x.__setitem__(0, 1.0)):
+        with pytest.raises(GradientError, match="a leaf of shape"):
+            change()
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_realize_keeps_the_graph_for_backward(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = (x * x).sum().realize()
+    assert y.item() == 5.0
+    y.backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.req("G1")
+def test_backward_computes_nothing(device, monkeypatch):
+    import picograd.tensor.core as core
+
+    calls = []
+    monkeypatch.setattr(core, "realize_ops", lambda ops: calls.append(ops))
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = (x.exp() @ x).softmax(0) + x.T[0].sum()
+    y.backward()
+    assert calls == [] and x.grad.shape == (2,)
+
+
+def test_gradients_are_forgotten(device):
+    x = Tensor([1.0], requires_grad=True)
+    (x * 2).backward()
+    x.grad = None
+    (x * 2).backward()
+    assert x.grad.tolist() == [2.0]

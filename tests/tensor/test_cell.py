@@ -1,0 +1,141 @@
+"""Storage cells: aliases, writes through views, and what a trace is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd import Tensor, realize
+from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import trace
+
+
+class Recorder:
+    """A trace that notes which cells are read and written, and whose values are asked for."""
+
+    def __init__(self):
+        self.reads, self.writes, self.host = [], [], []
+
+    def on_read(self, cell):
+        self.reads.append(cell)
+
+    def on_write(self, cell):
+        self.writes.append(cell)
+
+    def on_host_read(self, function):
+        self.host.append(function)
+
+
+@pytest.fixture
+def recorder():
+    recorder = Recorder()
+    token = trace.set(recorder)
+    yield recorder
+    trace.reset(token)
+
+
+def test_a_trace_hears_of_reads_and_writes(device, recorder):
+    x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
+    recorder.reads.clear()
+    z = x + y
+    assert recorder.reads == [x.cell, y.cell] and recorder.writes == []
+    x += z
+    assert x.cell in recorder.writes and z.cell in recorder.reads
+    z.realize()
+    assert z.op.code is OpCode.ADD
+    z.tolist()
+    assert recorder.host == ["tolist"]
+
+
+def test_a_trace_hears_of_draws(device, recorder):
+    from picograd.tensor.random import default_generator
+
+    first, second = Tensor.rand(2), Tensor.rand(2)
+    state = default_generator.state(device)
+    assert recorder.writes == [state.count, state.count]
+    assert first.op is not second.op
+    assert state.count.op.code is OpCode.ADD and state.count.op.src[0].code is OpCode.BUFFER
+    token = trace.set(None)
+    assert Tensor.rand(2).tolist() not in (first.tolist(), second.tolist())
+    trace.reset(token)
+
+
+def test_draws_inside_and_outside_a_trace_are_one_sequence(device):
+    import picograd as pg
+
+    pg.manual_seed(3)
+    plain = [Tensor.rand(2).tolist() for _ in range(4)]
+    pg.manual_seed(3)
+    first = Tensor.rand(2)
+    token = trace.set(Recorder())
+    inside = [Tensor.rand(2), Tensor.rand(2)]
+    trace.reset(token)
+    last = Tensor.rand(2)
+    assert [x.tolist() for x in (first, *inside, last)] == plain
+
+
+def test_realize_replaces_the_graph_by_memory(device):
+    x = Tensor([1.0, 2.0])
+    y = (x + 1) * 2
+    view = y.reshape(2, 1)
+    assert y.op.code is OpCode.MUL
+    realize([y, x, y])
+    assert y.op.code is OpCode.BUFFER
+    assert view.op.code is OpCode.RESHAPE and view.op.src[0] is y.op
+    assert view.tolist() == [[4.0], [6.0]]
+
+
+def test_graphs_made_before_realize_use_its_result(device):
+    x = Tensor([1.0, 2.0])
+    y = x + 1
+    z = y * 2
+    y.realize()
+    assert z.tolist() == [4.0, 6.0]
+
+
+def test_a_small_view_of_a_large_graph_computes_only_itself(device):
+    large = Tensor.arange(1000) * 2
+    assert large[3].item() == 6
+    assert large.op.code is OpCode.MUL
+    assert large.reshape(10, 100).tolist()[0][3] == 6
+    assert large.op.code is OpCode.BUFFER
+
+
+def test_writes_build_no_ladder_of_graphs_once_realized(device):
+    x = Tensor([1.0])
+    for _ in range(5):
+        x += 1
+        x.realize()
+    assert x.op.code is OpCode.BUFFER and x.item() == 6.0
+
+
+def test_random_writes_through_random_views_follow_numpy(device):
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        array = rng.standard_normal((4, 6)).astype(np.float32)
+        tensor = Tensor(array)
+        mine, other = tensor, array
+        for step in rng.integers(0, 4, 3):
+            if step == 0:
+                mine, other = mine.T, other.T
+            elif step == 1:
+                mine, other = mine[::2], other[::2]
+            elif step == 2:
+                mine, other = mine[:, ::-1], other[:, ::-1]
+            else:
+                mine, other = mine[1:], other[1:]
+        mine *= 3
+        other *= 3
+        np.testing.assert_array_equal(tensor.numpy(), array)
+
+
+def test_lines_are_remembered(device):
+    from picograd.ir.lines import lines_of
+
+    x = Tensor([1.0, 2.0])
+    y = x * 7.5
+    (line,) = lines_of(y.op)
+    assert line.file == __file__
+    z = x * 7.5
+    assert z.op is y.op
+    assert [line.number for line in lines_of(y.op)] == [line.number, line.number + 3]

@@ -1,0 +1,85 @@
+"""New tensors from rules, against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor, dtypes
+from tests.helpers import same_value
+
+
+@pytest.mark.req("C1")
+def test_from_lists_numbers_and_arrays(device):
+    for data in (1, 2.5, True, [1, 2], [1.0, 2], [[True], [False]], [], np.ones((2, 2), np.int16), np.float64(3)):
+        same_value(Tensor(data), torch.tensor(data))
+
+
+@pytest.mark.req("C1")
+def test_a_tensor_copies_what_it_is_made_from(device):
+    array = np.zeros(3, np.float32)
+    ours = Tensor(array)
+    copy = Tensor(ours)
+    array += 1
+    ours += 2
+    assert ours.tolist() == [2.0] * 3
+    assert copy.tolist() == [0.0] * 3
+
+
+@pytest.mark.req("C9")
+def test_the_dtype_asked_for(device):
+    assert Tensor([1.7], dtypes.int32).tolist() == [1]
+    assert Tensor([1], dtype=dtypes.bfloat16).dtype is dtypes.bfloat16
+    assert Tensor(Tensor([1]), dtypes.float64).dtype is dtypes.float64
+    assert Tensor(np.array([1.0], dtypes.bfloat16.numpy)).dtype is dtypes.bfloat16
+
+
+@pytest.mark.req("C1")
+def test_constants(device):
+    same_value(Tensor.zeros(2, 3), torch.zeros(2, 3))
+    same_value(Tensor.zeros((2, 3), dtype=dtypes.int32), torch.zeros((2, 3), dtype=torch.int32))
+    same_value(Tensor.ones(()), torch.ones(()))
+    same_value(Tensor.full((2,), 7), torch.full((2,), 7))
+    same_value(Tensor.full((2,), 0.5), torch.full((2,), 0.5))
+    same_value(Tensor.full((), True), torch.full((), True))
+    assert Tensor.empty(2, 0).shape == (2, 0)
+    assert pg.zeros(2).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.req("C1")
+@pytest.mark.parametrize(
+    "args", [(5,), (0,), (2, 7), (2, 9, 3), (9, 2, -3), (1.5,), (0, 1, 0.25), (5, 2, -1.0), (0.0, -1.0, -0.5)]
+)
+def test_arange(args, device):
+    same_value(Tensor.arange(*args), torch.arange(*args))
+
+
+@pytest.mark.req("C1")
+@pytest.mark.parametrize("args", [(0, 1, 5), (-3, 7, 11), (2, 2, 3), (1, 0, 4), (0, 1, 1), (0, 1, 0)])
+def test_linspace_meets_both_ends(args, device):
+    same_value(Tensor.linspace(*args), torch.linspace(*args))
+
+
+@pytest.mark.req("C1")
+def test_identity_matrices(device):
+    same_value(Tensor.eye(3), torch.eye(3))
+    same_value(Tensor.eye(2, 4, dtype=dtypes.int64), torch.eye(2, 4, dtype=torch.int64))
+
+
+@pytest.mark.req("C1")
+def test_like_another(device):
+    x = Tensor(np.ones((2, 3), np.int32))
+    assert (Tensor.zeros_like(x).dtype, Tensor.zeros_like(x).shape) == (dtypes.int32, (2, 3))
+    assert Tensor.ones_like(x, dtype=dtypes.float32).tolist() == [[1.0] * 3] * 2
+    assert Tensor.full_like(x, 7).tolist() == [[7] * 3] * 2
+    assert x.new_zeros(2).dtype is dtypes.int32
+
+
+@pytest.mark.req("G1")
+def test_constants_take_no_memory_and_can_be_written_to(device):
+    x = Tensor.zeros(3)
+    x[1] = 5
+    assert x.tolist() == [0.0, 5.0, 0.0]
+    assert Tensor.zeros(3).tolist() == [0.0] * 3

@@ -1,0 +1,211 @@
+"""Operators against PyTorch: values, dtypes, shapes, gradients."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor, dtypes
+from tests.helpers import same_as_torch, same_value
+
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv]
+COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+BITS = [operator.and_, operator.or_, operator.xor]
+SHAPES = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (1, 4)), ((2, 3, 4), (3, 1)), ((3,), ()), ((), (2, 2))]
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("op", ARITHMETIC)
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_arithmetic_broadcasts_with_gradients(op, shapes, device, rng):
+    a, b = (rng.uniform(0.5, 2.0, shape).astype(np.float32) for shape in shapes)
+    same_as_torch(op, a, b)
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("op", ARITHMETIC)
+@pytest.mark.parametrize("value", [2, 2.5, -1])
+def test_scalars_stand_on_either_side(op, value, device, rng):
+    x = rng.uniform(0.5, 2.0, (3, 2)).astype(np.float32)
+    same_as_torch(lambda t: op(t, value), x)
+    same_as_torch(lambda t: op(value, t), x)
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("op", COMPARISONS)
+def test_comparisons(op, device):
+    a, b = np.array([1.0, 2.0, 3.0, np.nan], np.float32), np.array([2.0, 2.0, 1.0, np.nan], np.float32)
+    same_as_torch(op, a, b, gradient=False)
+    same_as_torch(lambda t: op(t, 2), np.array([1, 2, 3]))
+    same_as_torch(lambda t: op(t, 1.5), np.array([1, 2, 3]))
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("op", BITS)
+def test_bit_operations(op, device):
+    same_as_torch(op, np.array([12, 10, -1]), np.array([10, 3, 7]))
+    same_as_torch(op, np.array([True, False, True]), np.array([True, True, False]))
+    same_as_torch(lambda t: op(t, 6), np.array([12, 10, -1], np.int32))
+
+
+@pytest.mark.req("C3")
+def test_shifts_and_not(device):
+    same_as_torch(lambda t: t << 2, np.array([1, 5, -3]))
+    same_as_torch(lambda t: t >> 1, np.array([1, 5, -3]))
+    same_as_torch(lambda t: ~t, np.array([1, 5, -3]))
+    same_as_torch(lambda t: ~t, np.array([True, False]))
+    same_as_torch(lambda t: ~t, np.array([1, 200], np.uint8))
+
+
+@pytest.mark.req("C3")
+def test_floor_division_and_remainder_take_the_divisors_sign(device):
+    a, b = np.array([7, -7, 7, -7]), np.array([2, 2, -2, -2])
+    same_as_torch(lambda x, y: x // y, a, b)
+    same_as_torch(lambda x, y: x % y, a, b)
+    same_as_torch(lambda x: 7 // x, b)
+    same_as_torch(lambda x: 7 % x, b)
+    floats = a.astype(np.float32) + 0.5
+    same_as_torch(lambda x: x // 2.0, floats, gradient=False)
+    same_as_torch(lambda x, y: x % y, floats, b.astype(np.float32), gradient=False)
+
+
+def test_float_floor_division_is_exact_where_the_quotient_rounds_up(device):
+    same_as_torch(lambda x, y: x // y, np.array([1.0, 6.0, -1.0]), np.array([0.1, 0.1, 0.1]), gradient=False)
+    same_as_torch(lambda x: x // 0.0, np.array([1.0, -1.0, 0.0]), gradient=False)
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 1.7])
+def test_powers_with_constant_exponents(exponent, device, rng):
+    same_as_torch(lambda t: t**exponent, rng.uniform(0.5, 2.0, (5,)).astype(np.float32))
+
+
+@pytest.mark.req("C3")
+def test_powers_of_tensors_and_of_constants(device, rng):
+    a, b = rng.uniform(0.5, 2.0, (4,)).astype(np.float32), rng.uniform(-2.0, 2.0, (4,)).astype(np.float32)
+    same_as_torch(lambda x, y: x**y, a, b)
+    same_as_torch(lambda x: 2**x, b)
+    same_as_torch(lambda x: x**2, np.array([-3, 4]))
+    same_as_torch(lambda x: x**5, np.array([-3, 4]))
+
+
+NUMBERS = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("left", NUMBERS)
+@pytest.mark.parametrize("right", NUMBERS)
+@pytest.mark.parametrize("shapes", [((2,), (2,)), ((2,), ()), ((), (2,))])
+def test_promotion_is_pytorchs(left, right, shapes, device):
+    a, b = np.ones(shapes[0], left), np.ones(shapes[1], right)
+    assert (Tensor(a) * Tensor(b)).dtype.name == str(torch.mul(torch.tensor(a), torch.tensor(b)).dtype).split(".")[1]
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [True, 2, 2.5])
+def test_promotion_with_scalars_is_pytorchs(name, value, device):
+    a = np.ones((2,), name)
+    assert (Tensor(a) * value).dtype.name == str((torch.tensor(a) * value).dtype).split(".")[1]
+
+
+def test_division_of_integers_is_a_float(device):
+    same_as_torch(lambda a, b: a / b, np.array([1, 2]), np.array([2, 3]))
+    same_as_torch(lambda a: a.div(2, rounding_mode="trunc"), np.array([-3, 3]))
+    same_as_torch(lambda a: a.div(2, rounding_mode="floor"), np.array([-3, 3]))
+
+
+def test_alpha_scales_the_second_operand(device, rng):
+    a, b = rng.standard_normal((2, 3)).astype(np.float32)
+    same_as_torch(lambda x, y: x.add(y, alpha=3), a, b)
+    same_as_torch(lambda x, y: x.sub(y, alpha=0.5), a, b)
+
+
+def test_equality_with_other_types_is_plain_python(device):
+    assert (Tensor([1]) == None) is False  # noqa: E711
+    assert (Tensor([1]) != "a") is True
+
+
+def test_a_numpy_scalar_is_a_number(device):
+    same_value(Tensor([1.0]) + np.float64(2.0), torch.tensor([1.0]) + 2.0)
+    same_value(np.float32(2.0) * Tensor([1.5]), torch.tensor([3.0]))
+
+
+# ---- in place ----
+@pytest.mark.req("B7")
+def test_in_place_operators_change_every_alias(device):
+    x = Tensor([1.0, 2.0, 3.0])
+    alias = x.reshape(3, 1)
+    x += 1
+    x *= 2
+    x -= 1
+    x /= 2
+    assert alias.flatten().tolist() == [1.5, 2.5, 3.5]
+
+
+@pytest.mark.req("G1")
+def test_a_graph_built_earlier_keeps_the_old_value(device):
+    x = Tensor([1.0, 2.0])
+    y = x + 1
+    x += 10
+    assert y.tolist() == [2.0, 3.0]
+    assert x.tolist() == [11.0, 12.0]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (lambda x: x.T, [[10, 11, 12], [13, 14, 15]]),
+        (lambda x: x[0], [[10, 11, 12], [3, 4, 5]]),
+        (lambda x: x[:, 1], [[0, 11, 2], [3, 14, 5]]),
+        (lambda x: x[:, ::2], [[10, 1, 12], [13, 4, 15]]),
+        (lambda x: x[::-1, 2:], [[0, 1, 12], [3, 4, 15]]),
+        (lambda x: x.reshape(-1)[1:5].reshape(2, 2), [[0, 11, 12], [13, 14, 5]]),
+        (lambda x: x.reshape(3, 2).permute(1, 0)[1], [[0, 11, 2], [13, 4, 15]]),
+    ],
+)
+@pytest.mark.req("B7")
+def test_a_write_through_a_view_reaches_the_base(view, expected, device):
+    x = Tensor.arange(6).reshape(2, 3)
+    part = view(x)
+    part += 10
+    assert x.tolist() == expected
+    assert (part.detach() == view(x)).all()
+
+
+def test_in_place_keeps_gradients_of_what_was_computed(device):
+    a = np.array([1.0, 2.0, 3.0], np.float32)
+
+    def function(x):
+        y = x * 2
+        y[1:] *= x[1:]
+        y += 1
+        return y.sum()
+
+    same_as_torch(function, a)
+
+
+def test_copies_and_fills(device):
+    x = Tensor.zeros(2, 3)
+    x.copy_(Tensor([1, 2, 3]))
+    assert x.tolist() == [[1.0, 2.0, 3.0]] * 2
+    x[0].fill_(7)
+    assert x.tolist() == [[7.0] * 3, [1.0, 2.0, 3.0]]
+    x.zero_()
+    assert x.sum().item() == 0
+    assert x.assign(np.ones((2, 3))).dtype is dtypes.float32
+    assert x.mean().item() == 1
+
+
+def test_under_no_grad_a_leaf_is_changed_and_stays_the_same_leaf(device):
+    import picograd as pg
+
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    with pg.no_grad():
+        w -= 0.5
+    assert w.requires_grad and w.is_leaf
+    (w * w).sum().backward()
+    assert w.grad.tolist() == [1.0, 3.0]

@@ -1,0 +1,143 @@
+"""Reading and writing by index, against NumPy (assignment) and PyTorch (values and gradients)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor
+from tests.helpers import same_as_torch, same_value
+
+BASIC = [
+    0, -1, slice(None), slice(1, 3), slice(None, None, 2), slice(1, None, 2), slice(None, 2), slice(-2, None),
+    slice(3, 1), (0, 1), (slice(None), 1), (..., 0), (0, ...), (1, ..., 2), (None, 1), (slice(None), None, 2),
+    (slice(0, 2), slice(1, 3), slice(0, 4, 3)), (..., None), (0, 1, 2), (), (..., slice(0, 5, 4)),
+]  # fmt: skip
+REVERSED = [slice(None, None, -1), (slice(None), slice(None, None, -2)), (0, slice(2, 0, -1)), slice(0, 3, -1)]
+ARRAYS = [
+    [0, 2], ([0, 2, 1],), ([[0, 1], [2, 3]],), ([0, 1], [1, 2]), (slice(None), [0, 2]), (..., [0, 3]),
+    ([0, 1], slice(None), [2, 3]), (0, [1, 2]), ([-1, 0],), ([[0], [1]], [0, 2]), (slice(None), [2, 0], [1, 1]),
+    (slice(1, 3), [0, 1], slice(None, None, 2)), (None, [0, 1]), ([0, 3], 1), (slice(None), slice(None), [[0, 1]]),
+]  # fmt: skip
+
+
+@pytest.mark.req("B7")
+@pytest.mark.parametrize("index", BASIC, ids=str)
+def test_basic_indexing_with_gradients(index, device, rng):
+    same_as_torch(lambda t: t[index], rng.standard_normal((4, 3, 4)).astype(np.float32))
+
+
+@pytest.mark.req("B7")
+@pytest.mark.parametrize("index", REVERSED, ids=str)
+def test_steps_backwards_follow_numpy(index, device, rng):
+    x = rng.standard_normal((4, 3, 4))
+    np.testing.assert_array_equal(Tensor(x)[index].numpy(), x[index])
+
+
+@pytest.mark.req("B7")
+@pytest.mark.parametrize("index", ARRAYS, ids=str)
+def test_integer_arrays_with_gradients(index, device, rng):
+    same_as_torch(lambda t: t[index], rng.standard_normal((4, 3, 4)).astype(np.float32))
+
+
+@pytest.mark.req("B7")
+@pytest.mark.parametrize("index", [i for i in ARRAYS if isinstance(i, tuple)], ids=str)
+def test_integer_tensors_index_as_lists_do(index, device, rng):
+    x = rng.standard_normal((4, 3, 4)).astype(np.float32)
+    tensors = tuple(Tensor(item) if isinstance(item, list) else item for item in index)
+    np.testing.assert_array_equal(Tensor(x)[tensors].numpy(), x[index])
+
+
+@pytest.mark.req("B7")
+@pytest.mark.parametrize("index", [*BASIC, *REVERSED, *ARRAYS], ids=str)
+def test_assignment_follows_numpy(index, device, rng):
+    x = rng.standard_normal((4, 3, 4)).astype(np.float32)
+    value = rng.standard_normal(x[index].shape).astype(np.float32)
+    for new in (value, np.float32(7.0)):
+        ours, expected = Tensor(x), x.copy()
+        ours[index] = Tensor(new)
+        expected[index] = new
+        np.testing.assert_array_equal(ours.numpy(), expected)
+
+
+@pytest.mark.req("B7")
+def test_masks(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_as_torch(lambda t: t[t > 0], x)
+    rows = np.array([True, False, True])
+    same_as_torch(lambda m, t: t[m], rows, x)
+    same_as_torch(lambda m, t: t[m, 1:], rows, x)
+    np.testing.assert_array_equal(Tensor(x)[x > 0].numpy(), x[x > 0])
+
+
+@pytest.mark.req("B7")
+def test_assignment_by_mask(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    ours, expected = Tensor(x), x.copy()
+    ours[ours > 0] = -1.0
+    expected[expected > 0] = -1.0
+    np.testing.assert_array_equal(ours.numpy(), expected)
+    count = int((expected < -0.5).sum())
+    ours[ours < -0.5] = Tensor(np.arange(count))
+    expected[expected < -0.5] = np.arange(count)
+    np.testing.assert_array_equal(ours.numpy(), expected)
+    ours[Tensor([True, False, True])] = 0
+    expected[[True, False, True]] = 0
+    np.testing.assert_array_equal(ours.numpy(), expected)
+
+
+@pytest.mark.req("B7")
+def test_gradients_flow_through_assignment(device, rng):
+    x, v = rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal((4,)).astype(np.float32)
+
+    def rows(t, value):
+        t = t * 1
+        t[1] = value * value
+        return t
+
+    def picked(t, value):
+        t = t * 1
+        t[[0, 2], [1, 3]] = value[:2] * 3
+        return t
+
+    same_as_torch(rows, x, v)
+    same_as_torch(picked, x, v)
+
+
+@pytest.mark.req("A8")
+def test_an_index_used_twice_adds_its_gradients(device):
+    same_as_torch(lambda t: t[[0, 0, 1]], np.array([1.0, 2.0, 3.0], np.float32))
+
+
+@pytest.mark.req("C5")
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gather(dim, device, rng):
+    x = rng.standard_normal((3, 4, 2)).astype(np.float32)
+    index = rng.integers(0, 2, (2, 3, 2))
+    same_as_torch(lambda t, i: t.gather(dim, i), x, index)
+
+
+@pytest.mark.req("C5")
+def test_take_along_dim_and_index_select(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_as_torch(lambda t, i: t.take_along_dim(i, 1), x, rng.integers(0, 4, (3, 2)))
+    same_as_torch(lambda t, i: t.take_along_dim(i, 1), x, rng.integers(0, 4, (1, 2)))
+    same_as_torch(lambda t, i: t.take_along_dim(i), x, rng.integers(0, 12, (5,)))
+    same_as_torch(lambda t, i: t.index_select(0, i), x, np.array([2, 0, 2]))
+    same_as_torch(lambda t, i: t.index_select(1, i), x, np.array([3]))
+
+
+@pytest.mark.req("C5")
+def test_one_hot_nonzero_and_masked_select(device, rng):
+    classes = np.array([[0, 2], [1, 4]])
+    same_as_torch(lambda t: t.one_hot(5), classes, reference=lambda t: torch.nn.functional.one_hot(t, 5))
+    same_as_torch(lambda t: t.one_hot(), classes, reference=torch.nn.functional.one_hot)
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_value(Tensor(x > 0).nonzero(), torch.tensor(x > 0).nonzero())
+    same_value(Tensor(x).masked_select(Tensor(x > 0)), torch.tensor(x).masked_select(torch.tensor(x > 0)))
+
+
+def test_rows_come_by_iteration(device):
+    assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    assert len(Tensor.zeros(3, 2)) == 3

@@ -1,0 +1,121 @@
+"""Views, and the operations that join pieces, against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor
+from tests.helpers import same_as_torch, same_value
+
+VIEWS = {
+    "reshape": lambda t: t.reshape(6, 4),
+    "reshape with -1": lambda t: t.reshape(2, -1, 2),
+    "reshape to one": lambda t: t.reshape(-1),
+    "flatten": lambda t: t.flatten(),
+    "flatten some": lambda t: t.flatten(1),
+    "unflatten": lambda t: t.unflatten(2, (2, -1)),
+    "unsqueeze": lambda t: t.unsqueeze(0).unsqueeze(-1),
+    "squeeze": lambda t: t.unsqueeze(1).squeeze(1),
+    "permute": lambda t: t.permute(2, 0, 1),
+    "permute negative": lambda t: t.permute(-1, 0, 1),
+    "transpose": lambda t: t.transpose(0, -1),
+    "mT": lambda t: t.mT,
+    "movedim": lambda t: t.movedim(0, 2),
+    "expand": lambda t: t.unsqueeze(1).expand(2, 5, 3, 4),
+    "expand with -1": lambda t: t.unsqueeze(0).expand(5, -1, -1, -1),
+    "narrow": lambda t: t.narrow(1, 1, 2),
+    "chain": lambda t: t.permute(1, 2, 0).reshape(4, 6).T.unsqueeze(0).flip(0, 1),
+}
+
+
+@pytest.mark.req("C2")
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name, device, rng):
+    same_as_torch(VIEWS[name], rng.standard_normal((2, 3, 4)).astype(np.float32))
+
+
+@pytest.mark.req("G4")
+@pytest.mark.parametrize("name", [name for name in VIEWS if name != "chain"])
+def test_views_share_storage(name, device):
+    x = Tensor.arange(24).reshape(2, 3, 4)
+    assert VIEWS[name](x).cell is x.cell
+
+
+def test_squeeze_takes_only_axes_of_length_one(device):
+    x = Tensor.zeros(1, 2, 1, 3)
+    assert x.squeeze().shape == (2, 3)
+    assert x.squeeze(0).shape == (2, 1, 3)
+    assert x.squeeze(1).shape == (1, 2, 1, 3)
+    assert x.squeeze((0, 2)).shape == (2, 3)
+
+
+def test_scalars_flatten_and_transpose(device):
+    assert Tensor(1.0).flatten().shape == (1,)
+    assert Tensor(1.0).T.shape == ()
+    assert Tensor(1.0).unsqueeze(0).shape == (1,)
+
+
+@pytest.mark.req("C2")
+def test_flip_roll_and_repeat(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_as_torch(lambda t: t.flip(0), x)
+    same_as_torch(lambda t: t.flip((0, 1)), x)
+    same_as_torch(lambda t: t.roll(1), x)
+    same_as_torch(lambda t: t.roll((1, -2), (0, 1)), x)
+    same_as_torch(lambda t: t.repeat(2, 3), x)
+    same_as_torch(lambda t: t.repeat(2, 1, 3), x)
+    same_as_torch(lambda t: t.repeat_interleave(2, 1), x)
+    same_as_torch(lambda t: t.repeat_interleave(3), x)
+
+
+def test_flip_is_a_copy_as_in_pytorch(device):
+    x = Tensor([1, 2])
+    x.flip(0).zero_()
+    assert x.tolist() == [1, 2]
+
+
+@pytest.mark.req("C2")
+@pytest.mark.parametrize("margins", [(1, 2), (1, 0, 0, 2), (-1, 1), (0, -1, -1, 2)])
+@pytest.mark.parametrize("value", [0.0, 3.5])
+def test_pad(margins, value, device, rng):
+    same_as_torch(
+        lambda t: t.pad(margins, value=value),
+        rng.standard_normal((3, 4)).astype(np.float32),
+        reference=lambda t: torch.nn.functional.pad(t, margins, value=value),
+    )
+
+
+@pytest.mark.req("C2")
+def test_cat_and_stack(device, rng):
+    a, b, c = (rng.standard_normal((2, n)).astype(np.float32) for n in (1, 3, 3))
+    same_as_torch(lambda *t: Tensor.cat(t, 1), a, b, c, reference=lambda *t: torch.cat(t, 1))
+    same_as_torch(lambda *t: Tensor.cat(t, -2), b, c, reference=lambda *t: torch.cat(t, -2))
+    same_as_torch(lambda *t: Tensor.stack(t, 1), b, c, reference=lambda *t: torch.stack(t, 1))
+    same_as_torch(lambda *t: Tensor.stack(t, -1), b, c, reference=lambda *t: torch.stack(t, -1))
+
+
+def test_cat_of_an_empty_piece_and_of_mixed_dtypes(device):
+    assert Tensor.cat([Tensor.zeros(0, 2), Tensor.ones(1, 2)]).tolist() == [[1.0, 1.0]]
+    same_value(
+        Tensor.cat([Tensor([1, 2]), Tensor([0.5])]), torch.cat([torch.tensor([1, 2]), torch.tensor([0.5])])
+    )
+
+
+@pytest.mark.req("C2")
+def test_split_and_chunk(device, rng):
+    x = rng.standard_normal((5, 3)).astype(np.float32)
+    same_as_torch(lambda t: t.split(2), x)
+    same_as_torch(lambda t: t.split([1, 4]), x)
+    same_as_torch(lambda t: t.split(1, dim=1), x)
+    same_as_torch(lambda t: t.chunk(3), x)
+    same_as_torch(lambda t: t.chunk(7), x)
+    same_as_torch(lambda t: t.unbind(1), x)
+
+
+def test_split_gives_views(device):
+    x = Tensor.zeros(4)
+    first, _ = x.split(2)
+    first += 1
+    assert x.tolist() == [1.0, 1.0, 0.0, 0.0]

@@ -1,0 +1,141 @@
+"""Random tensors: reproducible, independent draws, and of the right distribution."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Generator, Tensor, dtypes
+
+
+@pytest.mark.req("C1")
+def test_a_seed_decides_all_draws(device):
+    pg.manual_seed(7)
+    first = [Tensor.rand(4).tolist(), Tensor.randn(4).tolist(), Tensor.randint(0, 9, (4,)).tolist()]
+    pg.manual_seed(7)
+    assert first == [Tensor.rand(4).tolist(), Tensor.randn(4).tolist(), Tensor.randint(0, 9, (4,)).tolist()]
+    assert Tensor.rand(4).tolist() != Tensor.rand(4).tolist()
+
+
+@pytest.mark.req("C1")
+def test_a_draw_keeps_its_value_however_often_it_is_read(device):
+    x = Tensor.rand(4)
+    y = x + 0
+    assert y.tolist() == x.tolist() == x.tolist()
+
+
+@pytest.mark.req("C1")
+def test_generators_are_independent(device):
+    a, b = Generator(1), Generator(1)
+    before = Tensor.rand(3, generator=a).tolist()
+    Tensor.rand(5)
+    assert Tensor.rand(3, generator=b).tolist() == before
+    assert Generator(2).initial_seed == 2
+    assert Generator().initial_seed != Generator().initial_seed
+
+
+@pytest.mark.req("C1")
+def test_bits_depend_on_the_element_not_on_the_shape(device):
+    flat = Tensor.rand(12, generator=Generator(3))
+    assert Tensor.rand(3, 4, generator=Generator(3)).flatten().tolist() == flat.tolist()
+
+
+def threefry(counter: int, key: int) -> int:
+    """Threefry-2x32, 20 rounds, in Python integers (Salmon et al. 2011, Random123's threefry.h)."""
+    mask = 2**32 - 1
+    keys = [key >> 32, key & mask]
+    keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
+    a, b = ((counter >> 32) + keys[0]) & mask, ((counter & mask) + keys[1]) & mask
+    for group in range(5):
+        for rotation in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
+            a = (a + b) & mask
+            b = (b << rotation | b >> (32 - rotation)) & mask
+            b ^= a
+        a = (a + keys[(group + 1) % 3]) & mask
+        b = (b + keys[(group + 2) % 3] + group + 1) & mask
+    return a << 32 | b
+
+
+@pytest.mark.req("C1")
+def test_bits_are_threefry_of_draw_and_element(device):
+    assert threefry(0, 0) == 0x6B20015999BA4EFE  # Random123's known answer
+    generator = Generator(42)
+    for draw in range(3):
+        fractions = Tensor.rand(4, generator=generator).numpy()
+        key = threefry(draw, 42)
+        assert (fractions * 2**24).astype(int).tolist() == [threefry(i, key) >> 40 for i in range(4)]
+
+
+@pytest.mark.req("C1")
+def test_uniforms(device):
+    x = Tensor.rand(10000).numpy()
+    assert x.min() >= 0.0 and x.max() < 1.0
+    assert abs(x.mean() - 0.5) < 5 * math.sqrt(1 / 12 / 10000)  # five standard deviations
+    assert abs(x.var() - 1 / 12) < 0.005
+    assert Tensor.rand(100, dtype=dtypes.float64).dtype is dtypes.float64
+    for dtype in (dtypes.float16, dtypes.bfloat16):
+        assert Tensor.rand(5000, dtype=dtype).float().max().item() < 1.0
+
+
+@pytest.mark.req("C1")
+def test_normals(device):
+    x = Tensor.randn(20000).numpy()
+    assert abs(x.mean()) < 5 / math.sqrt(20000)
+    assert abs(x.std() - 1) < 5 / math.sqrt(2 * 20000)
+    assert abs((np.abs(x) > 1.959964).mean() - 0.05) < 0.01
+    assert np.isfinite(x).all()
+
+
+@pytest.mark.req("C1")
+def test_integers(device):
+    x = Tensor.randint(-2, 3, (5000,)).numpy()
+    assert x.dtype == np.int64
+    assert sorted(set(x.tolist())) == [-2, -1, 0, 1, 2]
+    assert np.bincount(x + 2).min() > 850  # 1000 expected, deviation 28
+    assert Tensor.randint(10, size=(2, 2)).shape == (2, 2)
+    wide = Tensor.randint(0, 2**40, (100,)).numpy()
+    assert wide.min() >= 0 and wide.max() < 2**40 and wide.max() > 2**36
+
+
+@pytest.mark.req("C1")
+def test_permutations(device):
+    order = Tensor.randperm(50).tolist()
+    assert sorted(order) == list(range(50))
+    assert order != list(range(50))
+
+
+@pytest.mark.req("C1")
+def test_bernoulli(device):
+    chances = Tensor([0.0, 1.0, 0.3]).expand(4000, 3).contiguous()
+    drawn = chances.bernoulli().numpy()
+    assert set(np.unique(drawn)) == {0.0, 1.0}
+    assert drawn[:, 0].sum() == 0 and drawn[:, 1].sum() == 4000
+    assert abs(drawn[:, 2].mean() - 0.3) < 0.04
+    assert abs(Tensor.zeros(4000).bernoulli(0.5).mean().item() - 0.5) < 0.04
+
+
+@pytest.mark.req("C1")
+def test_multinomial(device):
+    weights = Tensor([0.0, 1.0, 3.0])
+    drawn = weights.multinomial(4000, replacement=True).numpy()
+    counts = np.bincount(drawn, minlength=3)
+    assert counts[0] == 0
+    assert abs(counts[2] / 4000 - 0.75) < 0.04
+    for row in Tensor([[1.0, 2.0, 3.0, 0.0]]).expand(20, 4).multinomial(3).tolist():
+        assert sorted(row) == [0, 1, 2]
+    assert weights.multinomial(1).shape == (1,)
+    first = [weights.multinomial(2)[0].item() for _ in range(50)]
+    assert first.count(2) > first.count(1)
+
+
+@pytest.mark.req("C1")
+def test_in_place_and_like(device):
+    x = Tensor.zeros(1000)
+    x.uniform_(-2.0, 2.0)
+    assert -2.0 <= x.min().item() < -1.5 and 1.5 < x.max().item() <= 2.0
+    x.normal_(3.0, 0.1)
+    assert abs(x.mean().item() - 3.0) < 0.02
+    assert Tensor.rand_like(x).shape == Tensor.randn_like(x).shape == (1000,)

@@ -1,0 +1,143 @@
+"""Reductions, running sums and softmax against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor
+from tests.helpers import same_as_torch, same_value
+
+DIMS = [None, 0, -1, (0, 2), (0, 1, 2)]
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin", "var", "std", "logsumexp"])
+def test_reductions(name, dim, keepdim, device, rng):
+    if name == "logsumexp" and dim is None:
+        dim = (0, 1, 2)
+    axes = tuple(range(3)) if dim is None and name in ("amax", "amin") else dim
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    same_as_torch(
+        lambda t: getattr(t, name)(dim=dim, keepdim=keepdim),
+        x,
+        reference=lambda t: getattr(t, name)(dim=axes, keepdim=keepdim),
+    )
+
+
+@pytest.mark.req("C4")
+def test_the_other_names_of_arguments(device, rng):
+    x = rng.standard_normal((2, 3)).astype(np.float32)
+    same_as_torch(lambda t: t.sum(axis=1, keepdims=True), x)
+    same_as_torch(lambda t: t.mean(axis=0), x)
+    same_as_torch(lambda t: t.softmax(axis=0), x, reference=lambda t: t.softmax(0))
+
+
+@pytest.mark.req("C4")
+def test_products(device, rng):
+    x = rng.uniform(0.5, 1.5, (3, 4)).astype(np.float32)
+    same_as_torch(lambda t: t.prod(), x)
+    same_as_torch(lambda t: t.prod(1), x)
+    x[1, 2] = 0.0
+    same_as_torch(lambda t: t.prod(1), x)
+
+
+@pytest.mark.req("C4")
+def test_sums_of_integers_and_bools_are_int64(device):
+    for x in (np.array([200, 100], np.uint8), np.array([True, True]), np.array([1, 2], np.int32)):
+        same_as_torch(lambda t: t.sum(), x)
+        same_as_torch(lambda t: t.cumsum(0), x)
+    same_as_torch(lambda t: t.sum(), np.ones(3, np.float16), gradient=False)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("correction", [0, 1, 2])
+def test_corrections_of_the_variance(correction, device, rng):
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    same_as_torch(lambda t: t.var(1, correction=correction), x)
+    same_as_torch(lambda t: t.std(correction=correction), x)
+
+
+@pytest.mark.req("G2")
+def test_variance_of_1_2_3_4(device):
+    assert Tensor([1.0, 2.0, 3.0, 4.0]).var().item() == pytest.approx(1.6666667)
+
+
+@pytest.mark.req("C4")
+def test_extremes_with_their_places(device, rng):
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    same_as_torch(lambda t: t.max(), x)
+    same_as_torch(lambda t: tuple(t.max(1)), x)
+    same_as_torch(lambda t: tuple(t.min(dim=0, keepdim=True)), x)
+    same_as_torch(lambda t: t.argmax(), x)
+    same_as_torch(lambda t: t.argmin(1), x)
+    same_as_torch(lambda t: t.argmax(-1, keepdim=True), x)
+
+
+def test_the_first_extreme_and_nan_win(device):
+    assert Tensor([1, 3, 3, 0]).argmax().item() == 1
+    assert Tensor([1.0, float("nan"), 3.0]).argmax().item() == 1
+    assert np.isnan(Tensor([1.0, float("nan"), 3.0]).max().item())
+
+
+@pytest.mark.req("C4")
+def test_any_and_all(device):
+    x = np.array([[0, 1, 2], [0, 0, 0]])
+    for dim in (0, 1):
+        same_as_torch(lambda t: t.any(dim), x)  # noqa: B023
+        same_as_torch(lambda t: t.all(dim), x)  # noqa: B023
+    same_as_torch(lambda t: t.any(), x)
+    same_as_torch(lambda t: t.all(), x)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("p", [1, 2, 3, 0, float("inf"), -float("inf"), "fro"])
+def test_norms(p, device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_as_torch(lambda t: t.norm(p), x, gradient=p != 0)
+    same_as_torch(lambda t: t.norm(p, dim=1), x, gradient=p != 0)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax(name, dim, device, rng):
+    same_as_torch(lambda t: getattr(t, name)(dim), rng.standard_normal((3, 4, 2)).astype(np.float32) * 3)
+
+
+def test_softmax_of_large_numbers_does_not_overflow(device):
+    same_as_torch(lambda t: t.softmax(0), np.array([1e4, 1e4 - 1, -1e4], np.float32))
+    same_as_torch(lambda t: t.logsumexp(0), np.array([1e4, 1e4 - 1, -np.inf], np.float32), gradient=False)
+    assert Tensor([-np.inf, -np.inf]).logsumexp(0).item() == -np.inf
+
+
+@pytest.mark.req("C4")
+def test_running_sums(device, rng):
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    same_as_torch(lambda t: t.cumsum(0), x)
+    same_as_torch(lambda t: t.cumsum(-1), x)
+    same_as_torch(lambda t: t.cumprod(1), x)
+
+
+def test_empty_tensors_reduce_to_the_neutral_element(device):
+    x = Tensor.zeros(0, 3)
+    assert x.sum().item() == 0
+    assert x.prod(0).tolist() == [1.0] * 3
+    assert x.any().item() is False and x.all().item() is True
+
+
+def test_scalars_reduce_to_themselves(device):
+    same_as_torch(lambda t: t.sum(), np.float32(2.5))
+    same_as_torch(lambda t: t.softmax(0), np.float32(2.5))
+    assert Tensor(2.5).argmax().item() == 0
+
+
+@pytest.mark.req("C9")
+def test_sixteen_bit_softmax_and_mean_match_pytorch(device, rng):
+    x = rng.standard_normal((4, 64)).astype(np.float16)
+    # one unit in the last place of float16 is 1e-3
+    same_value(Tensor(x).softmax(-1), torch.tensor(x).softmax(-1), rtol=2e-3, atol=1e-4)
+    same_value(Tensor(x).mean(1), torch.tensor(x).mean(1), rtol=2e-3, atol=1e-3)
