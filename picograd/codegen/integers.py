@@ -8,12 +8,15 @@ Called by: codegen/legalize.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.scalar import (
+    absolute,
     and_,
     bitcast,
+    both,
     cast,
     differs,
     equal,
@@ -24,6 +27,7 @@ from picograd.codegen.scalar import (
     shl,
     shr,
     where,
+    with_sign_of,
     xor,
 )  # fmt: skip
 from picograd.dtype import DType
@@ -114,7 +118,11 @@ def _divide_floats(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     down = floor(quotient)
     nearest = where(less(like(0.5, a), quotient - down), down + 1.0, down)
-    return where(equal(b, 0.0), a / b, nearest)
+    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), a / b), nearest)
+    # by infinity the remainder is infinite too: what is left of a finite a is its sign
+    below = both(differs(less(a, 0.0), less(b, 0.0)), both(differs(a, 0.0), less(absolute(a), math.inf)))
+    by_infinity = where(below, like(-1.0, a), a / b)
+    return where(equal(b, 0.0), a / b, where(equal(absolute(b), math.inf), by_infinity, nearest))
 
 
 # ---- shifts ----

@@ -154,7 +154,10 @@ def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_3
     instruction = "udiv" if op.code is OpCode.IDIV else "urem"
     if not fits_32_bits:
         return emit(f"{instruction} {whole} {values[0]}, {values[1]}")
-    a, b = (emit(f"trunc {whole} {value} to {narrow}") for value in values)
+    a, b = (
+        emit(f"trunc {whole} {value} to {narrow}") if value.startswith("%") else value.replace("i64", "i32")
+        for value in values
+    )
     result = emit(f"{instruction} {narrow} {a}, {b}")
     return emit(f"zext {narrow} {result} to {whole}")
 

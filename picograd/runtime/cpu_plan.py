@@ -17,6 +17,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Launch, Schedule, ScheduleItem
+from picograd.ir.symbolic import bounds
 from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
@@ -112,7 +113,7 @@ class _Builder:
         count = launch.grid if isinstance(launch.grid, int) else 0
         if not isinstance(launch.grid, int):
             self.symbolic.append((len(self.rows), launch))
-        self.total_work += greatest_grid(launch) * launch.work
+        self.total_work += bounds(launch.grid)[1] * launch.work
         row = [0] * ENTRY_WORDS
         row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, arguments, count, after
         row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
@@ -147,13 +148,6 @@ def chunk_of(count: int, work: int, num_threads: int) -> int:
     if num_threads == 1 or count < 2 or count * work < SHARE_WORK:
         return max(1, count)
     return -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1
-
-
-def greatest_grid(launch: Launch) -> int:
-    """Returns the most iterations a launch can have."""
-    if isinstance(launch.grid, int):
-        return launch.grid
-    return evaluate_dim(launch.grid, {op.arg[0]: op.arg[2] for op in toposort([launch.grid]) if not op.src})
 
 
 def evaluate_dim(dim: Dim, variables: Mapping[str, int]) -> int:
