@@ -31,9 +31,7 @@ def printed_by(document: Path) -> list[tuple[str, str | None, str]]:
 
 @pytest.mark.req("I3")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_print_what_they_say(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Kernels from disk would not be counted as lowered.
-    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path))
+def test_documents_print_what_they_say(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PICOGRAD_DEVICE", raising=False)
     for code, said, printed in printed_by(document):
         assert printed == said, f"{document.name} prints otherwise:\n{code}"

@@ -48,9 +48,9 @@ class Builder:
         self._open.append([])
         yield
         body = tuple(self._open.pop())
-        if isinstance(condition, Op):
+        if isinstance(condition, Op) and body:
             self._open[-1].append(If(condition, body))
-        elif condition:
+        elif condition is True:
             self._open[-1].extend(body)
 
     def alloc(self, dtype: DType, numel: int, space: MemorySpace) -> Op:

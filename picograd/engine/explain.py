@@ -36,10 +36,10 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
         parts.append(format_schedule(schedule))
     for kernel in dict.fromkeys(item.kernel for item in schedule.items):
         program = lower(kernel, target)
-        texts = {
-            "kernel": lambda kernel=kernel: format_kernel(kernel),
-            "program": lambda program=program: format_program(program),
-            "source": lambda program=program: compiler.backend.render(program, target).text,
-        }
-        parts += [text() for stage, text in texts.items() if stage in stages]
+        if "kernel" in stages:
+            parts.append(format_kernel(kernel))
+        if "program" in stages:
+            parts.append(format_program(program))
+        if "source" in stages:
+            parts.append(compiler.backend.render(program, target).text)
     return "\n\n".join(part.strip() for part in parts)

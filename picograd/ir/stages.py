@@ -80,7 +80,6 @@ class ScheduleItem:
     """A kernel and what it runs on.
 
     buffers:  for each slot of the kernel an index into `Schedule.buffers`
-    lines:    the user's lines that built what is computed
     """
 
     kernel: Kernel
