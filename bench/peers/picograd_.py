@@ -33,7 +33,7 @@ def wait(handle: Any) -> None:
 
 
 def numpy(handle: Any) -> Array:
-    return np.asarray(handle.numpy())
+    return np.asarray(handle.detach().numpy())
 
 
 def tensor_nbytes(runner: Runner) -> int | None:

@@ -92,8 +92,7 @@ def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
     index: set[Op] = set()  # what is made of loops' integers alone
     for op in toposort([root], stop=values):
         if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
-            if op in values or all(s in index for s in op.src):
-                index.add(op)
+            index.update([op] if op in values or all(s in index for s in op.src) else [])
         if op in values:
             done[op] = to_op(values[op])
         elif all(done[s] is s for s in op.src):
