@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Load, Statement, Store
 from picograd.ir.symbolic import to_op
@@ -30,7 +30,10 @@ class Builder:
 
     @contextmanager
     def loop(self, extent: Dim, kind: AxisKind) -> Iterator[Op]:
-        """Opens a loop over 0..extent and gives its RANGE."""
+        """Opens a loop over 0..extent and gives its RANGE; a LOOP that runs once is no loop, and its index is 0."""
+        if extent == 1 and kind is AxisKind.LOOP:
+            yield const(0, dtypes.int64)
+            return
         self._num_names += 1
         index = Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (self._num_names, kind))
         self._open.append([])
@@ -45,9 +48,9 @@ class Builder:
         self._open.append([])
         yield
         body = tuple(self._open.pop())
-        if isinstance(condition, Op):
+        if isinstance(condition, Op) and body:
             self._open[-1].append(If(condition, body))
-        elif condition:
+        elif condition is True:
             self._open[-1].extend(body)
 
     def alloc(self, dtype: DType, numel: int, space: MemorySpace) -> Op:

@@ -20,6 +20,8 @@ from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import INDEX_ARITHMETIC, both, from_op, less, to_op
 
+INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
+
 
 class Point(NamedTuple):
     """One element of one Op.
@@ -82,14 +84,20 @@ def element_within(
 
 
 def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
-    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again."""
+    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again.
+
+    Why not all of int64: a user's integers wrap, and expanding their products could take forever.
+    """
     done: dict[Op, Op] = {}
+    index: set[Op] = set()  # what is made of loops' integers alone
     for op in toposort([root], stop=values):
+        if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
+            index.update([op] if op in values or all(s in index for s in op.src) else [])
         if op in values:
             done[op] = to_op(values[op])
         elif all(done[s] is s for s in op.src):
             done[op] = op
-        elif op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC:
+        elif op in index:
             a, b = (from_op(done[s]) for s in op.src)
             done[op] = to_op(INDEX_ARITHMETIC[op.code](a, b))
         else:

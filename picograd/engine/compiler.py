@@ -7,6 +7,7 @@ Called by: engine/realize.py.    Next: picograd/schedule/create.py
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,17 +59,18 @@ class Compiler:
     def compile(self, kernel: Kernel) -> Binary:
         """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""
         target = self.device.target
+        place = place_of_dumps(kernel, target)
         if verify_on():
             verify_kernel(kernel, after="create_schedule")
-        dump(kernel.name, "kernel.txt", format_kernel(kernel))
+        dump(place, "kernel.txt", format_kernel(kernel))
         note("lowered")
         program = lower(kernel, target)
         if verify_on():
             verify_program(program, after="linearize")
-        show("program", dump(kernel.name, "program.txt", format_program(program)))
+        show("program", dump(place, "program.txt", format_program(program)))
         note("rendered")
         source = self.backend.render(program, target)
-        text = dump(kernel.name, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
+        text = dump(place, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
         show("source", text)
         if text != source.text:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
@@ -82,18 +84,25 @@ def show(stage: str, text: str) -> None:
         print(text)
 
 
-def dump(kernel: str, file: str, text: str) -> str:
-    """Writes an artefact where PICOGRAD_DUMP asks for it; a file that is there already overrides it.
+def place_of_dumps(kernel: Kernel, target: Target) -> Path | None:
+    """Returns the folder of one kernel on one device, if PICOGRAD_DUMP asks for it: names alone are not unique."""
+    folder = setting("PICOGRAD_DUMP")
+    if not folder:
+        return None
+    digest = hashlib.sha256(f"{target.device}\n{format_kernel(kernel)}".encode()).hexdigest()
+    return Path(folder) / f"{kernel.name}_{digest[:8]}"
+
+
+def dump(place: Path | None, file: str, text: str) -> str:
+    """Writes an artefact; a file that is there already overrides it.
 
     Returns: the text to go on with
     """
-    folder = setting("PICOGRAD_DUMP")
-    if not folder:
+    if place is None:
         return text
-    place = Path(folder) / kernel / file
-    if place.exists():
-        return place.read_text()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
+    path = place / file
+    if path.exists():
+        return path.read_text()
+    place.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
     return text
-

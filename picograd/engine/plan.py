@@ -12,9 +12,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from picograd.config import verify_on
 from picograd.engine.compiler import Compiler, show
 from picograd.engine.watch import note
+from picograd.evaluator import evaluate
+from picograd.evaluator.arrays import dim_value
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite

@@ -2,7 +2,7 @@
 
 In:    Ops, Kernels, Programs and arrays
 Out:   arrays
-Next:  picograd/evaluator/graph.py
+Next:  picograd/evaluator/elementwise.py
 """
 
 from picograd.evaluator.graph import evaluate as evaluate

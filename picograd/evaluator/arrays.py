@@ -45,8 +45,8 @@ _INTEGER: dict[OpCode, Callable[[int, int], int]] = {
     OpCode.ADD: lambda a, b: a + b,
     OpCode.SUB: lambda a, b: a - b,
     OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b,
-    OpCode.MOD: lambda a, b: a % b,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
     OpCode.MAX: max,
     OpCode.MIN: min,
 }

@@ -40,6 +40,7 @@ def evaluate(
 
     Cost:      memory for what is still to be read: a result is dropped after its last use.
 
+    >>> from picograd import dtype as dtypes
     >>> x = Op(OpCode.IOTA, dtypes.float32, (), 3)
     >>> evaluate([x + x], {})
     [array([0., 2., 4.], dtype=float32)]

@@ -197,8 +197,8 @@ def _extremes(dim: Dim) -> tuple[int, int]:
 _COMBINE: dict[OpCode, Callable[[int, int], int]] = {
     OpCode.ADD: lambda a, b: a + b,
     OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b,
-    OpCode.MOD: lambda a, b: a % b,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
     OpCode.MIN: min,
     OpCode.MAX: max,
 }

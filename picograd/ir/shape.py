@@ -56,7 +56,7 @@ def numel(shape: Shape) -> Dim:
     """Returns the product of the dimensions."""
     count: Dim = 1
     for dim in shape:
-        count = times(count, dim)
+        count = count * dim if isinstance(count, int) and isinstance(dim, int) else times(count, dim)
     return count
 
 
@@ -102,7 +102,10 @@ def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
     if isinstance(arg, int):  # lanes of a vector, in a Program
         return ()
     shape = src[0].shape
-    if shape and (len(shape) != len(arg) or any(s not in (1, a) for s, a in zip(shape, arg))):
+    fits = not shape or len(shape) == len(arg)
+    for dim, wanted in zip(shape, arg):
+        fits = fits and (dim == wanted or dim == 1)
+    if not fits:
         raise ShapeError(f"expand: {shape} does not fit {arg}: each axis must be equal or of length 1.")
     return arg
 
@@ -129,13 +132,32 @@ def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
     return tuple(result)
 
 
+def _flip(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
+    _check_axes("flip", arg, src[0].shape)
+    return src[0].shape
+
+
+def _check_axes(what: str, axes: tuple[int, ...], shape: Shape) -> None:
+    if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
+        raise ShapeError(f"{what}: axes {axes} are not distinct axes of {shape}.")
+
+
 def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...] | int]) -> Shape:
     shape, axes = src[0].shape, arg[1]
     if isinstance(axes, int):  # lanes of a vector, in a Program
         return ()
-    if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
-        raise ShapeError(f"reduce: axes {axes} are not distinct axes of {shape}.")
+    _check_axes("reduce", axes, shape)
     return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+
+
+def _scan(src: tuple[Op, ...], arg: tuple[OpCode, int]) -> Shape:
+    _check_axes("scan", (arg[1],), src[0].shape)
+    return src[0].shape
+
+
+def _sort(src: tuple[Op, ...], arg: tuple[int, bool]) -> Shape:
+    _check_axes("sort", (arg[0],), src[0].shape)
+    return src[0].shape
 
 
 def _gather(src: tuple[Op, ...], arg: tuple[int, int]) -> Shape:
@@ -156,7 +178,9 @@ def _scatter(src: tuple[Op, ...], arg: tuple[OpCode | None, int, int]) -> Shape:
 
 def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
     lhs, rhs = src[0].shape, src[1].shape
-    if len(lhs) < 2 or len(lhs) != len(rhs) or lhs[:-2] != rhs[:-2]:
+    if len(lhs) < 2 or len(rhs) < 2:
+        raise ShapeError(f"matmul: lhs {lhs}, rhs {rhs} need two axes each, a row's and a column's.")
+    if lhs[:-2] != rhs[:-2]:
         raise ShapeError(f"matmul: batch axes differ: lhs {lhs}, rhs {rhs}.")
     if lhs[-1] != rhs[-2]:
         raise ShapeError(
@@ -167,10 +191,17 @@ def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
 
 def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
     x, w = src[0].shape, src[1].shape
-    if len(x) != len(w) or x[1] != w[1] * arg.groups:
+    num_spatial = len(x) - 2
+    if num_spatial < 1 or len(w) != len(x):
+        raise ShapeError(f"conv: x {x}, w {w} do not fit (B, C, *spatial), (O, C / groups, *kernel).")
+    if any(len(part) != num_spatial for part in (arg.stride, arg.padding, arg.dilation, arg.input_dilation)):
+        raise ShapeError(f"conv: {arg} needs one entry for each of the {num_spatial} spatial axes of x {x}.")
+    if x[1] != times(w[1], arg.groups):
         raise ShapeError(f"conv: x {x} has {x[1]} channels, w {w} needs {w[1]} x {arg.groups} groups.")
+    if _int(w[0]) % arg.groups:
+        raise ShapeError(f"conv: w {w} has {w[0]} outputs, which {arg.groups} groups cannot share.")
     spatial: list[Dim] = []
-    for i in range(len(x) - 2):
+    for i in range(num_spatial):
         length = (_int(x[i + 2]) - 1) * arg.input_dilation[i] + 1 + sum(arg.padding[i])
         taps = (_int(w[i + 2]) - 1) * arg.dilation[i] + 1
         if length < taps:
@@ -183,19 +214,28 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
     q, k, v = (s.shape for s in src)
     if not (len(q) == len(k) == len(v) == 4 and q[0] == k[0] and q[3] == k[3] and k[:3] == v[:3]):
         raise ShapeError(f"attention: q {q}, k {k}, v {v} do not fit (B, H, T, D), (B, G, S, D), (B, G, S, D).")
+    if _int(q[1]) % _int(k[1]):
+        raise ShapeError(f"attention: q {q} has {q[1]} heads, no multiple of the {k[1]} of k {k}.")
     return (*q[:3], v[3])
 
 
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
+    shapes = _result_shapes(producer)
+    if not 0 <= arg < len(shapes):
+        raise ShapeError(f"output: there is no result {arg} of {producer.code.value}, which has {len(shapes)}.")
+    return shapes[arg]
+
+
+def _result_shapes(producer: Op) -> list[Shape]:
+    """Returns the shape of each result of an Op with several."""
     if producer.code is OpCode.ATTENTION:
-        return producer.shape if arg == 0 else producer.src[0].shape[:3]
+        return [producer.shape, producer.src[0].shape[:3]]
     if producer.code is OpCode.CALL:
-        return producer.arg.src[arg].shape  # type: ignore[no-any-return]
+        return [s.shape for s in producer.arg.src]
     if producer.code is OpCode.LOOP:
         body, num_carry, num_steps = producer.arg
-        shape: Shape = body.src[arg].shape
-        return shape if arg < num_carry else (num_steps, *shape)
+        return [s.shape if i < num_carry else (num_steps, *s.shape) for i, s in enumerate(body.src)]
     raise ShapeError(f"output: {producer.code.value} has one result.")
 
 
@@ -220,10 +260,10 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.EXPAND: _expand,
     OpCode.PAD: _pad,
     OpCode.SHRINK: _shrink,
-    OpCode.FLIP: _same,
+    OpCode.FLIP: _flip,
     OpCode.REDUCE: _reduce,
-    OpCode.SCAN: _same,
-    OpCode.SORT: _same,
+    OpCode.SCAN: _scan,
+    OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,
     OpCode.MATMUL: _matmul,

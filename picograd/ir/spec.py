@@ -2,7 +2,7 @@
 
 In:    Ops, a Kernel or a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the neighbourhood
-Next:  picograd/ir/coordinates.py
+Next:  picograd/ir/spec_program.py
 
 Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, arguments and who may use what.
 """

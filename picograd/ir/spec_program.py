@@ -2,7 +2,7 @@
 
 In:    a Program, and the name of the pass that made it
 Out:   nothing, or a VerifyError that names the pass, the rule and the statements around
-Next:  picograd/ir/coordinates.py
+Next:  picograd/evaluator/elementwise.py
 
 PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are int64;
 stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no

@@ -2,7 +2,7 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
-Next:  picograd/schedule/fuse.py
+Next:  picograd/ir/text_values.py
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ class ScheduleItem:
     """A kernel and what it runs on.
 
     buffers:  for each slot of the kernel an index into `Schedule.buffers`
-    lines:    the user's lines that built what is computed
     """
 
     kernel: Kernel

@@ -278,7 +278,7 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
 
 
 def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
-    """Returns an integer expression with RANGEs and VARIABLEs replaced, in normal form again."""
+    """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again."""
     done: dict[Op, Dim] = {}
 
     def visit(value: Dim) -> Dim:
@@ -289,11 +289,14 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
         if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
             return value
         if value not in done:
+            src = [visit(s) for s in value.src]
             rebuild = INDEX_ARITHMETIC.get(value.code) if value.dtype is dtypes.int64 else None
-            if rebuild is not None:
-                done[value] = rebuild(visit(from_op(value.src[0])), visit(from_op(value.src[1])))
+            if all(new is old for new, old in zip(src, value.src)):
+                done[value] = value
+            elif rebuild is not None:
+                done[value] = rebuild(*(from_op(s) if isinstance(s, Op) else s for s in src))
             else:
-                done[value] = value.replace(src=tuple(to_op(visit(s)) for s in value.src))
+                done[value] = value.replace(src=tuple(to_op(s) for s in src))
         return done[value]
 
     return visit(value)

@@ -106,7 +106,7 @@ class _Names:
 def format_graph(roots: Sequence[Op]) -> str:
     """Returns the text of a graph.
 
-    >>> print(format_graph([const(2.0, dtypes.float32)]))
+    >>> print(format_graph([Op(OpCode.CONST, dtype_named("float32"), (), 2.0)]))
     %0 = CONST 2.0                       float32 ()
     return %0
     """

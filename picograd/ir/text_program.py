@@ -80,8 +80,10 @@ def format_program(program: Program) -> str:
 
 def format_statement(statement: Statement) -> str:
     """Returns the text of one statement by itself, without its body: what errors show."""
-    writer = _Writer(Program("", (), (), ((statement,),)), share=False)
-    return writer.head(statement)
+    try:
+        return _Writer(Program("", (), (), ((statement,),)), share=False).head(statement)
+    except (AttributeError, IndexError, KeyError):  # a broken statement must not hide the error about it
+        return repr(statement)
 
 
 def format_expression(value: Op | int) -> str:

@@ -197,7 +197,7 @@ def cross_entropy(
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))
     hit = same_as_iota(labels, x.shape)
-    rows = total - reduce(OpCode.ADD, where(hit, x, 0.0), (last,))
+    rows = total - reduce(where(hit, x, 0.0), OpCode.ADD, (last,))
     factor = (
         None
         if weight is None
@@ -240,9 +240,9 @@ def _reduced_rows(
         counted = compare(OpCode.CMPNE, labels, ignore_index)
         rows = where(counted, rows, 0.0)
         count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
-    op = rows if reduction == "none" else reduce(OpCode.ADD, rows, axes)
+    op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
     if reduction == "mean":
-        op = op * (1.0 / max(1, rows.numel)) if count is None else op / reduce(OpCode.ADD, count, axes)
+        op = op * (1.0 / max(1, rows.numel)) if count is None else op / reduce(count, OpCode.ADD, axes)
     return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
 
 
@@ -281,7 +281,7 @@ def nll_loss(
     x = _classes_last("nll_loss", input, target).read()
     labels = target.read()
     hit = same_as_iota(labels, x.shape)
-    rows = -reduce(OpCode.ADD, where(hit, x, 0.0), (len(x.shape) - 1,))
+    rows = -reduce(where(hit, x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
     factor = None
     if weight is not None:
         factor = gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)

@@ -213,7 +213,7 @@ def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
     if tensor.dtype.is_float:
         moved = moved.cast(dtype)
     if moved is not value:
-        if tensor.view and tensor.op.shape != tensor.cell.op.shape:
+        if tensor.steps and tensor.op.shape != tensor.cell.op.shape:
             raise ArgumentError(f"to: a parameter of shape {tensor.shape} is a view of other storage; clone it first.")
         tensor.cell.device = moved.cell.device
         set_op(tensor.cell, cast(moved.op, moved.dtype))

@@ -1,4 +1,4 @@
-"""Small builders of Ops that keep shapes, dtypes and broadcasting right; they fold what is nothing.
+"""Constructors of Ops beyond those of ir/build.py: broadcasting, promotion, scalars as operands, chains of views.
 
 In:    Ops and static arguments
 Out:   Ops
@@ -7,12 +7,17 @@ Next:  picograd/tensor/cell.py
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.ir.build import expand as expand
+from picograd.ir.build import pad as pad
+from picograd.ir.build import shrink as shrink
+from picograd.ir.build import unary as unary
 from picograd.ir.op import Dim, Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 
@@ -36,23 +41,6 @@ def permute(op: Op, axes: tuple[int, ...]) -> Op:
     if op.code is OpCode.PERMUTE and len(axes) == len(op.arg):
         op, axes = op.src[0], tuple(op.arg[axis] for axis in axes)
     return op if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, op.dtype, (op,), axes)
-
-
-def expand(op: Op, shape: Shape) -> Op:
-    """Returns `op` repeated along axes of length 1."""
-    return op if op.shape == shape else Op(OpCode.EXPAND, op.dtype, (op,), shape)
-
-
-def shrink(op: Op, bounds: tuple[tuple[Dim, Dim], ...]) -> Op:
-    """Returns the block start:stop of each axis."""
-    if all(start == 0 and stop == dim for (start, stop), dim in zip(bounds, op.shape)):
-        return op
-    return Op(OpCode.SHRINK, op.dtype, (op,), bounds)
-
-
-def pad(op: Op, pairs: tuple[tuple[int, int], ...]) -> Op:
-    """Returns `op` with zeros before and after along each axis."""
-    return Op(OpCode.PAD, op.dtype, (op,), pairs) if any(b or a for b, a in pairs) else op
 
 
 def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
@@ -124,12 +112,18 @@ def to_float(op: Op) -> Op:
     return op if op.dtype.kind == "f" else cast(op, dtypes.default_float)
 
 
+@functools.lru_cache(maxsize=512, typed=True)
+def _kept(value: Scalar, dtype: DType, shape: Shape) -> Op:
+    return filled(value, dtype, shape)
+
+
+def number(value: Scalar, dtype: DType, shape: Shape) -> Op:
+    """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
+    # NOTE: 0.0 and -0.0 are equal and would share an entry.
+    return _kept(value, dtype, shape) if value else filled(value, dtype, shape)
+
+
 # ---- elementwise and reductions on Ops of one shape ----
-def unary(code: OpCode, op: Op) -> Op:
-    """Returns an elementwise operation of one operand."""
-    return Op(code, op.dtype, (op,))
-
-
 def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
     """Returns the bool of a comparison of `a` with an Op of its shape or a scalar."""
     return Op(code, dtypes.bool_, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
@@ -153,7 +147,7 @@ def minimum(a: Op, b: Op | Scalar) -> Op:
     return Op(OpCode.MIN, a.dtype, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
 
 
-def reduce(code: OpCode, op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+def reduce(op: Op, code: OpCode, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns `op` reduced over `axes` by ADD, MUL, MAX or MIN."""
     shape = op.shape
     if axes:
@@ -166,12 +160,6 @@ def reduce(code: OpCode, op: Op, axes: tuple[int, ...], keepdim: bool = False) -
 def iota(length: Dim, dtype: DType = dtypes.int64) -> Op:
     """Returns 0, 1, ... length - 1."""
     return Op(OpCode.IOTA, dtype, (), length)
-
-
-def iota_along(shape: Shape, axis: int) -> Op:
-    """Returns int64 positions along one axis, repeated over the others."""
-    line = tuple(dim if a == axis else 1 for a, dim in enumerate(shape))
-    return expand(reshape(iota(shape[axis]), line), shape)
 
 
 def detached(op: Op) -> Op:

@@ -35,14 +35,14 @@ class TensorCore:
     """A view of a cell.
 
     cell:  the storage, shared with every other view of it
-    view:  steps from the cell's Op to this tensor's
+    steps: view of the cell: what leads from the cell's Op to this tensor's
     grad:  gradient that backward() has accumulated, or None
     """
 
-    __slots__ = ("cell", "view", "grad", "_base", "_op", "__weakref__")
+    __slots__ = ("cell", "steps", "grad", "_base", "_op", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
-    view: View
+    steps: View
     grad: Self | None
 
     def __init__(
@@ -79,7 +79,7 @@ class TensorCore:
 
     # ---- making tensors from Ops ----
     def _start(self, cell: Cell, view: View = ()) -> None:
-        self.cell, self.view, self.grad = cell, view, None
+        self.cell, self.steps, self.grad = cell, view, None
         self._base: Op | None = None
         self._op: Op = cell.op
 
@@ -88,7 +88,7 @@ class TensorCore:
         """Returns a tensor with new storage whose value is `op`."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
-        tensor.view, tensor.grad = (), None
+        tensor.steps, tensor.grad = (), None
         tensor._base = tensor._op = op
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -97,24 +97,22 @@ class TensorCore:
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
         """Returns a view of the same storage, one step further."""
-        source = self.read()
-        op = apply_step(source, code, arg)
-        step: View = () if op is source else ((code, arg),)
-        if self.op.needs_grad and not grad_mode.get():
-            step = ((OpCode.DETACH, None), *step)
-        tensor = object.__new__(type(self))
-        tensor.cell, tensor.view, tensor.grad = self.cell, self.view + step, None
-        tensor._base, tensor._op = self.cell.op, op
-        record(op)
-        return tensor
+        return self.viewed_by(((code, arg),))
 
     def viewed_by(self, steps: View) -> Self:
-        """Returns a view of the same storage, several steps further."""
-        if not steps:
-            return self.viewed(OpCode.RESHAPE, self.op.shape)
-        tensor = self
-        for code, arg in steps:
-            tensor = tensor.viewed(code, arg)
+        """Returns a view of the same storage, several steps further; steps that change nothing are left out."""
+        op = self.read()
+        taken = self.steps
+        if op is not self.op:
+            taken = (*taken, (OpCode.DETACH, None))
+        for step in steps:
+            before, op = op, apply_step(op, *step)
+            if op is not before:
+                taken = (*taken, step)
+        tensor = object.__new__(type(self))
+        tensor.cell, tensor.steps, tensor.grad = self.cell, taken, None
+        tensor._base, tensor._op = self.cell.op, op
+        record(op)
         return tensor
 
     # ---- reading and writing ----
@@ -123,7 +121,7 @@ class TensorCore:
         """The value now, as a graph."""
         base = self.cell.op
         if base is not self._base:
-            self._op, self._base = read_through(base, self.view), base
+            self._op, self._base = read_through(base, self.steps), base
         return self._op
 
     def read(self) -> Op:
@@ -148,7 +146,7 @@ class TensorCore:
         active = trace.get()
         if active is not None:
             active.on_read(cell)
-        set_op(cell, write_through(cell.op, self.view, cast(value, cell.op.dtype)))
+        set_op(cell, write_through(cell.op, self.steps, cast(value, cell.op.dtype)))
         if cell.op.needs_grad:
             differentiable_cells.add(cell)
         record(cell.op)
@@ -157,7 +155,7 @@ class TensorCore:
     def _check_writable(self, function: str) -> None:
         op = self.cell.op
         leaf = False
-        for code, arg in self.view:
+        for code, arg in self.steps:
             leaf = code is not OpCode.DETACH and (leaf or (code is OpCode.LEAF and not op.needs_grad))
             op = apply_step(op, code, arg)
         if leaf:
@@ -263,8 +261,8 @@ class TensorCore:
                     f"requires_grad: a result of shape {self.shape} needs gradients because its operands do.",
                     hint="use x.detach().",
                 )
-            if self.view and self.view[-1][0] is OpCode.LEAF:
-                self.view, self._base = self.view[:-1], None
+            if self.steps and self.steps[-1][0] is OpCode.LEAF:
+                self.steps, self._base = self.steps[:-1], None
         return self
 
     def retain_grad(self) -> None:
@@ -280,13 +278,13 @@ class TensorCore:
 
     def _become_leaf(self) -> None:
         number = next(leaf_ids)
-        self.view, self._base = (*self.view, (OpCode.LEAF, number)), None
+        self.steps, self._base = (*self.steps, (OpCode.LEAF, number)), None
         leaf_tensors[number] = self
         record(self.op)
 
     def detach(self) -> Self:
         """Returns a tensor on the same storage with no gradient."""
-        view = self.view[:-1] if self.view and self.view[-1][0] is OpCode.LEAF else self.view
+        view = self.steps[:-1] if self.steps and self.steps[-1][0] is OpCode.LEAF else self.steps
         tensor = object.__new__(type(self))
         tensor._start(self.cell, (*view, (OpCode.DETACH, None)))
         return tensor

@@ -15,9 +15,10 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import iota as iota_along
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, compare, iota, iota_along, sizes, where
+from picograd.tensor.build import cast, compare, iota, sizes, where
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named
 from picograd.tensor.indexing import Indexing

@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import CATEGORY, broadcast_shapes, broadcast_to, cast, promoted, unary
+from picograd.tensor.build import CATEGORY, broadcast_shapes, broadcast_to, cast, number, promoted, unary
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement import Movement
 
@@ -45,7 +45,7 @@ class Elementwise(Movement):
         else:
             value = scalar_of(function, other)
             dtype = dtypes.promote_scalar(lhs.dtype, value)
-            rhs = filled(value, dtype, lhs.shape)
+            rhs = number(value, dtype, lhs.shape)
         if dtype.kind not in kinds:
             dtype = self._lifted(function, dtype, kinds)
         lhs, rhs = cast(lhs, dtype), cast(rhs, dtype)

@@ -103,7 +103,7 @@ class Interop(Random):
 
     def __copy__(self) -> Self:
         tensor = object.__new__(type(self))
-        tensor._start(self.cell, self.view)
+        tensor._start(self.cell, self.steps)
         return tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd.errors import ShapeError
+from picograd.ir.build import iota as iota_along
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -19,7 +20,6 @@ from picograd.tensor.build import (
     broadcast_to,
     cast,
     compare,
-    iota_along,
     promoted,
     reshape,
     where,

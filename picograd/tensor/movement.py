@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from picograd.dtype import bool_
+from picograd.dtype import DType, bool_
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -62,6 +62,12 @@ class Movement(TensorCore):
         if known == 0 or count % known:
             raise ShapeError(f"reshape: {self.shape} has {count} elements, {target} needs a multiple of {known}.")
         return tuple(count // known if dim == -1 else int(dim) for dim in target)
+
+    def view(self, *shape: Any) -> Self:
+        """Returns a view of another shape, as reshape does, or with the bits of another dtype of the same width."""
+        if len(shape) == 1 and isinstance(shape[0], DType):
+            return self.from_op(Op(OpCode.BITCAST, shape[0], (self.read(),)), self.cell.device)
+        return self.reshape(*shape)
 
     def view_as(self, other: TensorCore) -> Self:
         """Returns a view of the shape of `other`."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import iota as iota_along
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
@@ -26,7 +27,6 @@ from picograd.tensor.build import (
     cast,
     compare,
     detached,
-    iota_along,
     reduce,
     static,
     unary,
@@ -55,7 +55,7 @@ class Reduce(Functions):
 
     def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
         axes = axes_of(function, op.shape, dim, axis)
-        return self.from_op(reduce(code, op, axes, keepdim), self.cell.device)
+        return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
 
     def _floats(self, function: str) -> Op:
         """Returns the value; DTypeError unless it is a float."""
@@ -218,12 +218,12 @@ class Reduce(Functions):
         if not op.shape:
             return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
         axis = axis_of(function, op.shape, dim)
-        extreme = broadcast_to(reduce(code, op, (axis,), keepdim=True), op.shape)
+        extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
         found = compare(OpCode.CMPEQ, op, extreme)
         if op.dtype.is_float:
             found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
         place = where(found, iota_along(op.shape, axis), static(op.shape[axis]))
-        return self.from_op(reduce(OpCode.MIN, place, (axis,), keepdim), self.cell.device)
+        return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----
     def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
@@ -261,10 +261,10 @@ class Reduce(Functions):
         op = cast(self.read(), dtype) if dtype is not None else self._floats(function)
         chosen = -1 if dim is None and axis is None else dim
         axes = axes_of(function, op.shape, chosen, axis)
-        greatest = detached(reduce(OpCode.MAX, op, axes, keepdim=True))
+        greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
         shifted = op - broadcast_to(greatest, op.shape)
         powers = unary(OpCode.EXP, shifted)
-        return powers, broadcast_to(reduce(OpCode.ADD, powers, axes, keepdim=True), op.shape), shifted
+        return powers, broadcast_to(reduce(powers, OpCode.ADD, axes, keepdim=True), op.shape), shifted
 
     # ---- running ----
     def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
@@ -292,23 +292,23 @@ def _sum_dtype(dtype: DType) -> DType:
 # ---- on Ops ----
 def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns the mean over `axes`."""
-    total = reduce(OpCode.ADD, op, axes, keepdim)
+    total = reduce(op, OpCode.ADD, axes, keepdim)
     return total / float(_count(op, axes))
 
 
 def variance_op(op: Op, axes: tuple[int, ...], correction: int, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
     deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
-    total = reduce(OpCode.ADD, deviation * deviation, axes, keepdim)
+    total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
     return total / float(max(0, _count(op, axes) - correction))
 
 
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
-    greatest = detached(reduce(OpCode.MAX, op, axes, keepdim=True))
+    greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
     greatest = where(pointwise.is_finite(greatest), greatest, 0.0)
     powers = unary(OpCode.EXP, op - broadcast_to(greatest, op.shape))
-    result = unary(OpCode.LOG, reduce(OpCode.ADD, powers, axes, keepdim=True)) + greatest
+    result = unary(OpCode.LOG, reduce(powers, OpCode.ADD, axes, keepdim=True)) + greatest
     return result if keepdim else squeezed(result, axes)
 
 

@@ -1,0 +1,106 @@
+"""picograd: the whole step under `pg.jit`, un-jitted, and as one native loop over stacked batches.
+
+In:    a workload
+Out:   functions of picograd tensors (see `bench.runner.Peer`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import picograd as pg
+from bench.runner import Runner
+from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
+
+VARIANTS = ("picograd", "picograd_eager", "picograd_loop")
+F = pg.nn.functional
+Step = Callable[[Any, Any], Any]
+
+
+def version() -> str:
+    return str(getattr(pg, "__version__", "unknown"))
+
+
+def tensor(array: Array) -> Any:
+    return pg.Tensor(array)
+
+
+def wait(handle: Any) -> None:
+    handle.realize()
+
+
+def numpy(handle: Any) -> Array:
+    return np.asarray(handle.detach().numpy())
+
+
+def tensor_nbytes(runner: Runner) -> int | None:
+    """The high-water mark of picograd's allocator since the process began."""
+    peak = getattr(pg, "peak_memory", None)
+    return None if peak is None else int(peak())
+
+
+def train(workload: Training, variant: str) -> Step:
+    """One SGD step: forward, backward and update, in one plan under jit."""
+    layers = [tuple(pg.Tensor(a, requires_grad=True) for a in layer) for layer in start_weights(workload)]
+    table_array = start_embedding(workload)
+    table = None if table_array is None else pg.Tensor(table_array, requires_grad=True)
+    params = [param for layer in layers for param in layer] + ([] if table is None else [table])
+    optimizer = pg.optim.SGD(params, lr=workload.learning_rate)
+
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = _loss(workload, _network(workload, layers, table, x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    if variant == "picograd_eager":
+        return step
+    jitted: Step = pg.jit(step, steps=workload.num_batches) if variant == "picograd_loop" else pg.jit(step)
+    return jitted
+
+
+def _network(workload: Training, layers: list[tuple[Any, ...]], table: Any, x: Any) -> Any:
+    if table is not None:
+        x = table[x].reshape(workload.batch, -1)
+    for number, (weight, bias) in enumerate(layers):
+        x = x @ weight.T + bias
+        if number < len(layers) - 1:
+            x = x.tanh() if workload.activation == "tanh" else x.relu()
+    return x
+
+
+def _loss(workload: Training, out: Any, y: Any) -> Any:
+    return ((out - y) ** 2).mean() if workload.loss == "mse" else F.cross_entropy(out, y)
+
+
+def forward(workload: Forward, variant: str) -> Callable[..., Any]:
+    """One expression; un-jitted it is built and realized at each call."""
+    function = _FORWARD[workload.op](workload)
+    jitted: Callable[..., Any] = pg.jit(function)
+    return function if variant == "picograd_eager" else jitted
+
+
+def _matmul(workload: Forward) -> Callable[[Any, Any], Any]:
+    return {
+        "NN": lambda a, b: a @ b,
+        "NT": lambda a, b: a @ b.T,
+        "TN": lambda a, b: a.T @ b,
+        "TT": lambda a, b: a.T @ b.T,
+    }[workload.layout]
+
+
+def _layer_norm(workload: Forward) -> Callable[..., Any]:
+    width = workload.shape[1]
+    return lambda x, weight, bias: F.layer_norm(x, (width,), weight, bias, eps=LAYER_NORM_EPS)
+
+
+_FORWARD: dict[str, Callable[[Forward], Callable[..., Any]]] = {
+    "matmul": _matmul,
+    "gelu_scaled": lambda workload: lambda x, a, b, c: F.gelu(x * a + b) * c,
+    "softmax": lambda workload: lambda x: x.softmax(-1),
+    "layer_norm": _layer_norm,
+}

@@ -1,0 +1,53 @@
+"""docs/tour.md and the README's example: every Python block is run, and prints what the text block after it says.
+
+`python -m tests.test_tour` writes what they print now into the documents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "docs" / "tour.md", ROOT / "README.md"]
+PAIR = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
+
+
+def printed_by(document: Path) -> list[tuple[str, str | None, str]]:
+    """Returns (code, what the document says it prints, what it prints) for each Python block, run in order."""
+    names: dict[str, object] = {"__name__": "tour"}
+    found = []
+    for code, said in PAIR.findall(document.read_text()):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            exec(compile(code, str(document), "exec"), names)
+        found.append((code, said, out.getvalue()))
+    return found
+
+
+@pytest.mark.req("I3")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_print_what_they_say(document: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PICOGRAD_DEVICE", raising=False)
+    for code, said, printed in printed_by(document):
+        assert printed == said, f"{document.name} prints otherwise:\n{code}"
+
+
+def rewrite(document: Path) -> None:
+    """Puts what the blocks print now into a document."""
+    outputs = iter([printed for _, _, printed in printed_by(document)])
+
+    def replaced(match: re.Match[str]) -> str:
+        printed = next(outputs)
+        return f"```python\n{match[1]}```\n" + (f"\n```text\n{printed}```" if printed else "")
+
+    document.write_text(PAIR.sub(replaced, document.read_text()))
+
+
+if __name__ == "__main__":
+    for path in DOCUMENTS:
+        rewrite(path)
