@@ -52,8 +52,8 @@ def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     grid: Dim = 0 if loops else 1
     for loop in loops:
         grid = add(grid, substitute(from_op(loop.range.src[0]), named))
-    iterations = max(1, bounds(grid)[1])
-    return Launch(symbol, grid, 1, max(1, work // iterations))
+    least, most = bounds(grid)
+    return Launch(symbol, least if least == most else grid, 1, max(1, work // max(1, most)))
 
 
 def _grid_loops(statements: Sequence[Statement]) -> list[For]:
