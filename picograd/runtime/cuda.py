@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/nvrtc.py, Schedules, host arrays
 Out:   `CudaDevice`; `available`
-Called by: engine/realize.py.    Next: picograd/runtime/cudasim.py
+Called by: engine/backends/cuda.py.    Next: picograd/runtime/launches.py
 
 Everything runs in order on one stream: memory can be used again as soon as its object dies, because whatever comes
 later comes after the kernels that used it.
