@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from picograd.config import verify_on
-from picograd.engine.compiler import Compiler, show
+from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
@@ -28,6 +28,9 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.text import format_schedule
 from picograd.schedule.create import create_schedule
+
+if TYPE_CHECKING:
+    from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 
 @dataclass(frozen=True)
