@@ -61,7 +61,7 @@ def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
     number: dict[Op, int] = {}
     leaves: dict[Op, Op] = {}
     slots: dict[Buffer, int] = {}
-    variables: Mapping[str, int] = {}
+    variables: dict[str, int] = {}
     key: list[Hashable] = []
     for op in order:
         leaf = op if op.code is OpCode.BUFFER else realized.get(op)
