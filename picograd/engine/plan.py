@@ -71,11 +71,13 @@ def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
             buffer, shape = leaf.arg
             slot = slots.setdefault(buffer, len(slots))
             key.append((slot, leaf.dtype, unbound(shape)))
+            read_bindings(shape, variables)
         elif op.code is OpCode.BIND:
             variables[op.src[0].arg[0]] = int(op.src[1].arg)
             key.append((op.code, number[op.src[0]]))
         else:
             key.append((op.code, op.dtype, _static(op), *[number[s] for s in op.src]))
+            read_bindings(op.arg, variables)
     key.append(tuple(number[root] for root in roots))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
@@ -98,6 +100,17 @@ def unbound(arg: Any) -> Any:
     if isinstance(arg, tuple):
         return tuple(unbound(part) for part in arg)
     return arg
+
+
+def read_bindings(arg: Any, variables: dict[str, int]) -> None:
+    """Notes the values of the symbolic integers in an argument."""
+    if isinstance(arg, tuple):
+        for part in arg:
+            read_bindings(part, variables)
+    elif isinstance(arg, Op):
+        for op in toposort([arg]):
+            if op.code is OpCode.BIND:
+                variables[op.src[0].arg[0]] = int(op.src[1].arg)
 
 
 def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
