@@ -50,6 +50,10 @@ class Template:
     buffers: tuple[Buffer, ...]
     variables: Mapping[str, int]
 
+    def bare(self) -> Template:
+        """Returns the form alone, which keeps no memory alive."""
+        return Template(self.key, (), {}, (), self.variables)
+
 
 def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops."""
@@ -141,7 +145,7 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
-    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
             buffer.memory = np.array(value, dtype=buffer.dtype.numpy, order="C")
