@@ -127,7 +127,7 @@ class _Fuser:
             for s in op.src:
                 self.release(s)
         elif op.code is OpCode.CONTIGUOUS:
-            self.release(op.src[0])
+            self.visit_elementwise(op)
             self.store(op)
         else:
             raise UnsupportedOp(
@@ -346,11 +346,13 @@ class _Fuser:
         self.put(op, nest)
 
     def leaves_beside(self, op: Op, nest: Draft) -> list[Op] | None:
-        """What `op` reads when `nest` goes on to compute it from its own values, or None if it needs them elsewhere."""
+        """What `op` reads when `nest` goes on to compute it from its own values; None if it needs them from memory."""
         rest: list[Op] = []
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
+            if self.home.get(here) is nest and here.code is OpCode.CONTIGUOUS:
+                return None
             if here in seen or self.home.get(here) is nest:
                 continue
             seen.add(here)
