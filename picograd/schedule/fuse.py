@@ -127,7 +127,7 @@ class _Fuser:
             for s in op.src:
                 self.release(s)
         elif op.code is OpCode.CONTIGUOUS:
-            self.visit_elementwise(op)
+            self.release(op.src[0])
             self.store(op)
         else:
             raise UnsupportedOp(
@@ -346,14 +346,12 @@ class _Fuser:
         self.put(op, nest)
 
     def leaves_beside(self, op: Op, nest: Draft) -> list[Op] | None:
-        """What `op` reads when `nest` goes on to compute it from its own values; None if it needs them from memory."""
+        """What `op` reads when `nest` goes on to compute it from its own values, or None if it needs them elsewhere."""
         rest: list[Op] = []
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
-            if self.home.get(here) is nest and here.code is OpCode.CONTIGUOUS:
-                return None
-            if here in seen or self.home.get(here) is nest:
+            if here in seen or (self.home.get(here) is nest and here.code is not OpCode.CONTIGUOUS):
                 continue
             seen.add(here)
             if here is op or (here.code in ELEMENTWISE and here not in self.home):
