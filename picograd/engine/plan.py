@@ -10,12 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from picograd.config import verify_on
-from picograd.engine.compiler import Compiler, show
+from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
@@ -28,6 +28,9 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.text import format_schedule
 from picograd.schedule.create import create_schedule
+
+if TYPE_CHECKING:
+    from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Template:
     leaves: Mapping[Op, Op]
     buffers: tuple[Buffer, ...]
     variables: Mapping[str, int]
+
+    def bare(self) -> Template:
+        """Returns the form alone, which keeps no memory alive."""
+        return Template(self.key, (), {}, (), self.variables)
 
 
 def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
@@ -138,7 +145,7 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
-    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
             buffer.memory = np.array(value, dtype=buffer.dtype.numpy, order="C")

@@ -89,7 +89,7 @@ def _compute(roots: Sequence[Op], name: str) -> list[Op]:
     plan = find_plan(roots, form, name)
     outputs = new_outputs(plan, name, form.variables)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
-    run(plan, inputs, outputs, dict(form.variables))
+    run(plan, inputs, outputs, form.variables)
     results = []
     for root, index in zip(roots, plan.schedule.outputs):
         use = plan.schedule.buffers[index]
@@ -124,7 +124,7 @@ def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buf
     return outputs
 
 
-def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: dict[str, int]) -> None:
+def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:
     """Runs a plan once, and counts it where somebody watches."""
     plan.run(inputs, outputs, variables)
     for counts in active():

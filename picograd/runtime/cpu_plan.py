@@ -22,6 +22,7 @@ from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WO
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
+STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
@@ -144,10 +145,14 @@ def aligned_words(count: int) -> Words:
 
 
 def chunk_of(count: int, work: int, num_threads: int) -> int:
-    """Returns how many iterations a thread takes at a time: all of them where sharing does not pay."""
+    """Returns how many iterations a thread takes at a time: all of them where sharing does not pay.
+
+    A chunk is never so long that Ctrl-C would have to wait for it.
+    """
+    patience = max(1, STOP_WORK // work)
     if num_threads == 1 or count < 2 or count * work < SHARE_WORK:
-        return max(1, count)
-    return -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1
+        return max(1, min(count, patience))
+    return min(patience, -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1)
 
 
 def evaluate_dim(dim: Dim, variables: Mapping[str, int]) -> int:

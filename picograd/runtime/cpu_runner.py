@@ -115,14 +115,15 @@ class Runner:
                 finished.set()
 
         pool.post(lead, 1, at_least=self._helpers + 1)
-        try:
-            finished.wait()
-        except BaseException:
-            self._state[STOP] = 1
-            finished.wait()
-            raise
-        finally:
-            self._state[STOP] = 0
+        interrupted: KeyboardInterrupt | None = None
+        while not finished.is_set():  # NOTE: leaving before the leader has would let its memory be freed
+            try:
+                finished.wait(0.1)  # a signal that another thread received is looked at now and then
+            except KeyboardInterrupt as error:
+                interrupted, self._state[STOP] = error, 1
+        self._state[STOP] = 0
+        if interrupted is not None:
+            raise interrupted
 
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""

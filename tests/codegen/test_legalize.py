@@ -207,8 +207,10 @@ def test_float_rounds_to_nearest_even_when_narrowed(dtype: DType, wider: DType, 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize(
-    "code", [OpCode.ADD, OpCode.MUL, OpCode.DIV, OpCode.MAX, OpCode.MIN, OpCode.CMPLT, OpCode.CMPEQ], ids=lambda c: c.value
-)  # fmt: skip
+    "code",
+    [OpCode.ADD, OpCode.MUL, OpCode.DIV, OpCode.MAX, OpCode.MIN, OpCode.CMPLT, OpCode.CMPEQ],
+    ids=lambda c: c.value,
+)
 def test_arithmetic_of_narrow_floats_is_that_of_float32_rounded(code: OpCode, dtype: DType) -> None:
     arrays = pairs([*SPECIAL, 0.1, 300.0, -1e-3, 1e-7, 6e4], dtype)
     output = dtypes.bool_ if code in (OpCode.CMPLT, OpCode.CMPEQ) else dtype
@@ -333,8 +335,8 @@ def test_cast(before: DType, after: DType) -> None:
     if before.is_float:
         values: list[Any] = [*SPECIAL, 0.9, -0.9, 127.5, 255.0, 256.0, -129.0, 65504.0, 3e9, -3e9, 1e19, -1e19, 1e-3]
     else:
-        values = [v for v in (0, 1, 2, 77, 255, 256, -1, -128, 1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 40, -(1 << 62))
-                  if before.min <= v <= before.max]  # fmt: skip
+        candidates = (0, 1, 2, 77, 255, 256, -1, -128, 1 << 24, (1 << 24) + 1, (1 << 31) - 1, 1 << 40, -(1 << 62))
+        values = [v for v in candidates if before.min <= v <= before.max]
     x = np.array(values).astype(before.numpy)
     same(map_native(of(OpCode.CAST, after), [x], [before], after), meaning(of(OpCode.CAST, after), [x], [before]))
 

@@ -119,7 +119,8 @@ def test_register_tile_accumulates_without_touching_the_stack() -> None:
     for half in range(2):
         b = step.load(param(1, 50 * 2 * LANES), step.at(k, 2 * LANES, half * LANES), lanes=LANES)
         old = step.load(tile, half * LANES, lanes=LANES)
-        step.store(tile, half * LANES, step.let(OpCode.FMA, a, b, old, dtype=F32, lanes=LANES))
+        product = step.let(OpCode.MUL, a, b, dtype=F32, lanes=LANES)
+        step.store(tile, half * LANES, step.let(OpCode.ADD, product, old, dtype=F32, lanes=LANES))
     body.loop(1, 50, AxisKind.LOOP, step)
     for half in range(2):
         body.store(param(2, 2 * LANES), half * LANES, body.load(tile, half * LANES, lanes=LANES))
