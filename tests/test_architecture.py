@@ -10,7 +10,7 @@ import pytest
 import picograd
 
 PACKAGE = Path(picograd.__file__).parent
-STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
+STAGES = {"evaluator", "autodiff", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"config"}, {"errors"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"nn"}, {"optim"},
     {"transforms"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
@@ -32,13 +32,15 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     """Returns (module, at the top) for each import of picograd in a file."""
     tree = ast.parse(path.read_text())
     found = []
+    blocks = [block for block in tree.body if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"]
+    for_types = [node for block in blocks for node in block.body]
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] + [f"{node.module}.{alias.name}" for alias in node.names if node.module == "picograd"]
-        top = node in tree.body
+        top = node in tree.body or node in for_types
         found += [(name, top) for name in names if name.startswith("picograd.")]
     return found
 

@@ -8,6 +8,7 @@ Called by: codegen/lower.py.    Next: picograd/codegen/scatter.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.elementwise import split
@@ -21,32 +22,58 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
-TILE = 64  # rows and columns of a block's part of the result
-DEPTH = 16  # how much of K is in shared memory at a time
-OWN = 4  # rows and columns of a thread's part
-SIDE = TILE // OWN  # threads along a side
+OWN = 4  # rows and columns of the result that one thread computes
+MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's part of the work: side * side threads.
+
+    side:   threads along a side, and how much of K is in shared memory at a time
+    """
+
+    side: int
+
+    @property
+    def length(self) -> int:
+        """Rows and columns of the result."""
+        return self.side * OWN
+
+    @property
+    def threads(self) -> int:
+        return self.side * self.side
+
+
+def choose_tile(target: Target) -> Tile:
+    """Returns the largest square of threads that a block may have."""
+    side = MOST_SIDE
+    while side > 1 and side * side > target.block_threads:
+        side //= 2
+    return Tile(side)
 
 
 def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes a product: a block computes 64 x 64 of the result, a thread 4 x 4 of those."""
+    """Writes a product: with 256 threads a block computes 64 x 64 of the result, a thread 4 x 4 of those."""
     anchor = nest.anchor
     assert anchor is not None
     *batch, m, n = anchor.shape
     dtype = accumulator_dtype(anchor)
-    row_tiles, column_tiles = (floordiv(add(dim, TILE - 1), TILE) for dim in (m, n))
+    tile = choose_tile(target)
+    row_tiles, column_tiles = (floordiv(add(dim, tile.length - 1), tile.length) for dim in (m, n))
     with build.loop(numel((*batch, row_tiles, column_tiles)), AxisKind.GRID) as position:
         *at, row_tile, column_tile = split(position, [*batch, row_tiles, column_tiles])
-        first_row, first_column = mul(row_tile, TILE), mul(column_tile, TILE)
-        lhs = build.alloc(dtype, DEPTH * TILE, MemorySpace.SHARED)
-        rhs = build.alloc(dtype, DEPTH * TILE, MemorySpace.SHARED)
-        with build.loop(SIDE * SIDE, AxisKind.BLOCK) as thread:
+        first_row, first_column = mul(row_tile, tile.length), mul(column_tile, tile.length)
+        lhs = build.alloc(dtype, tile.side * tile.length, MemorySpace.SHARED)
+        rhs = build.alloc(dtype, tile.side * tile.length, MemorySpace.SHARED)
+        with build.loop(tile.threads, AxisKind.BLOCK) as thread:
             acc = build.alloc(dtype, OWN * OWN, MemorySpace.REGISTER)
             with build.loop(OWN * OWN, AxisKind.UNROLL) as own:
                 build.store(acc, own, const(0, dtype))
-            _multiply(anchor, at, first_row, first_column, lhs, rhs, acc, thread, build)
+            _multiply(anchor, tile, at, first_row, first_column, lhs, rhs, acc, thread, build)
             with build.loop(OWN, AxisKind.UNROLL) as i, build.loop(OWN, AxisKind.UNROLL) as j:
-                row = add(first_row, add(mul(floordiv(thread, SIDE), OWN), i))
-                column = add(first_column, add(mod(thread, SIDE), mul(j, SIDE)))
+                row = add(first_row, add(mul(floordiv(thread, tile.side), OWN), i))
+                column = add(first_column, add(mod(thread, tile.side), mul(j, tile.side)))
                 with build.when(both(less(row, m), less(column, n))):
                     value = build.load(acc, add(mul(i, OWN), j))
                     done = value if value.dtype is anchor.dtype else Op(OpCode.CAST, anchor.dtype, (value,))
@@ -54,32 +81,33 @@ def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
 
 
 def _multiply(
-    anchor: Op, batch: Sequence[Dim], first_row: Dim, first_column: Dim,
+    anchor: Op, tile: Tile, batch: Sequence[Dim], first_row: Dim, first_column: Dim,
     lhs: Op, rhs: Op, acc: Op, thread: Op, build: Builder,
 ) -> None:  # fmt: skip
-    """Walks K in steps of DEPTH: all threads fill both tiles, wait, multiply, wait."""
+    """Walks K in steps: all threads fill both tiles, wait, multiply, wait."""
     a, b = anchor.src
     *_, m, k_extent = a.shape
     n = b.shape[-1]
-    with build.loop(floordiv(add(k_extent, DEPTH - 1), DEPTH), AxisKind.LOOP) as step:
-        first_k = mul(step, DEPTH)
-        with build.loop(DEPTH * TILE // (SIDE * SIDE), AxisKind.UNROLL) as part:
-            place = add(mul(part, SIDE * SIDE), thread)
-            row, k = add(first_row, floordiv(place, DEPTH)), add(first_k, mod(place, DEPTH))
+    side, length = tile.side, tile.length
+    with build.loop(floordiv(add(k_extent, side - 1), side), AxisKind.LOOP) as step:
+        first_k = mul(step, side)
+        with build.loop(OWN, AxisKind.UNROLL) as part:
+            place = add(mul(part, tile.threads), thread)
+            row, k = add(first_row, floordiv(place, side)), add(first_k, mod(place, side))
             inside = both(less(row, m), less(k, k_extent))
-            target_place = add(mul(mod(place, DEPTH), TILE), floordiv(place, DEPTH))
+            target_place = add(mul(mod(place, side), length), floordiv(place, side))
             build.store(lhs, target_place, _inside(element(a, (*batch, row, k), None, inside), inside, lhs))
-            column, k = add(first_column, mod(place, TILE)), add(first_k, floordiv(place, TILE))
+            column, k = add(first_column, mod(place, length)), add(first_k, floordiv(place, length))
             inside = both(less(column, n), less(k, k_extent))
             build.store(rhs, place, _inside(element(b, (*batch, k, column), None, inside), inside, rhs))
         build.barrier()
         with (
-            build.loop(DEPTH, AxisKind.LOOP) as depth,
+            build.loop(side, AxisKind.LOOP) as depth,
             build.loop(OWN, AxisKind.UNROLL) as i,
             build.loop(OWN, AxisKind.UNROLL) as j,
         ):
-            left = read(lhs, add(mul(depth, TILE), add(mul(floordiv(thread, SIDE), OWN), i)))
-            right = read(rhs, add(mul(depth, TILE), add(mod(thread, SIDE), mul(j, SIDE))))
+            left = read(lhs, add(mul(depth, length), add(mul(floordiv(thread, side), OWN), i)))
+            right = read(rhs, add(mul(depth, length), add(mod(thread, side), mul(j, side))))
             where = add(mul(i, OWN), j)
             build.store(acc, where, multiply_add(left, right, build.load(acc, where)))
         build.barrier()

@@ -2,7 +2,7 @@
 
 In:    Source (language "cuda")
 Out:   Binary: a shared library with one `{symbol}_launch` for each launch
-Called by: engine/realize.py.    Next: picograd/runtime/cudasim.py
+Called by: engine/backends/cudasim.py.    Next: picograd/runtime/cudasim.py
 """
 
 from __future__ import annotations

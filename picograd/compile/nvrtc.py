@@ -2,7 +2,7 @@
 
 In:    Source (language "cuda"), Target (arch "sm_90a", ...)
 Out:   Binary: a cubin
-Called by: engine/realize.py.    Next: picograd/runtime/cuda.py
+Called by: engine/backends/cuda.py.    Next: picograd/compile/messages.py
 
 NVRTC comes from the nvidia-cuda-nvrtc package, or from a CUDA toolkit; cuda.pathfinder finds it. It writes a cubin,
 not PTX: a driver older than NVRTC may not take its PTX.

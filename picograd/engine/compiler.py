@@ -7,15 +7,14 @@ Called by: engine/realize.py.    Next: picograd/schedule/create.py
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from picograd.codegen.lower import lower
 from picograd.config import setting, shown_stages, verify_on
 from picograd.device import Target
 from picograd.engine.cache import kept
+from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.ir.backend import Device
 from picograd.ir.spec import verify_kernel
@@ -76,33 +75,3 @@ class Compiler:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
         note("compiled")
         return self.backend.compile(source, target)
-
-
-def show(stage: str, text: str) -> None:
-    """Prints a stage that PICOGRAD_SHOW asks for."""
-    if stage in shown_stages():
-        print(text)
-
-
-def place_of_dumps(kernel: Kernel, target: Target) -> Path | None:
-    """Returns the folder of one kernel on one device, if PICOGRAD_DUMP asks for it: names alone are not unique."""
-    folder = setting("PICOGRAD_DUMP")
-    if not folder:
-        return None
-    digest = hashlib.sha256(f"{target.device}\n{format_kernel(kernel)}".encode()).hexdigest()
-    return Path(folder) / f"{kernel.name}_{digest[:8]}"
-
-
-def dump(place: Path | None, file: str, text: str) -> str:
-    """Writes an artefact; a file that is there already overrides it.
-
-    Returns: the text to go on with
-    """
-    if place is None:
-        return text
-    path = place / file
-    if path.exists():
-        return path.read_text()
-    place.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return text

@@ -11,9 +11,12 @@ import importlib
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
-from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
+
+if TYPE_CHECKING:
+    from picograd.engine.compiler import Compiler
 
 FACTORIES = {
     # name: module that makes its Compiler
@@ -66,5 +69,3 @@ def usable() -> dict[str, str | None]:
     found[EVALUATOR] = None
     return found
 
-
-__all__ = ["Backend", "compiler_for", "usable"]

@@ -10,13 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from picograd.config import verify_on
-from picograd.engine.compiler import Compiler, show
+from picograd.engine.show import show
 from picograd.engine.watch import note
+from picograd.errors import ArgumentError
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
 from picograd.ir.op import Buffer, Op, toposort
@@ -28,6 +29,9 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.text import format_schedule
 from picograd.schedule.create import create_schedule
+
+if TYPE_CHECKING:
+    from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ class Template:
     buffers: tuple[Buffer, ...]
     variables: Mapping[str, int]
 
+    def bare(self) -> Template:
+        """Returns the form alone, which keeps no memory alive."""
+        return Template(self.key, (), {}, (), self.variables)
+
 
 def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops."""
@@ -63,33 +71,43 @@ def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
             leaves[op] = leaf
             buffer, shape = leaf.arg
             slot = slots.setdefault(buffer, len(slots))
-            key.append((slot, leaf.dtype, unbound(shape)))
+            key.append((slot, leaf.dtype, unbound(shape, variables)))
         elif op.code is OpCode.BIND:
-            variables[op.src[0].arg[0]] = int(op.src[1].arg)
+            unbound(op, variables)
             key.append((op.code, number[op.src[0]]))
         else:
-            key.append((op.code, op.dtype, _static(op), *[number[s] for s in op.src]))
+            key.append((op.code, op.dtype, _static(op, variables), *[number[s] for s in op.src]))
     key.append(tuple(number[root] for root in roots))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
 
-def _static(op: Op) -> Hashable:
-    """The argument as far as a plan depends on it."""
+def _static(op: Op, variables: dict[str, int]) -> Hashable:
+    """The argument as far as a plan depends on it; values of symbolic integers in it go to `variables`."""
     if op.code is OpCode.LEAF:
         return None
     if op.code is OpCode.CONST and op.dtype.is_float:
         return struct.pack("d", op.arg)
-    return unbound(op.arg)  # type: ignore[no-any-return]
+    return unbound(op.arg, variables)  # type: ignore[no-any-return]
 
 
-def unbound(arg: Any) -> Any:
-    """Returns an argument with symbolic integers freed of their values."""
+def unbound(arg: Any, variables: dict[str, int]) -> Any:
+    """Returns an argument with symbolic integers freed of their values, which go to `variables`.
+
+    Raises:
+      ArgumentError: one graph binds a symbolic integer to two values.
+    """
     if isinstance(arg, Op):
-        if arg.code is OpCode.BIND:
-            return arg.src[0]
-        return arg.replace(src=tuple(unbound(s) for s in arg.src)) if arg.src else arg
+        if arg.code is not OpCode.BIND:
+            return arg.replace(src=tuple(unbound(s, variables) for s in arg.src)) if arg.src else arg
+        (name, *_), value = arg.src[0].arg, int(arg.src[1].arg)
+        if variables.setdefault(name, value) != value:
+            raise ArgumentError(
+                f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
+                "give one of the two symbolic integers another name.",
+            )
+        return arg.src[0]
     if isinstance(arg, tuple):
-        return tuple(unbound(part) for part in arg)
+        return tuple(unbound(part, variables) for part in arg)
     return arg
 
 
@@ -101,11 +119,11 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
         leaf = form.leaves.get(op)
         if leaf is not None:
             buffer, shape = leaf.arg
-            became[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape)))
+            became[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape, {})))
         elif op.code is OpCode.BIND:
             became[op] = op.src[0]
         elif op.src or op.arg is not None:
-            became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), unbound(op.arg))
+            became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), unbound(op.arg, {}))
         else:
             became[op] = op
     return [became[root] for root in roots]
@@ -138,7 +156,7 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
-    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
             buffer.memory = np.array(value, dtype=buffer.dtype.numpy, order="C")

@@ -89,7 +89,7 @@ def _compute(roots: Sequence[Op], name: str) -> list[Op]:
     plan = find_plan(roots, form, name)
     outputs = new_outputs(plan, name, form.variables)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
-    run(plan, inputs, outputs, dict(form.variables))
+    run(plan, inputs, outputs, form.variables)
     results = []
     for root, index in zip(roots, plan.schedule.outputs):
         use = plan.schedule.buffers[index]
@@ -124,7 +124,7 @@ def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buf
     return outputs
 
 
-def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: dict[str, int]) -> None:
+def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:
     """Runs a plan once, and counts it where somebody watches."""
     plan.run(inputs, outputs, variables)
     for counts in active():
@@ -157,10 +157,11 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
 
 def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     """Returns a copy of what a BUFFER Op holds."""
-    owner, shape = buffer.arg
+    owner = buffer.arg[0]
+    shape = [dim_value(dim, {}) for dim in buffer.shape]
     if owner.device == EVALUATOR:
-        held: np.ndarray[Any, Any] = owner.memory.reshape(buffer.shape)
+        held: np.ndarray[Any, Any] = owner.memory.reshape(shape)
         return held.copy()
-    array = np.empty([dim_value(dim, {}) for dim in shape], dtype=buffer.dtype.numpy)
+    array = np.empty(shape, dtype=buffer.dtype.numpy)
     compiler_for(owner.device).device.copy_out(owner.memory, array)
     return array

@@ -6,7 +6,7 @@ Out:   `Device`, the protocol that runtime/ implements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from picograd.device import Target
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Binary, Executable, Schedule
 
-Runner = Callable[[Sequence[Buffer], Sequence[Buffer], dict[str, int]], None]
+Runner = Callable[[Sequence[Buffer], Sequence[Buffer], Mapping[str, int]], None]
 
 
 class Device(Protocol):

@@ -7,7 +7,7 @@ Next:  picograd/ir/text_values.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -211,4 +211,4 @@ class Plan:
     schedule: Schedule
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
-    run: Callable[[list[Buffer], list[Buffer], dict[str, int]], None] = field(compare=False, repr=False)
+    run: Callable[[list[Buffer], list[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)

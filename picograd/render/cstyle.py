@@ -2,7 +2,7 @@
 
 In:    statements in the linear form (ir/statements.py)
 Out:   lines of text
-Called by: render/cuda.py, which adds what a GPU has.    Next: picograd/render/cuda.py
+Called by: render/cuda.py, which adds what a GPU has.    Next: picograd/render/rules.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Program (linear form), Target
 Out:   Source, with a Launch for each phase
-Called by: engine/realize.py.    Next: picograd/compile/nvrtc.py
+Called by: engine/backends/cuda.py, engine/backends/cudasim.py.    Next: picograd/render/cstyle.py
 
 The GRID loops of a phase lie one after the other over blockIdx.x. A BLOCK loop is the threads of the block: several
 in one GRID body are the same threads. What stands in a GRID body but in no BLOCK loop every thread computes for
@@ -101,7 +101,7 @@ def _definitions(before: Sequence[Statement]) -> dict[Op, Dim]:
     known: dict[Op, Dim] = {}
     for statement in before:
         if isinstance(statement, Let) and statement.value.dtype.is_int:
-            known[statement.var] = substitute(statement.value, known)
+            known[statement.var] = substitute(from_op(statement.value), known)
     return known
 
 

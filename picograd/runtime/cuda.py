@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/nvrtc.py, Schedules, host arrays
 Out:   `CudaDevice`; `available`
-Called by: engine/realize.py.    Next: picograd/runtime/cudasim.py
+Called by: engine/backends/cuda.py.    Next: picograd/runtime/launches.py
 
 Everything runs in order on one stream: memory can be used again as soon as its object dies, because whatever comes
 later comes after the kernels that used it.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -208,7 +208,7 @@ class CudaDevice:
         started = [Started.of(each) for each in listed.calls]
         kept = tuple(executables)  # their modules must stay loaded
 
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
             assert len(kept) == len(schedule.items)
             self._enter()
             groups = {"input": inputs, "output": outputs}
@@ -223,7 +223,7 @@ class CudaDevice:
 
         return run
 
-    def _start(self, started: Started, addresses: list[int], variables: dict[str, int]) -> None:
+    def _start(self, started: Started, addresses: list[int], variables: Mapping[str, int]) -> None:
         """Launches one phase of a kernel; a grid of no blocks is left out."""
         launch, names = started.call.launch, started.call.variables
         grid = value_of(launch.grid, bound(names, variables))

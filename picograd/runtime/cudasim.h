@@ -60,7 +60,7 @@ static char message[512];
 static bool failed;
 
 // ---- switching stacks ----
-#if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
+#if defined(__x86_64__) && defined(__ELF__) && !defined(CUDASIM_UCONTEXT)
 extern "C" void picograd_cudasim_switch(void** save, void* load);
 asm(R"(
 .text
@@ -116,7 +116,6 @@ static inline void switch_to_fiber() { swapcontext(&scheduler_context, &contexts
 
 // ---- errors ----
 static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
-
 // Ends the launch with a message; does not return to the thread that failed.
 __attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const char* form, ...) {
   int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: ", kernel_name, block.x,
@@ -287,11 +286,9 @@ static void check_barrier(int64 threads) {
 // Runs one block from barrier to barrier.
 static void run_block(int64 threads, int64 order) {
   static int64 turns[MAX_THREADS];
-  epoch++;
-  block_epoch = epoch;
+  block_epoch = ++epoch;
   for (int64 i = 0; i < threads; i++) {
     fibers[i].ended = false;
-    fibers[i].line = 0;
     prepare_stack(fibers[i], start_thread);
   }
   for (int64 left = threads; left > 0; epoch++) {
@@ -303,7 +300,7 @@ static void run_block(int64 threads, int64 order) {
       switch_to_fiber();
       if (!failed && *(uint64*)running->stack != CANARY) {
         snprintf(message, sizeof message, "kernel %s: a thread needs more than %lld bytes of stack.", kernel_name,
-                 (long long)STACK_BYTES);
+                 STACK_BYTES);
         failed = true;
       }
       if (failed) return;
@@ -316,8 +313,7 @@ static void run_block(int64 threads, int64 order) {
 
 static bool make_fibers(int64 threads, char* stacks) {
   if (stacks == (char*)MAP_FAILED) {
-    snprintf(message, sizeof message, "kernel %s: no memory for the stacks of %lld threads.", kernel_name,
-             (long long)threads);
+    snprintf(message, sizeof message, "kernel %s: no memory for %lld stacks.", kernel_name, threads);
     return false;
   }
   for (int64 i = 0; i < threads; i++) {

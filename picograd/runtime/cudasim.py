@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/hostcxx.py, Schedules, host arrays
 Out:   `CudaSimDevice`
-Called by: engine/realize.py.    Next: picograd/engine/realize.py
+Called by: engine/backends/cudasim.py
 
 It is for finding bugs, not for speed. runtime/cudasim.h says what is found; a launch that breaks a rule raises
 DeviceError with the kernel, the block and the thread.
@@ -14,7 +14,7 @@ import ctypes
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class CudaSimDevice:
         launches = list_launches(schedule, executables)
         arena = self.allocate(launches.temporary_nbytes)
 
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int]) -> None:
+        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
             arena.bytes[:] = UNWRITTEN
             self._run(launches, arena, inputs, outputs, variables)
 
@@ -103,7 +103,7 @@ class CudaSimDevice:
 
     def _run(
         self, launches: LaunchList, arena: HostMemory,
-        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: dict[str, int],
+        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
         groups = {"input": inputs, "output": outputs}
 
@@ -115,7 +115,7 @@ class CudaSimDevice:
         for call in launches.calls:
             self._launch(call, [address_of(place) for place in call.places], variables)
 
-    def _launch(self, call: Call, addresses: list[int], variables: dict[str, int]) -> None:
+    def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
         values = bound(call.variables, variables)
         grid = value_of(call.launch.grid, values)
         arguments: list[int] = []

@@ -351,7 +351,7 @@ class _Fuser:
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
-            if here in seen or self.home.get(here) is nest:
+            if here in seen or (self.home.get(here) is nest and here.code is not OpCode.CONTIGUOUS):
                 continue
             seen.add(here)
             if here is op or (here.code in ELEMENTWISE and here not in self.home):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.fuse import Draft, Fused, in_memory
 
@@ -60,6 +61,8 @@ def _ready(nest: Draft, chosen: Group, groups: list[Group], home: dict[int, Grou
 
 
 def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
+    if any(op.code is OpCode.CONTIGUOUS and fused.home.get(op) in chosen.nests for op in memory_read(nest, fused)):
+        return False  # the user asked for a cut here
     kinds = {n.kind for n in chosen.nests}
     needs_chosen = any(nest.needs & n.bit for n in chosen.nests)
     if nest.kind is NestKind.ELEMENTWISE and kinds == {NestKind.ELEMENTWISE} and not needs_chosen:

@@ -20,6 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Step
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
+from picograd.tensor.variable import Length
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
         cut: tuple[Dim, Dim] = (0, dim)
         count, step, margin = dim, 1, 0
         if isinstance(item, slice):
-            if item != slice(None):
+            if isinstance(item.stop, Length):
+                cut, count = _bound(item, dim)
+            elif item != slice(None):
                 flipped, cut, count, step, margin = _slice(item, int(dim))  # type: ignore[arg-type]
                 flips += [axis] * flipped
             final.append(count)
@@ -133,6 +136,15 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
         strides.append((count, step))
         axis += 1
     return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
+
+
+def _bound(item: slice, dim: Dim) -> tuple[tuple[Dim, Dim], Dim]:
+    """Returns (block to cut, elements) of `x[:length]` for a symbolic length."""
+    if item.start not in (None, 0) or item.step not in (None, 1):
+        raise IndexingError(f"index: a symbolic length stands alone, as in x[:n]; got {item}.")
+    if isinstance(dim, int) and item.stop.value > dim:
+        raise IndexingError(f"index: {item.stop} is longer than an axis of length {dim}.")
+    return (0, item.stop.op), item.stop.op
 
 
 def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:

@@ -14,15 +14,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from picograd.dtype import DType
 from picograd.engine.plan import Template, template
 from picograd.engine.realize import default_device, device_of, find_plan, new_outputs, realize, realized, run
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell, trace
@@ -101,6 +103,23 @@ class Capture:
     device: str
     plan: Plan | None = None
 
+    def with_plan(self, plan: Plan) -> Capture:
+        """Returns the capture as it is kept: with the plan, and without the graphs, which would keep memory alive."""
+        return replace(self, plan=plan, form=self.form.bare(), roots=())
+
+    @cached_property
+    def takes(self) -> tuple[tuple[str, int], ...]:
+        """Where each input of the plan comes from."""
+        assert self.plan is not None
+        return tuple(self.sources[op.arg[0]] for op in self.plan.schedule.inputs)
+
+    @cached_property
+    def gives(self) -> tuple[tuple[bool, int, DType, Shape], ...]:
+        """For each root: whether it is an output of the plan (or an input, unchanged), which, its dtype and shape."""
+        assert self.plan is not None
+        uses = [self.plan.schedule.buffers[index] for index in self.plan.schedule.outputs]
+        return tuple((use.role == "output", use.source, *shape) for use, shape in zip(uses, self.shapes))
+
 
 @dataclass
 class Jit:
@@ -121,10 +140,11 @@ class Jit:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key, _ = _flatten((args, kwargs), tensors, self.name)
+        key = _flatten((args, kwargs), tensors, self.name)
         for tensor in tensors:
-            tensor.realize()
-        forms = tuple((t.shape, t.dtype, t.device) for t in tensors)
+            if tensor.cell.op.code is not OpCode.BUFFER:
+                tensor.realize()
+        forms = tuple((t.op.shape, t.op.dtype, t.cell.device) for t in tensors)
         found = self.captures.setdefault((key, forms), [])
         if len(found) < 2:
             return self.trace_and_run(found, args, kwargs, tensors)
@@ -136,14 +156,11 @@ class Jit:
         capture = self.capture(args, kwargs, tensors)
         if found:
             _check_same(found[0], capture, self.name)
-            capture = replace(capture, plan=found[0].plan)
-        else:
-            capture = replace(capture, plan=find_plan(capture.roots, capture.form, capture.device))
-        found.append(replace(capture, roots=()) if not found else capture)
-        result = self.replay(capture, inputs)
-        if len(found) == 2:
-            found[1] = found[0]
-        return result
+            found.append(found[0])
+            return self.replay(capture.with_plan(cast(Plan, found[0].plan)), inputs)
+        kept = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
+        found.append(kept)
+        return self.replay(kept, inputs)
 
     def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
@@ -201,22 +218,18 @@ class Jit:
         """Runs the plan on these arguments and on what the state's cells hold now."""
         plan = capture.plan
         assert plan is not None
-        buffers: list[Buffer] = []
-        for kind, i in capture.sources:
-            if kind == "arg":
-                buffers.append(arguments[i])
-            elif kind == "state":
-                buffers.append(_cell_buffer(capture.state[i]))
+        inputs: list[Buffer] = []
+        for kind, i in capture.takes:
+            if kind == "state":
+                inputs.append(_cell_buffer(capture.state[i]))
             else:
-                buffers.append(capture.constants[i])
+                inputs.append(arguments[i] if kind == "arg" else capture.constants[i])
         outputs = new_outputs(plan, capture.device, capture.form.variables)
-        inputs = [buffers[op.arg[0]] for op in plan.schedule.inputs]
-        run(plan, inputs, outputs, dict(capture.form.variables))
-        results: list[Op] = []
-        for (dtype, shape), index in zip(capture.shapes, plan.schedule.outputs):
-            use = plan.schedule.buffers[index]
-            buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
-            results.append(Op(OpCode.BUFFER, dtype, (), (buffer, shape)))
+        run(plan, inputs, outputs, capture.form.variables)
+        results = [
+            Op(OpCode.BUFFER, dtype, (), ((outputs if made else inputs)[i], shape))
+            for made, i, dtype, shape in capture.gives
+        ]
         for cell, op in zip(capture.written, results[len(results) - len(capture.written) :]):
             cell.op = op
         values = iter(results)
@@ -251,10 +264,8 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 
 
 # ---- containers ----
-def _flatten(value: Any, tensors: list[Tensor], name: str) -> tuple[Hashable, None]:
+def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
     """Collects the Tensors of a container in order; returns what else a capture depends on."""
-    if isinstance(value, np.ndarray):
-        raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
     if isinstance(value, Tensor):
         if value.requires_grad and trace.get() is None:
             raise JitError(
@@ -262,18 +273,20 @@ def _flatten(value: Any, tensors: list[Tensor], name: str) -> tuple[Hashable, No
                 "use it as a global or a closure, or pass x.detach().",
             )
         tensors.append(value)
-        return ("tensor",), None
+        return Tensor
     if isinstance(value, list | tuple):
-        return (type(value), *[_flatten(v, tensors, name)[0] for v in value]), None
+        return (type(value), *[_flatten(v, tensors, name) for v in value])
     if isinstance(value, dict):
-        return (dict, *[(k, _flatten(v, tensors, name)[0]) for k, v in value.items()]), None
+        return (dict, *[(k, _flatten(v, tensors, name)) for k, v in value.items()])
+    if isinstance(value, np.ndarray):
+        raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
     if is_dataclass(value) and not isinstance(value, type):
-        return (type(value), *[_flatten(getattr(value, f.name), tensors, name)[0] for f in fields(value)]), None
+        return (type(value), *[_flatten(getattr(value, f.name), tensors, name) for f in fields(value)])
     try:
         hash(value)
     except TypeError:
-        return (type(value), id(value)), None
-    return (type(value), value), None
+        return (type(value), id(value))
+    return (type(value), value)
 
 
 def _map(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -81,9 +81,7 @@ def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
 
 
 @pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
-def test_kernels_of_training_compile_for_hopper_without_spills(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_of_training_compile_for_hopper_without_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DUMP", str(tmp_path))
     train("CUDASIM", hidden=48)  # shapes no other test has made kernels for
     hopper = replace(TARGET, device="CUDA", arch="sm_90a")

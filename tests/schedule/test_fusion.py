@@ -1,0 +1,227 @@
+"""What becomes one kernel: kernels, launches and bytes of intermediates are counted, never timed (G1 to G5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.explain import explain
+from picograd.engine.watch import Counts, watch
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import OpCode
+from picograd.ir.pattern import Pattern, PatternMatcher
+from picograd.ir.simplify import simplify, simplify_graph
+from picograd.nn import functional as F
+
+N, C = 6, 40
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+
+
+def numbers(*shape: int) -> Tensor:
+    return Tensor(np.random.default_rng(0).normal(size=shape).astype(np.float32))
+
+
+def forward(function: Callable[..., Tensor], *inputs: Tensor) -> Counts:
+    with watch() as counts:
+        function(*inputs).realize()
+    return counts
+
+
+def backward(function: Callable[..., Tensor], *inputs: Tensor) -> Counts:
+    leaves = [x.requires_grad_() for x in inputs if x.dtype.is_float]
+    out = function(*inputs)
+    with watch() as counts:
+        out.backward(None if out.shape == () else numbers(*out.shape))
+        pg.realize([leaf.grad for leaf in leaves])
+    return counts
+
+
+# ---- G1: lazy ----
+@pytest.mark.req("G1")
+@pytest.mark.parametrize("ask", [lambda t: t.realize(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: repr(t)])
+def test_nothing_runs_before_a_value_is_asked_for(ask: Callable[[Tensor], object]) -> None:
+    with watch() as counts:
+        y = (numbers(3) * 2).exp().sum(0, keepdim=True)
+        assert counts.kernels == counts.scheduled == 0
+        ask(y)
+        assert counts.kernels == 1
+
+
+# ---- G2: one kernel ----
+@pytest.mark.req("G2")
+def test_dot_and_variance_are_one_kernel_each() -> None:
+    with watch() as counts:
+        assert (Tensor([1.0, 2.0]) * Tensor([3.0, 4.0])).sum().item() == 11.0
+        assert (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item() == 11.0
+        assert Tensor([1.0, 2.0, 3.0, 4.0]).var().item() == pytest.approx(1.6666667, abs=1e-7)
+    assert counts.kernels == counts.launches == 3
+    assert counts.temporary_nbytes == 0
+
+
+@pytest.mark.req("G2")
+def test_added_integers_become_one_constant() -> None:
+    a = Tensor([1, 2, 3])
+    text = explain([((a + 4) + 3).op], ["kernel"])
+    assert text.count("ADD") == 1
+    assert "CONST 7" in text
+
+
+SPELLINGS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "softmax": (lambda x: x.softmax(-1), (numbers(N, C),)),
+    "softmax by hand": (lambda x: x.exp() / x.exp().sum(), (numbers(N, C),)),
+    "softmax by hand, by rows": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), (numbers(N, C),)),
+    "log_softmax": (lambda x: x.log_softmax(-1), (numbers(N, C),)),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (C,), w, b), (numbers(N, C), numbers(C), numbers(C))),
+    "cross_entropy": (F.cross_entropy, (numbers(N, C), Tensor(np.arange(N)))),
+    "variance": (lambda x: x.var(-1), (numbers(N, C),)),
+}
+
+
+@pytest.mark.req("G2")
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_one_kernel_forward_and_one_backward(name: str) -> None:
+    function, inputs = SPELLINGS[name]
+    counts = forward(function, *[Tensor(x.numpy()) for x in inputs])
+    assert counts.kernels == 1, counts.names
+    assert counts.temporary_nbytes <= 4 * N  # no more than a value for each row
+    counts = backward(function, *[Tensor(x.numpy()) for x in inputs])
+    assert counts.kernels == 1, counts.names
+    assert counts.temporary_nbytes <= 2 * 4 * N
+
+
+@pytest.mark.req("G2")
+def test_contiguous_and_realize_cut_a_kernel_in_two() -> None:
+    assert forward(lambda x: (x * 2).contiguous() + 1, numbers(C)).kernels == 2
+    assert forward(lambda x: (x * 2).realize() + 1, numbers(C)).kernels == 2
+    assert forward(lambda x: x * 2 + 1, numbers(C)).kernels == 1
+
+
+@pytest.mark.req("G2")
+def test_movement_makes_no_kernel() -> None:
+    def moved(x: Tensor) -> Tensor:
+        return x.T.reshape(C // 2, -1).flip(0)[3:7].permute(1, 0) + 1
+
+    counts = forward(moved, numbers(N, C))
+    assert counts.kernels == 1
+    assert counts.temporary_nbytes == 0
+
+
+# ---- G3: hash-consing and rules ----
+@pytest.mark.req("G3")
+def test_constants_fold_and_equal_graphs_are_one_object() -> None:
+    total = Op(OpCode.ADD, pg.int32, (const(199, pg.int32), const(200, pg.int32)))
+    assert simplify_graph([total]) == [const(399, pg.int32)]
+    x = numbers(3)
+    assert (x * 2 + 1).op is (x * 2 + 1).op
+
+
+@pytest.mark.req("G3")
+def test_users_extend_the_rules() -> None:
+    own = PatternMatcher([("exp of log", Pattern(OpCode.EXP, (Pattern(OpCode.LOG, name="log"),)), lambda log: log.src[0])])
+    x = numbers(3)
+    assert simplify_graph([x.log().exp().op], simplify + own) == [x.op]
+
+
+# ---- G4: views and symbolic lengths ----
+@pytest.mark.req("G4")
+def test_axes_that_lie_together_become_one_loop() -> None:
+    program = explain([(numbers(4, 5, 6) + numbers(4, 5, 6)).op], ["program"])
+    assert program.count("loop(") <= 2  # whole vectors and the rest, over all 120 elements
+    assert "//" not in program and "%" not in program
+
+
+@pytest.mark.req("G4")
+def test_one_kernel_serves_every_length_of_a_variable(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", device)
+    n = pg.Variable("n", 1, 100)
+    data = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
+    x = Tensor(data)
+    made = []
+    for length in (17, 40, 100, 1):
+        with watch() as counts:
+            view = x[: n.bind(length)]
+            np.testing.assert_allclose((view * 2).exp().numpy(), np.exp(data[:length] * 2), rtol=1e-6)
+            # A float32 sum of at most 100 terms of size 1.
+            np.testing.assert_allclose(view.sum(0).numpy(), data[:length].sum(0), atol=1e-5)
+        made.append(counts.lowered)
+    assert made[1:] == [0, 0, 0]
+
+
+@pytest.mark.req("G4")
+def test_a_length_outside_its_bounds_is_refused() -> None:
+    with pytest.raises(pg.ArgumentError, match="n is between 1 and 5, got 6"):
+        pg.Variable("n", 1, 5).bind(6)
+    with pytest.raises(pg.IndexingError, match="n=5 is longer than an axis of length 3"):
+        numbers(3)[: pg.Variable("n", 1, 5).bind(5)]
+
+
+# ---- G5: products and ranges ----
+@pytest.mark.req("G5")
+def test_a_product_stores_nothing_but_its_result() -> None:
+    counts = forward(lambda a, b, c: ((a.T * 2) @ b.T + c).relu(), numbers(30, N), numbers(C, 30), numbers(C))
+    assert counts.kernels == 1, counts.names
+    assert counts.temporary_nbytes == 0
+
+
+@pytest.mark.req("G5")
+def test_arange_has_no_loop_and_no_memory_of_its_own() -> None:
+    counts = forward(lambda x: x + Tensor.arange(C), numbers(C))
+    assert counts.kernels == 1
+    assert counts.temporary_nbytes == 0
+
+
+# ---- whole steps ----
+def mlp_step(optimizer: type) -> Counts:
+    model = pg.nn.Sequential(pg.nn.Linear(20, 30), pg.nn.ReLU(), pg.nn.Linear(30, 10))
+    update = optimizer(model.parameters(), lr=0.1)
+    x, y = numbers(8, 20), Tensor(np.arange(8))
+
+    @pg.jit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), y)
+        update.zero_grad()
+        loss.backward()
+        update.step()
+        return loss
+
+    for _ in range(3):
+        with watch() as counts:
+            step(x, y)
+    return counts
+
+
+def test_a_training_step_of_an_mlp_is_few_kernels() -> None:
+    counts = mlp_step(pg.optim.SGD)
+    assert counts.kernels <= 7, counts.names
+    assert (counts.scheduled, counts.lowered, counts.compiled) == (0, 0, 0)
+
+
+def test_an_adam_step_over_all_parameters_is_few_kernels() -> None:
+    model = pg.nn.MLP(20, [30, 30, 10])
+    optimizer = pg.optim.Adam(model.parameters(), lr=0.1)
+    for p in model.parameters():
+        p.grad = numbers(*p.shape)
+    with watch() as counts:
+        optimizer.step()
+    assert counts.kernels <= 3, counts.names
+
+
+def test_a_second_step_of_the_same_form_schedules_nothing() -> None:
+    model = pg.nn.Linear(5, 3)
+    optimizer = pg.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        with watch() as counts:
+            loss = (model(numbers(4, 5)) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+    assert (counts.scheduled, counts.lowered, counts.compiled) == (0, 0, 0)
