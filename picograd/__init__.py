@@ -61,8 +61,8 @@ cat, stack, where = Tensor.cat, Tensor.stack, Tensor.select
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "arange", "bfloat16", "bool_", "cat", "dtypes", "empty", "empty_like", "enable_grad", "eye",
+    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
+    "VerifyError", "arange", "bfloat16", "bool_", "cat", "dtypes", "empty", "empty_like", "enable_grad", "eye",
     "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "full", "full_like", "grad", "int16", "int32",
     "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load", "manual_seed", "nn", "no_grad", "ones",
     "ones_like", "optim", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "save",

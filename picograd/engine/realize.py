@@ -157,10 +157,11 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
 
 def to_host(buffer: Op) -> np.ndarray[Any, Any]:
     """Returns a copy of what a BUFFER Op holds."""
-    owner, shape = buffer.arg
+    owner = buffer.arg[0]
+    shape = [dim_value(dim, {}) for dim in buffer.shape]
     if owner.device == EVALUATOR:
-        held: np.ndarray[Any, Any] = owner.memory.reshape(buffer.shape)
+        held: np.ndarray[Any, Any] = owner.memory.reshape(shape)
         return held.copy()
-    array = np.empty([dim_value(dim, {}) for dim in shape], dtype=buffer.dtype.numpy)
+    array = np.empty(shape, dtype=buffer.dtype.numpy)
     compiler_for(owner.device).device.copy_out(owner.memory, array)
     return array

@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast, compare, reduce, where
+from picograd.tensor.build import broadcast_to, cast, compare, reduce, static, where
 from picograd.tensor.indexing import gather_op, same_as_iota
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
@@ -191,30 +191,25 @@ def cross_entropy(
         raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
     if target.dtype.is_float:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    scores = _classes_last("cross_entropy", input, target)
-    x = _wide(scores.read())
-    labels = target.read()
+    x, labels = _wide(_classes_last("cross_entropy", input, target).read()), target.read()
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))
-    hit = same_as_iota(labels, x.shape)
-    rows = total - reduce(where(hit, x, 0.0), OpCode.ADD, (last,))
-    factor = (
-        None
-        if weight is None
-        else gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
-    )
-    if factor is not None:
-        rows = rows * factor
+    rows = total - reduce(where(same_as_iota(labels, x.shape), x, 0.0), OpCode.ADD, (last,))
+    factor = _factors(weight, labels, x)
+    rows = rows if factor is None else rows * factor
     if label_smoothing:
         smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
         rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
     return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
 
 
-def labels_valid(labels: Op, x: Op) -> Op:
-    """Returns where labels name a class of the last axis of x."""
+def _factors(weight: Tensor | None, labels: Op, x: Op) -> Op | None:
+    """Returns the weight of each row's class; labels that name no class (to be ignored) take that of class 0."""
+    if weight is None:
+        return None
     low = compare(OpCode.CMPLE, filled(0, labels.dtype, labels.shape), labels)
-    return Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, labels, int(x.shape[-1]))))  # type: ignore[arg-type]
+    inside = Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, labels, static(x.shape[-1]))))
+    return gather_op(cast(weight.read(), x.dtype), where(inside, labels, 0), 0)
 
 
 def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
@@ -282,10 +277,8 @@ def nll_loss(
     labels = target.read()
     hit = same_as_iota(labels, x.shape)
     rows = -reduce(where(hit, x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = None
-    if weight is not None:
-        factor = gather_op(cast(weight.read(), x.dtype), where(labels_valid(labels, x), labels, 0), 0)
-        rows = rows * factor
+    factor = _factors(weight, labels, x)
+    rows = rows if factor is None else rows * factor
     return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from picograd.engine.realize import realize
+from picograd.engine.realize import realized
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import stale_leaves
 from picograd.tensor.cell import Cell
+from picograd.tensor.compute import compute
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 
 
@@ -27,12 +28,7 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) 
     grads = [leaf.grad for leaf in list(leaf_tensors.values())]
     cells += [grad.cell for grad in grads if grad is not None]
     readers = _readers(list(differentiable_cells), set(replaced))
-    pending = list(dict.fromkeys(cell for cell in cells if cell.op.code is not OpCode.BUFFER))
-    results = realize([cell.op for cell in (*pending, *readers)])
-    for cell, buffer in zip(pending, results):
-        if not cell.op.needs_grad:
-            cell.op = buffer
-    for cell, buffer in zip(readers, results[len(pending) :]):
+    for cell, buffer in zip(readers, compute(cells, [cell.op for cell in readers])):
         _drop_graph(cell, buffer)
 
 
@@ -41,6 +37,7 @@ def _drop_graph(cell: Cell, buffer: Op) -> None:
     number = next(leaf_ids)
     stale_leaves.add(number)
     cell.op = Op(OpCode.LEAF, buffer.dtype, (buffer,), number)
+    realized[cell.op] = buffer
     differentiable_cells.discard(cell)
 
 

@@ -101,7 +101,7 @@ def _definitions(before: Sequence[Statement]) -> dict[Op, Dim]:
     known: dict[Op, Dim] = {}
     for statement in before:
         if isinstance(statement, Let) and statement.value.dtype.is_int:
-            known[statement.var] = substitute(statement.value, known)
+            known[statement.var] = substitute(from_op(statement.value), known)
     return known
 
 

@@ -171,8 +171,8 @@ def _cast_class(dtype: DType) -> str:
 def literal(value: Scalar, dtype: DType) -> str:
     """Returns a constant, exactly.
 
-    >>> literal(0.1, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
-    ('0x1.99999ap-4f', '3', '(-0.0)')
+    >>> literal(0.5, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
+    ('0x1p-1f', '3', '(-0.0)')
     """
     if dtype.kind == "b":
         return "true" if value else "false"

@@ -10,6 +10,7 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from contextvars import Token
 from typing import Any, ParamSpec, TypeVar
@@ -20,7 +21,8 @@ from picograd.errors import GradientError, ShapeError
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.cell import grad_mode
+from picograd.tensor.cell import Cell, grad_mode
+from picograd.tensor.compute import gradients_of
 from picograd.tensor.core import TensorCore, leaf_tensors
 
 P = ParamSpec("P")
@@ -58,17 +60,21 @@ class Autograd(TensorCore):
         seed = _seed("backward", self, gradient, hint="loss.mean().backward()")
         leaves = _leaves(root)
         grads = _gradients(root, seed, leaves)
+        made: list[weakref.ref[Cell]] = []
         for leaf in leaves:
             tensor = leaf_tensors.get(leaf.arg)
             if tensor is not None and leaf in grads:
-                _accumulate(tensor, grads[leaf] if create_graph else detached(grads[leaf]))
+                cell = _accumulate(tensor, grads[leaf] if create_graph else detached(grads[leaf]))
+                made.append(weakref.ref(cell))
+        gradients_of[self.cell] = made
 
 
-def _accumulate(tensor: TensorCore, grad: Op) -> None:
+def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     if tensor.grad is None:
         tensor.grad = type(tensor).from_op(grad, tensor.cell.device)
     else:
         tensor.grad.write("backward", tensor.grad.read() + grad)
+    return tensor.grad.cell
 
 
 def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str) -> Op:

@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
-Next:  picograd/tensor/core.py
+Next:  picograd/tensor/compute.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
 DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
@@ -11,6 +11,7 @@ built earlier keep the old value.
 
 from __future__ import annotations
 
+import weakref
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -55,6 +56,7 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
+pending_writes: weakref.WeakSet[Cell] = weakref.WeakSet()  # written in place, not computed yet; see compute.py
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
 
 
@@ -111,4 +113,6 @@ def set_op(cell: Cell, op: Op) -> None:
     active = trace.get()
     if active is not None:
         active.on_write(cell)
+    elif op.code is not OpCode.BUFFER:
+        pending_writes.add(cell)
     cell.op = op

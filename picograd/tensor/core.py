@@ -17,13 +17,13 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.engine.realize import from_host, to_host
-from picograd.engine.realize import realize as realize_ops
 from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, cast, detached
 from picograd.tensor.cell import Cell, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.compute import compute
 from picograd.tensor.host import default_device, device_named, host_array
 
 leaf_ids = itertools.count()
@@ -339,19 +339,17 @@ def realize(tensors: Iterable[TensorCore]) -> None:
     """Computes the values of all tensors in one plan; their storage then holds them. Inside a trace: nothing.
 
     A tensor that needs gradients keeps its graph, for backward(); later readers find its value all the same.
+    Writes in place that are still pending join the plan.
     """
-    if trace.get() is not None:
-        return
-    cells = list(dict.fromkeys(t.cell for t in tensors if t.cell.op.code is not OpCode.BUFFER))
-    if not cells:
-        return
-    for cell, buffer in zip(cells, realize_ops([cell.op for cell in cells])):
-        if not cell.op.needs_grad:
-            cell.op = buffer
+    if trace.get() is None:
+        compute(tensor.cell for tensor in tensors)
 
 
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     """Computes a tensor and returns a copy on the host."""
     if 4 * tensor.op.numel >= tensor.cell.op.numel:  # else only what is shown is computed
-        realize([tensor])
-    return to_host(realize_ops([tensor.op])[0])
+        compute([tensor.cell])
+    op = tensor.op
+    while op.code in (OpCode.LEAF, OpCode.DETACH):
+        op = op.src[0]
+    return to_host(compute([], [op])[0])

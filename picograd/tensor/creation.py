@@ -54,25 +54,19 @@ class Creation(Indexing):
         return cls._made(filled(fill_value, chosen, lengths), device, requires_grad)
 
     @classmethod
-    def zeros(
-        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
-    ) -> Self:
+    def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
         """Returns zeros, float32 unless said otherwise."""
         lengths = shape_of_sizes("zeros", shape)
         return cls._made(filled(0, dtype or dtypes.default_float, lengths), device, requires_grad)
 
     @classmethod
-    def ones(
-        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
-    ) -> Self:
+    def ones(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
         """Returns ones, float32 unless said otherwise."""
         lengths = shape_of_sizes("ones", shape)
         return cls._made(filled(1, dtype or dtypes.default_float, lengths), device, requires_grad)
 
     @classmethod
-    def empty(
-        cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
-    ) -> Self:
+    def empty(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
         """Returns a tensor to be written to; it holds zeros."""
         return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
 

@@ -231,9 +231,7 @@ class Random(Creation):
         weights = self.detach()
         if not replacement and num_samples > 1:
             if num_samples > classes:
-                raise ArgumentError(
-                    f"multinomial: without replacement {classes} classes give no {num_samples} samples."
-                )
+                raise ArgumentError(f"multinomial: without replacement {classes} classes give no {num_samples} samples.")
             uniform = type(self).rand_like(self, generator=generator)
             keys = (-((1 - uniform).log()) / weights).read()
             order = self.from_op(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)), self.cell.device)

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DTypeError, IndexingError, ShapeError
-from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.op import Dim, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import add, bounds, subtract
-from picograd.tensor.build import static
 from picograd.tensor.cell import Step
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
+from picograd.tensor.variable import Length
 
 
 @dataclass(frozen=True)
@@ -120,18 +119,17 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
         cut: tuple[Dim, Dim] = (0, dim)
         count, step, margin = dim, 1, 0
         if isinstance(item, slice):
-            if _is_symbolic(item):
-                cut = _symbolic_slice(item, dim, axis, shape)
-                count = subtract(cut[1], cut[0])
+            if isinstance(item.stop, Length):
+                cut, count = _bound(item, dim)
             elif item != slice(None):
-                flipped, cut, count, step, margin = _slice(item, static(dim))
+                flipped, cut, count, step, margin = _slice(item, int(dim))  # type: ignore[arg-type]
                 flips += [axis] * flipped
             final.append(count)
         elif isinstance(item, (TensorCore, np.ndarray)):
             places.append(len(final))
             final.append(dim)
         else:
-            start = _wrapped(operator.index(item), static(dim), axis, shape)
+            start = _wrapped(operator.index(item), int(dim), axis, shape)  # type: ignore[arg-type]
             cut, count = (start, start + 1), 1
         cuts.append(cut)
         margins.append((0, margin))
@@ -140,21 +138,13 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
     return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
 
 
-def _is_symbolic(item: slice) -> bool:
-    return isinstance(item.start, Op) or isinstance(item.stop, Op)
-
-
-def _symbolic_slice(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[Dim, Dim]:
-    """Returns the block that a slice with symbolic ends cuts; it must lie inside for all their values."""
-    start, stop = add(item.start or 0, 0), dim if item.stop is None else add(item.stop, 0)
-    inside = bounds(start)[0] >= 0 and bounds(subtract(stop, start))[0] >= 0 and bounds(subtract(dim, stop))[0] >= 0
-    if item.step not in (None, 1) or not inside:
-        raise IndexingError(
-            f"index: a slice with symbolic ends must lie inside axis {axis} of length {dim} in shape {shape} for all"
-            " values they can take, with step 1.",
-            hint="Variable(name, least, greatest) with greatest at most that length.",
-        )
-    return start, stop
+def _bound(item: slice, dim: Dim) -> tuple[tuple[Dim, Dim], Dim]:
+    """Returns (block to cut, elements) of `x[:length]` for a symbolic length."""
+    if item.start not in (None, 0) or item.step not in (None, 1):
+        raise IndexingError(f"index: a symbolic length stands alone, as in x[:n]; got {item}.")
+    if isinstance(dim, int) and item.stop.value > dim:
+        raise IndexingError(f"index: {item.stop} is longer than an axis of length {dim}.")
+    return (0, item.stop.op), item.stop.op
 
 
 def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:

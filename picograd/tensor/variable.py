@@ -1,12 +1,12 @@
-"""Symbolic integers: lengths that change from call to call, for which one kernel is compiled.
+"""Symbolic lengths: one compiled kernel for every length an axis can have.
 
-In:    a name and the values it may take
-Out:   `Variable`; `bind` gives what x[:n] and shapes take
+In:    a name and bounds
+Out:   `Variable`, `Length`
+Next:  picograd/tensor/subscript.py
 """
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
 from picograd import dtype as dtypes
@@ -16,35 +16,50 @@ from picograd.ir.opcode import OpCode
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A symbolic integer.
+class Length:
+    """A Variable with its value for now; `x[:length]` is a view of that many elements.
 
-    name:      equal names are the same integer
-    least:     of its values
-    greatest:  of its values
-
-    >>> n = Variable("n", 1, 8)
-    >>> x = Tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
-    >>> [x[: n.bind(length)].sum().item() for length in (2, 5)]  # one kernel
-    [3.0, 15.0]
+    op:     BIND(VARIABLE, CONST)
+    value:  the number
     """
 
-    name: str
-    least: int
-    greatest: int
+    op: Op
+    value: int
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.least <= self.greatest:
-            raise ArgumentError(f"Variable: {self.name} needs 0 <= least <= greatest, got {self.least}, {self.greatest}.")
+    def __repr__(self) -> str:
+        return f"{self.op.src[0].arg[0]}={self.value}"
 
-    def bind(self, value: int) -> Op:
-        """Returns the variable with its value for the tensors built from it.
+
+class Variable:
+    """A symbolic integer: kernels are compiled once and run for every value it is bound to.
+
+    >>> import picograd as pg
+    >>> n = pg.Variable("n", 1, 8)
+    >>> x = pg.Tensor([1.0, 2.0, 3.0, 4.0])
+    >>> [x[: n.bind(k)].sum().item() for k in (2, 3, 4)]
+    [3.0, 6.0, 10.0]
+    """
+
+    def __init__(self, name: str, least: int, greatest: int):
+        """
+        Args:
+          name:             under which its value is passed; one name, one integer in a graph
+          least, greatest:  bounds, both included; 0 <= least
 
         Raises:
-          ArgumentError: the value is outside least .. greatest.
+          ArgumentError: the bounds are not in order.
         """
-        number = operator.index(value)
-        if not self.least <= number <= self.greatest:
-            raise ArgumentError(f"bind: {self.name} is {self.least} to {self.greatest}, got {number}.")
-        symbol = Op(OpCode.VARIABLE, dtypes.int64, (), (self.name, self.least, self.greatest))
-        return Op(OpCode.BIND, dtypes.int64, (symbol, const(number, dtypes.int64)))
+        if not 0 <= least <= greatest:
+            raise ArgumentError(f"Variable: {name} needs 0 <= least <= greatest, got {least} and {greatest}.")
+        self.op = Op(OpCode.VARIABLE, dtypes.int64, (), (name, least, greatest))
+
+    def bind(self, value: int) -> Length:
+        """Returns the variable with a value.
+
+        Raises:
+          ArgumentError: the value is outside its bounds.
+        """
+        name, least, greatest = self.op.arg
+        if not least <= value <= greatest:
+            raise ArgumentError(f"bind: {name} is between {least} and {greatest}, got {value}.")
+        return Length(Op(OpCode.BIND, dtypes.int64, (self.op, const(value, dtypes.int64))), value)

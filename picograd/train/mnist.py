@@ -114,7 +114,7 @@ def batch_rows(seed: int, step: int, num_items: int, batch: int) -> NDArray[np.i
 
     Returns:   (batch,)  int64, 0..num_items - 1
 
-    >>> sorted(row for step in range(4) for row in batch_rows(0, step, 8, 2))
+    >>> sorted(int(row) for step in range(4) for row in batch_rows(0, step, 8, 2))
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
     epoch, index = divmod(step, num_items // batch)

@@ -175,7 +175,7 @@ def test_cuda_keeps_its_own_functions(code: OpCode) -> None:
 
 
 def test_exp_is_short() -> None:
-    """It stands inside softmax: 6 fused steps of the polynomial, 4 of the reduction, 6 of the power of two, 2 limits."""
+    """It stands inside softmax: 6 steps of the polynomial, 4 of the reduction, 6 of the power of two, 2 limits."""
     tree = legalize(Op(OpCode.EXP, SINGLE, (Op(OpCode.PARAM, SINGLE, (), (0, ())),)), LLVM)
     steps = [o for o in toposort([tree]) if o.src and o.code is not OpCode.BITCAST]
     assert len(steps) <= 19

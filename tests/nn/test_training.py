@@ -79,18 +79,17 @@ def test_moons_are_separated_within_100_steps(device):
     x, y = Tensor(points), Tensor(labels)
     net = nn.MLP(2, [16, 16, 1])
     assert sum(p.numel() for p in net.parameters()) == 337
+    optimizer = optim.SGD(net.parameters())
     best = 0.0
     for k in range(100):
         scores = net(x)[:, 0]
         hinge = (1 - y * scores).relu().mean()
         penalty = sum((p * p).sum() for p in net.parameters())
         loss = hinge + 1e-4 * penalty
-        net.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        rate = 1.0 - 0.9 * k / 100
-        with pg.no_grad():
-            for p in net.parameters():
-                p -= rate * p.grad
+        optimizer.lr = 1.0 - 0.9 * k / 100
+        optimizer.step()
         best = max(best, ((scores > 0) == (y > 0)).float().mean().item())
     assert best == 1.0
 

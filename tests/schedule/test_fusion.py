@@ -138,6 +138,31 @@ def test_axes_that_lie_together_become_one_loop() -> None:
     assert "//" not in program and "%" not in program
 
 
+@pytest.mark.req("G4")
+def test_one_kernel_serves_every_length_of_a_variable(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", device)
+    n = pg.Variable("n", 1, 100)
+    data = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
+    x = Tensor(data)
+    made = []
+    for length in (17, 40, 100, 1):
+        with watch() as counts:
+            view = x[: n.bind(length)]
+            np.testing.assert_allclose((view * 2).exp().numpy(), np.exp(data[:length] * 2), rtol=1e-6)
+            # A float32 sum of at most 100 terms of size 1.
+            np.testing.assert_allclose(view.sum(0).numpy(), data[:length].sum(0), atol=1e-5)
+        made.append(counts.lowered)
+    assert made[1:] == [0, 0, 0]
+
+
+@pytest.mark.req("G4")
+def test_a_length_outside_its_bounds_is_refused() -> None:
+    with pytest.raises(pg.ArgumentError, match="n is between 1 and 5, got 6"):
+        pg.Variable("n", 1, 5).bind(6)
+    with pytest.raises(pg.IndexingError, match="n=5 is longer than an axis of length 3"):
+        numbers(3)[: pg.Variable("n", 1, 5).bind(5)]
+
+
 # ---- G5: products and ranges ----
 @pytest.mark.req("G5")
 def test_a_product_stores_nothing_but_its_result() -> None:

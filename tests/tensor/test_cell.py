@@ -139,3 +139,47 @@ def test_lines_are_remembered(device):
     z = x * 7.5
     assert z.op is y.op
     assert [line.number for line in lines_of(y.op)] == [line.number, line.number + 3]
+
+
+def graph_of(op) -> int:
+    from picograd.ir.op import toposort
+
+    return len(toposort([op]))
+
+
+def test_a_loop_of_writes_builds_no_ever_longer_graph(device):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    import picograd as pg
+
+    for _ in range(5):
+        loss = (w * w).sum()
+        w.grad = None
+        loss.backward()
+        with pg.no_grad():
+            w -= 0.1 * w.grad
+        loss.item()
+        assert w.cell.op.code is OpCode.BUFFER and w.grad.cell.op.code is OpCode.BUFFER
+        assert graph_of(loss.op) < 10
+    np.testing.assert_allclose(w.detach().numpy(), np.array([1.0, 2.0]) * 0.8**5, rtol=1e-6)
+
+
+def test_gradients_are_computed_with_their_loss(device, monkeypatch):
+    import picograd.tensor.compute as compute
+
+    calls = []
+    original = compute.realize
+    monkeypatch.setattr(compute, "realize", lambda ops: calls.append(len(ops)) or original(ops))
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    loss = (x * x).sum()
+    loss.backward()
+    assert loss.item() == 5.0
+    assert calls[0] == 2 and x.grad.cell.op.code is OpCode.BUFFER
+
+
+def test_reading_memory_leaves_pending_writes_alone(device):
+    x, y = Tensor([1.0]), Tensor([2.0])
+    x += 1
+    y.tolist()
+    assert x.cell.op.code is OpCode.ADD
+    (y + 1).tolist()
+    assert x.cell.op.code is OpCode.BUFFER

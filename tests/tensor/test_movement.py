@@ -119,3 +119,11 @@ def test_split_gives_views(device):
     first, _ = x.split(2)
     first += 1
     assert x.tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_view_is_reshape_or_the_bits_of_another_dtype(device):
+    from picograd import dtypes
+
+    x = Tensor([[1.0, 2.0]])
+    assert x.view(2, 1).cell is x.cell and x.view_as(Tensor.zeros(2)).shape == (2,)
+    same_value(x.view(dtypes.int32), torch.tensor([[1.0, 2.0]]).view(torch.int32))
