@@ -17,9 +17,9 @@ import numpy as np
 from picograd.config import verify_on
 from picograd.engine.show import show
 from picograd.engine.watch import note
+from picograd.errors import ArgumentError
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
-from picograd.errors import ArgumentError
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite

@@ -31,6 +31,7 @@ from picograd.tensor.build import (
     detached,
     maximum,
     reduce,
+    static,
     unary,
     where,
 )  # fmt: skip
