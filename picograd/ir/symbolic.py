@@ -285,7 +285,8 @@ def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
         if isinstance(value, int):
             return value
         if value in values:
-            return values[value]
+            found = values[value]
+            return from_op(found) if isinstance(found, Op) else found
         if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
             return value
         if value not in done:
