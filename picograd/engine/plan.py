@@ -59,6 +59,8 @@ class Template:
 def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops."""
     order = toposort(roots, stop=realized)
+    if any(op.code is OpCode.BIND for op in order):  # what a symbolic integer is bound to is no part of the form
+        order = toposort(roots, stop={*realized, *(op for op in order if op.code is OpCode.BIND)})
     number: dict[Op, int] = {}
     leaves: dict[Op, Op] = {}
     slots: dict[Buffer, int] = {}
@@ -73,8 +75,7 @@ def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
             slot = slots.setdefault(buffer, len(slots))
             key.append((slot, leaf.dtype, unbound(shape, variables)))
         elif op.code is OpCode.BIND:
-            unbound(op, variables)
-            key.append((op.code, number[op.src[0]]))
+            key.append((op.code, unbound(op, variables)))
         else:
             key.append((op.code, op.dtype, _static(op, variables), *[number[s] for s in op.src]))
     key.append(tuple(number[root] for root in roots))

@@ -17,8 +17,10 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import iota as iota_along
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import subtract
 from picograd.tensor import pointwise
 from picograd.tensor.build import (
     axes_of,
@@ -27,6 +29,7 @@ from picograd.tensor.build import (
     cast,
     compare,
     detached,
+    maximum,
     reduce,
     static,
     unary,
@@ -293,14 +296,15 @@ def _sum_dtype(dtype: DType) -> DType:
 def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns the mean over `axes`."""
     total = reduce(op, OpCode.ADD, axes, keepdim)
-    return total / float(_count(op, axes))
+    return _over_count(total, _count(op, axes))
 
 
 def variance_op(op: Op, axes: tuple[int, ...], correction: int, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
     deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
     total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
-    return total / float(max(0, _count(op, axes) - correction))
+    count = subtract(_count(op, axes), correction)
+    return _over_count(total, max(0, count) if isinstance(count, int) else maximum(count, 0))
 
 
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
@@ -318,8 +322,11 @@ def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
     return op if shape == op.shape else Op(OpCode.RESHAPE, op.dtype, (op,), shape)
 
 
-def _count(op: Op, axes: tuple[int, ...]) -> int:
-    count = 1
-    for axis in axes:
-        count *= static(op.shape[axis])
-    return count
+def _count(op: Op, axes: tuple[int, ...]) -> Dim:
+    return numel(tuple(op.shape[axis] for axis in axes))
+
+
+def _over_count(total: Op, count: Dim) -> Op:
+    if isinstance(count, int):
+        return total / float(count)
+    return total / broadcast_to(cast(count, total.dtype), total.shape)

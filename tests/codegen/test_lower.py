@@ -5,6 +5,8 @@ Inputs are small whole numbers, so that sums in any order are exact and values m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_kernel
 from picograd.ir import build
-from picograd.ir.op import Op, Shape, filled
+from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.stages import Schedule
@@ -383,6 +385,52 @@ def test_a_program_that_leaves_its_memory_is_caught(inputs: Inputs) -> None:
     kernel = create_schedule(simplify_graph([a + a])).items[0].kernel
     with pytest.raises(VerifyError, match="slot 1"):
         evaluate_kernel(kernel, [np.zeros(8, np.float32), np.zeros(4, np.float32)])
+
+
+# ---- symbolic lengths ----
+LENGTH = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 40))
+TIMES_6 = Op(OpCode.MUL, dtypes.int64, (LENGTH, const(6, dtypes.int64)))
+Symbolic = Callable[..., Op]
+SYMBOLIC: dict[str, Callable[[Symbolic], list[Op]]] = {
+    "rows": lambda x: [(a := x(LENGTH, 7)) * a],
+    "columns": lambda x: [(a := x(7, LENGTH)) * a],
+    "rows and their transposed": lambda x: [x(LENGTH, 7) + build.permute(x(7, LENGTH), (1, 0))],
+    "the first of many": lambda x: [build.shrink(x(40, 7), ((0, LENGTH), (0, 7))) * 2],
+    "sums down": lambda x: [build.reduce(x(LENGTH, 7), ADD, (0,))],
+    "sums along": lambda x: [build.reduce(x(7, LENGTH), ADD, (1,))],
+    "sums of all": lambda x: [build.reduce(x(7, LENGTH), ADD, (0, 1))],
+    "every element less its row's maximum": lambda x: [(a := x(7, LENGTH)) - rows_back(a, MAX, (1,))],
+    "every element less its column's maximum": lambda x: [(a := x(LENGTH, 7)) - rows_back(a, MAX, (0,))],
+    "a product with many rows": lambda x: [matmul(x(LENGTH, 7), x(7, 5))],
+    "a product with many columns": lambda x: [matmul(x(5, 7), x(7, LENGTH))],
+    "a product over many": lambda x: [matmul(x(5, LENGTH), x(LENGTH, 6))],
+    "all with all": lambda x: [matmul(a := x(LENGTH, 7), build.swap_last(a))],
+    "a batch of products": lambda x: [matmul(x(LENGTH, 3, 4), x(LENGTH, 4, 6))],
+    "a split axis": lambda x: [build.reshape(x(LENGTH, 6), (LENGTH, 2, 3)) * 3],
+    "a merged axis": lambda x: [build.reshape(x(LENGTH, 6), (TIMES_6,)) * 3],
+    "positions": lambda x: [x(LENGTH) + build.cast(build.iota((LENGTH,), 0), F32)],
+    "padded": lambda x: [build.pad(x(LENGTH, 3), ((1, 2), (0, 1))) * 2],
+    "flipped": lambda x: [build.flip(x(LENGTH, 3), (0,)) * 2],
+}
+
+
+@pytest.mark.req("G4")
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_a_symbolic_length(inputs: Inputs, name: str) -> None:
+    kernels = set()
+    for n in (1, 5, 17, 40):
+        arrays: dict[Op, Array] = {}
+
+        def leaf(*shape: int | Op, n: int = n, arrays: dict[Op, Array] = arrays) -> Op:
+            op = Op(OpCode.PARAM, F32, (), (len(arrays), shape))
+            arrays[op] = inputs.rng.integers(-4, 5, [n if d is LENGTH else d for d in shape]).astype(np.float32)
+            return op
+
+        schedule = check_same_meaning(
+            SYMBOLIC[name](leaf), arrays, targets=(CPU_TARGETS[0], CPU_TARGETS[2]), variables={"n": n}
+        )
+        kernels |= {item.kernel for item in schedule.items}
+    assert len(kernels) == 1
 
 
 # ---- form ----

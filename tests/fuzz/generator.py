@@ -17,7 +17,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir import build
-from picograd.ir.op import Op, Shape, const, filled
+from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 
 ULP = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}
@@ -496,5 +496,3 @@ ACTIONS: tuple[Action, ...] = (
     binary, binary, binary, binary, divide, integer_divide, bits, unary, root, choose, convert, move, move, move, move,
     reduce, reduce, reduce, normalise, normalise, softmax, matmul, matmul, gather, scatter, store, positions,
 )  # fmt: skip
-ALL_ACTIONS = ACTIONS
-_ = const
