@@ -106,7 +106,8 @@ def test_short_run_on_the_published_names_learns(
 ) -> None:
     monkeypatch.setattr(names, "load_names", lambda: published_names)
     assert train_names(config(steps=3000, hidden=200)) == 0
-    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", capsys.readouterr().out, re.M)
-    assert losses is not None
+    printed = capsys.readouterr().out
+    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", printed, re.M)
+    assert losses is not None, printed
     # Single characters by their frequency cost 2.82; 3000 steps at 0.1 come to about 2.4.
     assert all(float(loss) < 2.6 for loss in losses.groups())
