@@ -123,9 +123,10 @@ def _compile(source: Source, target: Target, *options: str) -> tuple[bytes, str]
 
 
 def _text(nvrtc: Any, get_nbytes: Any, get: Any, program: Any) -> bytes:
-    data = b" " * int(_checked(nvrtc, get_nbytes(program)))
+    # NOTE: the call writes into `data`. A bytes object will not do: b" " * 1 is the one that the whole process shares.
+    data = bytearray(int(_checked(nvrtc, get_nbytes(program))))
     _checked(nvrtc, get(program, data))
-    return data
+    return bytes(data)
 
 
 def _checked(nvrtc: Any, result: tuple[Any, ...]) -> Any:

@@ -34,6 +34,12 @@ def test_shared_memory_is_what_the_program_allocates() -> None:
     assert usage.shared_nbytes == 4 * (64 * 16 + 16 * 16)
 
 
+def test_the_log_is_written_into_memory_of_its_own() -> None:
+    shared = [bytes([byte]) for byte in range(256)]  # CPython keeps one object for each
+    nvrtc.compile_source(render(elementwise(), TARGET), TARGET)  # without a warning: a log of one byte
+    assert [value[0] for value in shared] == list(range(256))
+
+
 def test_rejected_source_shows_the_line() -> None:
     text = 'extern "C" __global__ void written_0() {\n  const float32 v1 = hexp2(1.0f);\n}\n'
     with pytest.raises(CompileError) as caught:
