@@ -8,6 +8,7 @@ Called by: engine/realize.py.    Next: picograd/runtime/cpu.py
 from __future__ import annotations
 
 import functools
+import os
 import platform
 import re
 import threading
@@ -20,6 +21,10 @@ from picograd.ir.stages import Binary, Source
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _compiling = threading.Lock()  # one machine description serves all threads
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(
+        before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release
+    )  # fmt: skip
 
 
 def compile_source(source: Source, target: Target) -> Binary:

@@ -19,7 +19,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import add, bounds, from_op, substitute
+from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
@@ -52,8 +52,7 @@ def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
     grid: Dim = 0 if loops else 1
     for loop in loops:
         grid = add(grid, substitute(from_op(loop.range.src[0]), named))
-    iterations = max(1, bounds(grid)[1])
-    return Launch(symbol, grid, 1, max(1, work // iterations))
+    return Launch(symbol, grid, 1, max(1, work // max(1, bounds(grid)[1])))
 
 
 def _grid_loops(statements: Sequence[Statement]) -> list[For]:
@@ -72,12 +71,24 @@ def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
         elif isinstance(statement, Let):
             total += statement.var.arg[1]
             if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
-                named[statement.var] = substitute(from_op(statement.value), named)
+                named[statement.var] = _index_value(statement.value, named)
         elif isinstance(statement, Load):
             total += statement.var.arg[1]
         elif isinstance(statement, Store):
             total += lanes_of(statement.value)
     return total
+
+
+def _index_value(value: Op, named: dict[Op, Dim]) -> Dim:
+    """Returns the expression of variables that a Let names, in normal form."""
+    combine = _COMBINE.get(value.code)
+    if combine is None:
+        return from_op(value)
+    a, b = (named.get(s, from_op(s)) for s in value.src)
+    return combine(a, b)
+
+
+_COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
 
 
 def lanes_of(op: Op) -> int:

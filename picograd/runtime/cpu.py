@@ -27,6 +27,8 @@ from picograd.runtime.cpu_walker import SYMBOL
 
 _linking = threading.Lock()
 _library_number = itertools.count()
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(before=_linking.acquire, after_in_parent=_linking.release, after_in_child=_linking.release)
 
 
 class CPUDevice:
