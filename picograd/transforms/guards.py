@@ -202,7 +202,7 @@ def _token(value: Any) -> Any:
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Tensor):
-        return weakref.ref(value.cell), value.view
+        return weakref.ref(value.cell), value.steps
     if isinstance(value, np.ndarray):
         return weakref.ref(value)
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:

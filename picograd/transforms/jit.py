@@ -212,7 +212,7 @@ class Jit:
             roots = [leaf.read() for leaf in leaves]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
-            _check_containers((args, kwargs), (new_args, new_kwargs), self.name)
+            _check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
         finally:
             trace.reset(token)
             for cell in watch.written:
@@ -387,12 +387,11 @@ def _cell_buffer(cell: Cell) -> Buffer:
     return cast(Buffer, op.arg[0])
 
 
-def _check_containers(given: Any, used: Any, name: str) -> None:
+def _check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
     """Raises where the function put something else into a list or dict that it was given."""
-    tensors: tuple[list[Tensor], list[Tensor]] = ([], [])
-    keys = [_flatten(value, found, name) for value, found in zip((given, used), tensors)]
-    made = {id(t) for t in tensors[1]}
-    if keys[0] != keys[1] or len(made) != len({id(t.cell) for t in tensors[1]}):
+    tensors: list[Tensor] = []
+    same = _flatten(given, [], name) == _flatten(used, tensors, name)
+    if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
         raise JitError(
             f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
             "return the new value instead.",
