@@ -46,6 +46,7 @@ from picograd.tensor.core import realize
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
+from picograd.tools.view import draw
 from picograd.transforms.jit import jit
 
 # ---- constructors and joins as functions, as PyTorch names them ----
@@ -62,7 +63,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
     "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
-    "VerifyError", "arange", "bfloat16", "bool_", "cat", "dtypes", "empty", "empty_like", "enable_grad", "eye",
+    "VerifyError", "arange", "bfloat16", "bool_", "cat", "draw", "dtypes", "empty", "empty_like", "enable_grad", "eye",
     "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "full", "full_like", "grad", "int16", "int32",
     "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load", "manual_seed", "nn", "no_grad", "ones",
     "ones_like", "optim", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "save",

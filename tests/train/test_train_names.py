@@ -19,6 +19,12 @@ from picograd.train.checkpoint import load_checkpoint
 from picograd.train.names import NamesConfig, sample, train_names
 
 
+def plain(text: str) -> str:
+    """Returns printed text without the colours a terminal would show."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+
 @pytest.fixture
 def few_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Forty names in the place of the published ones."""
@@ -42,8 +48,8 @@ def test_run_prints_three_losses_and_new_names(
     few_names: list[str], config: Callable[..., NamesConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train_names(config()) == 0
-    out = capsys.readouterr().out
-    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", out, re.M)
+    out = plain(capsys.readouterr().out)
+    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", plain(out), re.M)
     assert losses is not None
     # ln 27 = 3.30 is what knowing nothing costs.
     assert float(losses[1]) < 3.0
@@ -106,7 +112,8 @@ def test_short_run_on_the_published_names_learns(
 ) -> None:
     monkeypatch.setattr(names, "load_names", lambda: published_names)
     assert train_names(config(steps=3000, hidden=200)) == 0
-    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", capsys.readouterr().out, re.M)
-    assert losses is not None
+    printed = plain(capsys.readouterr().out)
+    losses = re.search(r"^loss: train (\d\.\d{4}), dev (\d\.\d{4}), test (\d\.\d{4})$", printed, re.M)
+    assert losses is not None, printed
     # Single characters by their frequency cost 2.82; 3000 steps at 0.1 come to about 2.4.
     assert all(float(loss) < 2.6 for loss in losses.groups())

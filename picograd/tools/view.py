@@ -1,0 +1,363 @@
+"""Draws the graph of a tensor with values and gradients, as SVG or DOT text; no other program is needed.
+
+In:    a Tensor
+Out:   a `Drawing`, which notebooks show by themselves
+
+Constants stand in the title of the Op that reads them, broadcasts on the edge. Drawing changes no tensor: what is shown
+and has no value yet is computed by the evaluator, all at once, and compiles nothing.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from picograd.autodiff.gradient import gradient
+from picograd.dtype import DType
+from picograd.engine.realize import realized, to_host
+from picograd.errors import ArgumentError, GradientError
+from picograd.evaluator.graph import evaluate
+from picograd.ir.lines import lines_of
+from picograd.ir.op import Op, Shape, const_value, filled, toposort
+from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import trace
+from picograd.tensor.tensor import Tensor
+from picograd.tools.layout import Point, lay_out
+
+MOST_NODES = 1500
+MOST_ELEMENTS = 9  # of a tensor whose value is shown
+MOST_LETTERS = 44  # of a line of numbers
+MANY_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.CUSTOM, OpCode.SINK})  # no one value
+
+LETTER, LINE, PADDING = 7.3, 17.0, 10.0  # pixels: width of a letter, height of a line, rim of a box
+STYLE = """<style>
+.picograd-graph text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace }
+.picograd-graph text { fill: #1f2933 }
+.picograd-graph .title { font-weight: bold }
+.picograd-graph .type { fill: #7b8794 }
+.picograd-graph .grad { fill: #b4380e }
+.picograd-graph .on-edge { fill: #7b8794; font-size: 10px; stroke: #fff; stroke-width: 3px; paint-order: stroke }
+.picograd-graph .box { fill: #fff; stroke: #9aa5b1 }
+.picograd-graph .leaf { fill: #e8f5ec; stroke: #4c9a6a }
+.picograd-graph .data { fill: #f1f3f5; stroke: #9aa5b1 }
+.picograd-graph .root { fill: #fff6dd; stroke: #d29b1e; stroke-width: 1.6px }
+.picograd-graph .edge { fill: none; stroke: #8593a1; stroke-width: 1.2px }
+.picograd-graph .head { fill: #8593a1 }
+</style>"""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A drawn graph.
+
+    text:       SVG or DOT
+    format:     "svg" or "dot"
+    num_nodes:  boxes
+    num_edges:  arrows
+    """
+
+    text: str = field(repr=False)
+    format: str
+    num_nodes: int
+    num_edges: int
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the text to a file, in UTF-8."""
+        Path(path).write_text(self.text, encoding="utf-8")
+
+    def _repr_svg_(self) -> str | None:
+        """Returns the picture a notebook shows; None for DOT."""
+        return self.text if self.format == "svg" else None
+
+
+@dataclass
+class _Node:
+    """A box.
+
+    op:       what it stands for
+    kind:     "leaf", "data", "root" or "box"
+    sources:  (number of the node an arrow comes from, shape it is broadcast to or "")
+    rows:     (kind of text, text) of each line
+    note:     what is shown when the mouse rests on it
+    """
+
+    op: Op
+    kind: str
+    sources: list[tuple[int, str]]
+    rows: list[tuple[str, str]]
+    note: str
+
+
+def draw(
+    tensor: Tensor,
+    format: str = "svg",
+    values: bool = True,
+    gradients: bool = True,
+    names: Mapping[str, Tensor] | None = None,
+) -> Drawing:
+    """Draws the graph that `tensor` is computed by, from leaves at the top to the result at the bottom.
+
+    A box shows the opcode, or the name of a leaf; dtype and shape; of up to 9 elements, the value and the gradient of
+    the result by it. Operands arrive from left to right; a "·" in a title is one of them.
+
+    Args:
+      tensor:     any shape; of a tensor that is no scalar, the gradients are those of its sum
+      format:     "svg", or "dot" for Graphviz and the tools that read its language
+      values:     show values
+      gradients:  show gradients
+      names:      name -> tensor: names for leaves and results; those that are not in the graph are left out
+
+    Returns:   the drawing; a notebook shows it when it is the last line of a cell
+    Raises:
+      ArgumentError: `tensor` or a named thing is no Tensor, the format is unknown, or the graph has over 1500 nodes.
+      GradientError: an Op has no chain rule.
+
+    Cost:      one pass of the evaluator over graph and gradient; the layout is about linear in nodes.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> draw(x * x + 1.0)
+    Drawing(format='svg', num_nodes=3, num_edges=3)
+    >>> print(draw(x * 2.0, "dot", names={"x": x}).text)
+    digraph picograd {
+      node [shape=box, fontname="monospace"];
+      n0 [label="x\\nfloat32 ()\\nvalue 3\\ngrad  2"];
+      n1 [label="MUL(·, 2)\\nfloat32 ()\\nvalue 6\\ngrad  1"];
+      n0 -> n1;
+    }
+    """
+    if not isinstance(tensor, Tensor):
+        raise ArgumentError(f"draw: needs a Tensor, got {type(tensor).__name__}.", hint="draw(loss)")
+    if format not in ("svg", "dot"):
+        raise ArgumentError(f'draw: format must be "svg" or "dot", got {format!r}.')
+    if (active := trace.get()) is not None:
+        active.on_host_read("draw")
+    root = tensor.op
+    nodes = _nodes(root, _names(names or {}))
+    _show_numbers(root, nodes, values, gradients)
+    return Drawing(
+        _svg(nodes) if format == "svg" else _dot(nodes), format, len(nodes), sum(len(node.sources) for node in nodes)
+    )
+
+
+# ---- what is drawn ----
+def _names(names: Mapping[str, Tensor]) -> dict[Op, str]:
+    named: dict[Op, str] = {}
+    for name, tensor in names.items():
+        if not isinstance(tensor, Tensor):
+            raise ArgumentError(f"draw: names[{name!r}] must be a Tensor, got {type(tensor).__name__}.")
+        named[tensor.op] = f"{named[tensor.op]}, {name}" if tensor.op in named else str(name)
+    return named
+
+
+def _nodes(root: Op, names: Mapping[Op, str]) -> list[_Node]:
+    """Returns the boxes of a graph, sources first."""
+    numbers: dict[Op, int] = {}
+    nodes: list[_Node] = []
+    stack: list[tuple[Op, list[tuple[Op, str]] | None]] = [(root, None)]
+    while stack:
+        op, sources = stack.pop()
+        if sources is not None:
+            numbers[op] = len(nodes)
+            arrows = [(numbers[source], shape) for source, shape in sources]
+            nodes.append(_Node(op, _kind(op, root, sources), arrows, _heading(op, names), _note(op)))
+        elif op not in numbers:
+            if len(numbers) >= MOST_NODES:
+                raise ArgumentError(
+                    f"draw: the graph has more than {MOST_NODES} nodes.",
+                    hint="draw an intermediate result, or cut the graph above one: y = Tensor(y.detach().numpy())",
+                )
+            numbers[op] = -1
+            sources = _sources(op, names)
+            stack.append((op, sources))
+            stack.extend((source, None) for source, _ in reversed(sources) if source not in numbers)
+    return nodes
+
+
+def _sources(op: Op, names: Mapping[Op, str]) -> list[tuple[Op, str]]:
+    """Returns the sources that arrows come from, each with the shape it is broadcast to or ""."""
+    if op.code is OpCode.LEAF and not op.src[0].needs_grad:
+        return []  # how a leaf was filled is not a part of the graph
+    found = []
+    for source in op.src:
+        if const_value(source) is None:
+            whole = source
+            while source not in names and _is_broadcast(source):
+                source = source.src[0]
+            found.append((source, "" if whole is source else _shape(whole.shape)))
+    return found
+
+
+def _is_broadcast(op: Op) -> bool:
+    if op.code is OpCode.RESHAPE:  # axes of length 1 that come or go
+        return [dim for dim in op.shape if dim != 1] == [dim for dim in op.src[0].shape if dim != 1]
+    return op.code is OpCode.EXPAND
+
+
+def _kind(op: Op, root: Op, sources: list[tuple[Op, str]]) -> str:
+    if op is root:
+        return "root"
+    return "leaf" if op.code is OpCode.LEAF else "box" if sources else "data"
+
+
+def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
+    """Returns the title of a box and the line below it."""
+    title = op.code.value
+    constants = [const_value(source) for source in op.src] if op.code is not OpCode.LEAF else []
+    if op.code is OpCode.CONST:
+        title = f"CONST {_number(op.arg)}"
+    elif op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER):
+        combine, *rest = op.arg
+        title = f"{title} {combine.value if combine else 'store'} {rest[0]}"
+    elif op.code in (OpCode.PERMUTE, OpCode.FLIP, OpCode.SHRINK, OpCode.PAD, OpCode.COPY, OpCode.OUTPUT):
+        title = f"{title} {op.arg}"
+    if any(value is not None for value in constants):
+        title += f"({', '.join('·' if value is None else _number(value) for value in constants)})"
+    if op in names:
+        title = names[op] if op.code in (OpCode.LEAF, OpCode.BUFFER) else f"{names[op]} = {title}"
+    return [("title", title), ("type", f"{op.dtype} {_shape(op.shape)}")]
+
+
+def _note(op: Op) -> str:
+    return "\n".join([op.code.value, *(f"made at {line}" for line in lines_of(op))])
+
+
+def _shape(shape: Shape) -> str:
+    dims = [str(dim) if isinstance(dim, int) else str(dim.arg[0]) if dim.code is OpCode.VARIABLE else "?" for dim in shape]
+    return f"({', '.join(dims)}{',' if len(dims) == 1 else ''})"
+
+
+# ---- values and gradients ----
+def _show_numbers(root: Op, nodes: list[_Node], values: bool, gradients: bool) -> None:
+    """Adds the lines of values and gradients, computed together."""
+    grads: dict[Op, Op] = {}
+    if gradients and root.needs_grad:
+        wanted = [node.op for node in nodes if node.op.needs_grad]
+        try:
+            grads = gradient(root, filled(1, root.dtype, root.shape), wanted)
+        except GradientError as error:
+            raise GradientError(error.fact.replace("backward:", "draw:", 1), hint="draw(x, gradients=False)") from None
+    shown: list[tuple[_Node, str, Op]] = []
+    for node in nodes:
+        small = all(isinstance(dim, int) for dim in node.op.shape) and node.op.numel <= MOST_ELEMENTS
+        small = small and node.op.code not in MANY_RESULTS
+        if values and small and node.op.code is not OpCode.CONST:
+            shown.append((node, "value", node.op))
+        if small and node.op in grads:
+            shown.append((node, "grad", grads[node.op]))
+    for (node, key, op), array in zip(shown, _evaluated([op for _, _, op in shown])):
+        for i, line in enumerate(_lines(_numbers(array, op.dtype))):
+            node.rows.append((key, f"{'' if i else key:<5} {line}"))
+
+
+def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
+    """Returns the values of Ops, together; what a device has already computed is read from it.
+
+    By the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
+    """
+    held = {op: realized.get(op, op) for op in toposort(ops, stop=realized)}
+    known = {op: to_host(buffer) for op, buffer in held.items() if buffer.code is OpCode.BUFFER}
+    return evaluate(ops, known)
+
+
+def _lines(numbers: str) -> list[str]:
+    """Returns one line for each row of a matrix, more if the row is long."""
+    rows = numbers.replace("], [", "],\n[").split("\n")
+    return [line for row in rows for line in textwrap.wrap(row, MOST_LETTERS)]
+
+
+def _numbers(array: np.ndarray[Any, Any], dtype: DType) -> str:
+    if array.ndim:
+        return f"[{', '.join(_numbers(part, dtype) for part in array)}]"
+    return _number(float(array) if dtype.is_float else array.item())
+
+
+def _number(value: Any) -> str:
+    """Returns a number with up to four decimals.
+
+    >>> _number(24.70408), _number(2.0), _number(1e-7), _number(True)
+    ('24.7041', '2', '1e-07', 'True')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    if value and not 1e-3 <= abs(value) < 1e7:
+        return f"{value:.5g}"
+    return f"{value:.4f}".rstrip("0").rstrip(".")
+
+
+# ---- as text ----
+def _svg(nodes: list[_Node]) -> str:
+    boxes = [_measure(node) for node in nodes]
+    layout = lay_out(boxes, [[source for source, _ in node.sources] for node in nodes])
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{layout.width:.0f}" height="{layout.height:.0f}" '
+        f'viewBox="0 0 {layout.width:.0f} {layout.height:.0f}" class="picograd-graph">',
+        STYLE,
+        '<defs><marker id="picograd-arrow" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto"><path class="head" d="M0 0.5 L8 4 L0 7.5 z"/></marker></defs>',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+    ]
+    for routes in layout.routes:
+        parts += [f'<path class="edge" d="{_curve(route)}" marker-end="url(#picograd-arrow)"/>' for route in routes]
+    for node, box, (x, y), routes in zip(nodes, boxes, layout.places, layout.routes):
+        parts.append(_svg_node(node, box, x - box[0] / 2, y))
+        for (_, shape), route in zip(node.sources, routes):
+            if shape:
+                parts.append(_svg_text("on-edge", shape, route[-1][0] + 5, route[-1][1] - 7))
+    return "\n".join([*parts, "</svg>"])
+
+
+def _measure(node: _Node) -> Point:
+    letters = max(len(text) for _, text in node.rows)
+    on_edges = sum(len(shape) + 2 for _, shape in node.sources if shape)
+    return LETTER * max(letters, on_edges) + 2 * PADDING, LINE * len(node.rows) + 2 * PADDING - 5
+
+
+def _svg_node(node: _Node, box: Point, left: float, top: float) -> str:
+    rows = [
+        f'<g class="node"><title>{_escaped(node.note)}</title>'
+        f'<rect class="{node.kind}" x="{left:.1f}" y="{top:.1f}" width="{box[0]:.1f}" height="{box[1]:.1f}" rx="6"/>'
+    ]
+    for i, (kind, text) in enumerate(node.rows):
+        rows.append(_svg_text(kind, text, left + PADDING, top + PADDING + LINE * i + 9))
+    return "".join([*rows, "</g>"])
+
+
+def _svg_text(kind: str, text: str, x: float, y: float) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" xml:space="preserve">{_escaped(text)}</text>'
+
+
+def _curve(route: list[Point]) -> str:
+    """Returns the path through points that are joined by a straight line and a curve in turn."""
+    path = f"M{route[0][0]:.1f} {route[0][1]:.1f}"
+    for i, ((x0, y0), (x1, y1)) in enumerate(zip(route, route[1:])):
+        middle = (y0 + y1) / 2
+        curve = f"C{x0:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y1:.1f}"
+        path += f"L{x1:.1f} {y1:.1f}" if i % 2 == 0 else curve
+    return path
+
+
+def _escaped(text: str) -> str:
+    """Returns text for XML, without the control characters XML cannot hold."""
+    kept = "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+    return kept.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _dot(nodes: list[_Node]) -> str:
+    lines = ["digraph picograd {", '  node [shape=box, fontname="monospace"];']
+    for number, node in enumerate(nodes):
+        label = "\\n".join(_quoted(text) for _, text in node.rows)
+        lines.append(f'  n{number} [label="{label}"];')
+    for number, node in enumerate(nodes):
+        for source, shape in node.sources:
+            lines.append(f"  n{source} -> n{number}" + (f' [label="{_quoted(shape)}"];' if shape else ";"))
+    return "\n".join([*lines, "}"])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
