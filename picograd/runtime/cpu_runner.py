@@ -70,12 +70,10 @@ class Runner:
         """Runs the schedule once."""
         with self._lock:
             self._patch([b.memory.address for b in inputs], [b.memory.address for b in outputs], dict(variables))
-            if self._helpers:
-                pool.post(self._help, self._helpers, most_waiting=2 * self._helpers)
             if self._layout.total_work >= LONG_WORK and threading.current_thread() is threading.main_thread():
                 self._walk_where_it_can_be_stopped()
             else:
-                self._walk(self._state_address, 1)
+                self._lead()
 
     def _patch(self, inputs: list[int], outputs: list[int], variables: dict[str, int]) -> None:
         """Writes what changed since the last run into the arguments."""
@@ -101,6 +99,12 @@ class Runner:
         self._helpers = self.num_threads - 1 if len(shared) else 0
         self._state[HELPED] = shared[-1] + 1 if len(shared) else 0
 
+    def _lead(self) -> None:
+        """Calls the helpers and walks; a helper that came before the walk began would find nothing and leave."""
+        if self._helpers:
+            pool.post(self._help, self._helpers, most_waiting=2 * self._helpers)
+        self._walk(self._state_address, 1)
+
     def _help(self) -> None:
         self._walk(self._state_address, 0)
 
@@ -110,7 +114,7 @@ class Runner:
 
         def lead() -> None:
             try:
-                self._walk(self._state_address, 1)
+                self._lead()
             finally:
                 finished.set()
 
