@@ -26,7 +26,7 @@ def test_what_lives_at_the_same_time_never_overlaps(lifetimes: list[Lifetime]) -
     offsets, total = plan_memory(lifetimes)
     for i, a in enumerate(lifetimes):
         assert offsets[i] % ALIGNMENT == 0
-        assert 0 <= offsets[i] and offsets[i] + a.nbytes <= total
+        assert offsets[i] >= 0 and offsets[i] + a.nbytes <= total
         for j, b in enumerate(lifetimes[:i]):
             together = a.first <= b.last and b.first <= a.last
             apart = offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
