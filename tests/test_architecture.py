@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import gc
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 import picograd
+from picograd.engine.watch import Counts, watch
 
 PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
@@ -84,3 +89,68 @@ def test_environment_variables_stand_in_one_table() -> None:
             text = path.read_text()
             assert "os.environ.get" not in text and "os.getenv" not in text, path
     assert len(picograd.config.VARIABLES) <= 12
+
+
+# ---- one training step, watched ----
+ROAD = ["lower", "render", "compile_source", "load"]  # what a kernel goes through, in this order
+
+
+class _Calls:
+    """A profile function: which function of picograd calls which, and the stages entered by each kernel."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[object, str]] = []  # (frame, part of picograd)
+        self.wrong: set[str] = set()
+        self.entered: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            file = frame.f_code.co_filename
+            if file.startswith(str(PACKAGE)) and not frame.f_code.co_name.startswith("__del"):
+                self.enter(frame, str(Path(file).relative_to(PACKAGE)))
+        elif event == "return" and self.stack and self.stack[-1][0] is frame:
+            self.stack.pop()
+
+    def enter(self, frame: FrameType, file: str) -> None:
+        part, name = file.split("/")[0].removesuffix(".py"), frame.f_code.co_name
+        # A rule is data: that ir/ applies it for the stage that owns it is no call back.
+        caller = next((below for _, below in reversed(self.stack) if below != "ir"), part)
+        if caller != part and part != "__init__":
+            if {caller, part} <= STAGES or RANK[part] > RANK[caller]:
+                self.wrong.add(f"{caller} -> {part}: {file} {name}")
+            if part in STAGES and name in ROAD:
+                self.entered.append(name)
+        self.stack.append((frame, part))
+
+
+def training_step(width: int) -> Callable[[], Counts]:
+    model = picograd.nn.MLP(width, [width + 1, 4])
+    optimizer = picograd.optim.Adam(model.parameters(), lr=0.1)
+    x = picograd.Tensor([[0.5] * width] * 3)
+
+    def step() -> Counts:
+        with watch() as counts:
+            loss = picograd.nn.functional.cross_entropy(model(x), picograd.Tensor([0, 1, 2]))
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        return counts
+
+    return step
+
+
+def test_a_training_step_visits_each_stage_once_per_kernel_and_never_goes_back(monkeypatch) -> None:
+    monkeypatch.setenv("PICOGRAD_CACHE", "off")
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    training_step(21)()  # modules and the runner are loaded now
+    step, calls = training_step(23), _Calls()
+    gc.disable()  # what the collector frees is freed in the middle of anything
+    sys.setprofile(calls)
+    try:
+        counts = step()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    assert counts.lowered > 3
+    assert calls.wrong == set()
+    assert calls.entered == ROAD * counts.lowered

@@ -12,10 +12,13 @@ match its checksum is compiled again; a folder that cannot be written to is done
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -32,7 +35,12 @@ from picograd.ir.stages import Binary, Launch, Param
 from picograd.ir.text import format_graph, parse_graph
 
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
-STAGES = ("dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile", "kernels", "runtime")
+STORES_BETWEEN_TRIMS = 64
+ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
+STAGES = (
+    "engine/cache.py", "dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile", "kernels", "runtime",
+)  # fmt: skip
+_stored = itertools.count()
 
 
 @cache
@@ -76,12 +84,13 @@ def load(name: str) -> Binary | None:
     path = folder / "kernels" / name
     try:
         content = path.read_bytes()
-        os.utime(path)
     except OSError:
         return None
     checksum, _, rest = content.partition(b"\n")
-    if hashlib.sha256(rest).hexdigest().encode() != checksum:
-        path.unlink(missing_ok=True)
+    whole = hashlib.sha256(rest).hexdigest().encode() == checksum
+    with suppress(OSError):  # a folder that can only be read is of use too
+        os.utime(path) if whole else path.unlink()
+    if not whole:
         return None
     header, _, data = rest.partition(b"\n")
     return _from_record(json.loads(header), data)
@@ -105,6 +114,8 @@ def store(name: str, binary: Binary) -> bool:
         except OSError:
             Path(temporary).unlink(missing_ok=True)
             raise
+        if next(_stored) % STORES_BETWEEN_TRIMS == 0:
+            trim()
     except OSError:
         return False
     return True
@@ -116,12 +127,15 @@ def trim(most_nbytes: int = MOST_NBYTES) -> int:
     if folder is None:
         return 0
     entries = []
-    for path in (folder / "kernels").glob("*.bin"):
+    for path in (folder / "kernels").glob("*"):
         try:
             facts = path.stat()
         except FileNotFoundError:  # another process was faster
             continue
-        entries.append((facts.st_mtime, facts.st_size, path))
+        if path.suffix == ".bin":
+            entries.append((facts.st_mtime, facts.st_size, path))
+        elif path.suffix == ".part" and time.time() - facts.st_mtime > ABANDONED_SECONDS:
+            path.unlink(missing_ok=True)
     total, removed = sum(nbytes for _, nbytes, _ in entries), 0
     for _, nbytes, path in sorted(entries):
         if total <= most_nbytes:

@@ -27,7 +27,7 @@ from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
-from picograd.ir.text import format_schedule
+from picograd.ir.text import format_plan, format_schedule
 from picograd.schedule.create import create_schedule
 
 if TYPE_CHECKING:
@@ -148,7 +148,9 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
     schedule = schedule_graphs(parametrize(roots, form))
     executables = tuple(compiler.executable(item.kernel) for item in schedule.items)
-    return Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
+    plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
+    show("plan", format_plan(plan))
+    return plan
 
 
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:

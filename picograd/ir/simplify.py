@@ -25,6 +25,10 @@ from picograd.ir.symbolic import add
 
 MANTISSA = {"float8_e4m3": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
+COMPUTING = (
+    *ELEMENTWISE, *REPEATING, OpCode.PAD, OpCode.REDUCE, OpCode.SCAN, OpCode.GATHER, OpCode.SCATTER, OpCode.MATMUL,
+    OpCode.CONV,
+)  # fmt: skip
 COMMUTATIVE = (OpCode.ADD, OpCode.MUL, OpCode.AND, OpCode.OR, OpCode.XOR)
 
 
@@ -60,6 +64,10 @@ def fold_constants(out: Op) -> Op | None:
 def constant_right(out: Op) -> Op | None:
     a, b = out.src
     return out.replace(src=(b, a)) if const_value(a) is not None and const_value(b) is None else None
+
+
+def nothing(out: Op) -> Op | None:
+    return filled(0, out.dtype, out.shape) if 0 in out.shape else None
 
 
 def movement_of_constant(out: Op) -> Op | None:
@@ -243,6 +251,7 @@ _ANY, _X = Pattern(), Pattern(name="x")
 simplify = PatternMatcher(
     [
         # ---- constants ----
+        ("nothing", _on(COMPUTING), nothing),  # no elements: there is nothing to compute, and nothing to index
         ("fold constants", _on(tuple(ELEMENTWISE)), fold_constants),  # 199 + 200 = 399
         ("movement of constant", _on(REPEATING), movement_of_constant),  # reshape(expand(c)) = expand(c)
         ("pad of zeros", _on(OpCode.PAD), pad_of_zeros),  # pad(expand(0)) = expand(0)

@@ -22,7 +22,7 @@ from picograd.dtype import dtype_named
 from picograd.errors import DataError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Kernel, Nest, NestKind, Param, Schedule
+from picograd.ir.stages import Kernel, Nest, NestKind, Param, Plan, Schedule
 from picograd.ir.text_program import format_expression as format_expression
 from picograd.ir.text_program import format_program as format_program
 from picograd.ir.text_program import format_statement as format_statement
@@ -270,6 +270,17 @@ def format_schedule(schedule: Schedule) -> str:
             lines += ["    " + line for line in format_kernel(item.kernel).splitlines()]
             shown.add(item.kernel)
     lines.append(f"  outputs in buffers {', '.join(map(str, schedule.outputs))}")
+    return "\n".join(lines)
+
+
+def format_plan(plan: Plan) -> str:
+    """Returns what one run of a plan launches, in order: kernel, phase, grid, threads of a block, buffers."""
+    num_launches = sum(len(executable.launches) for executable in plan.executables)
+    lines = [f"plan of {len(plan.executables)} kernels, {num_launches} launches"]
+    for item, executable in zip(plan.schedule.items, plan.executables):
+        for launch in executable.launches:
+            shape = f"grid {format_expression(launch.grid)}" + (f" x {launch.block}" if launch.block > 1 else "")
+            lines.append(f"  {launch.symbol}  {shape}  on buffers {', '.join(map(str, item.buffers))}")
     return "\n".join(lines)
 
 

@@ -37,10 +37,16 @@ class Cell:
 
     def __init__(self, op: Op, device: str | None):
         self.op, self.device, self.made_in = op, device, trace.get()
+        if self.made_in is not None:
+            self.made_in.on_make(self)
 
 
 class Trace(Protocol):
     """What wants to know of every cell a function touches; see transforms/jit.py."""
+
+    def on_make(self, cell: Cell) -> None:
+        """Called when a cell has been made."""
+        ...
 
     def on_read(self, cell: Cell) -> None:
         """Called before `cell.op` enters a graph."""

@@ -2,16 +2,20 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/engine/plan.py
+Next:  picograd/transforms/guards.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
-A plan knows nothing else of Python, so the second call traces again and must find the identical graph.
+A plan knows nothing else of Python, so the second call traces again and must find the identical graph, and what the
+function's code mentions must mean the same ever after (transforms/guards.py).
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import struct
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
@@ -27,12 +31,15 @@ from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
+from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.guards import Guards, guards_of, modules_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MOST_CAPTURES = 256  # of one function; the oldest goes first
 
 
 class _TraceOfFunction:
@@ -41,12 +48,17 @@ class _TraceOfFunction:
     state:    cells made before the trace whose value it read, in order
     before:   what they held
     written:  cells made before the trace that it wrote to
+    made:     cells made in the trace that are still alive
     """
 
     def __init__(self, function: str):
         self.function = function
         self.before: dict[Cell, Op] = {}
         self.written: dict[Cell, None] = {}
+        self.made: weakref.WeakSet[Cell] = weakref.WeakSet()
+
+    def on_make(self, cell: Cell) -> None:
+        self.made.add(cell)
 
     def on_read(self, cell: Cell) -> None:
         if cell.made_in is self or cell in self.before:
@@ -83,13 +95,15 @@ class Capture:
     """A traced call.
 
     form:      the graphs it builds, as a template
-    roots:     returned values, then what the written cells hold; () once it is checked
+    roots:     returned values, then what written cells and updated arguments hold; () once it is checked
     sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i)
     state:     cells it reads
     constants: buffers it made itself
-    written:   cells it writes, in the order of the last roots
+    written:   cells it writes
+    updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor
     shapes:    dtype and shape of each root
+    guards:    what must mean the same at every call
     """
 
     form: Template
@@ -98,9 +112,11 @@ class Capture:
     state: tuple[Cell, ...]
     constants: tuple[Buffer, ...]
     written: tuple[Cell, ...]
+    updated: tuple[int, ...]
     returned: Any
     shapes: tuple[tuple[Any, Any], ...]
     device: str
+    guards: Guards
     plan: Plan | None = None
 
     def with_plan(self, plan: Plan) -> Capture:
@@ -127,7 +143,7 @@ class Jit:
 
     function: Callable[..., Any]
     captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
-    instance: Any = None
+    modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -145,22 +161,40 @@ class Jit:
             if tensor.cell.op.code is not OpCode.BUFFER:
                 tensor.realize()
         forms = tuple((t.op.shape, t.op.dtype, t.cell.device) for t in tensors)
-        found = self.captures.setdefault((key, forms), [])
+        found = self.found((key, forms), args)
         if len(found) < 2:
             return self.trace_and_run(found, args, kwargs, tensors)
-        return self.replay(found[0], [_buffer(t) for t in tensors])
+        broken = found[0].guards.broken()
+        if broken is not None:
+            raise JitError(
+                f"jit: since {self.name} was traced, {broken}.",
+                "what changes from call to call must be an argument, or a Tensor written in place.",
+            )
+        return self.replay(found[0], tensors)
+
+    def found(self, key: Hashable, args: Any) -> list[Capture]:
+        """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
+        modules = self.modules.get(key)
+        if modules is None:
+            if len(self.captures) >= MOST_CAPTURES:
+                self.modules.clear()
+                self.captures.clear()
+            modules = self.modules[key] = modules_of(self.function, args)
+        return self.captures.setdefault((key, tuple(m.training for m in modules)), [])
 
     def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
-        inputs = [_buffer(t) for t in tensors]
+        for tensor in tensors:
+            _buffer(tensor)  # computed before the trace, in which nothing is
         capture = self.capture(args, kwargs, tensors)
         if found:
             _check_same(found[0], capture, self.name)
+            found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
             found.append(found[0])
-            return self.replay(capture.with_plan(cast(Plan, found[0].plan)), inputs)
+            return self.replay(capture.with_plan(cast(Plan, found[0].plan)), tensors)
         kept = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
         found.append(kept)
-        return self.replay(kept, inputs)
+        return self.replay(kept, tensors)
 
     def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
@@ -168,6 +202,7 @@ class Jit:
         token = trace.set(watch)
         grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
         stand_ins = [_stand_in(t) for t in tensors]
+        starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = _rebuild((args, kwargs), values)
@@ -175,22 +210,27 @@ class Jit:
             leaves: list[Tensor] = []
             _flatten(returned, leaves, self.name)
             roots = [leaf.read() for leaf in leaves]
-            written = list(watch.written)
-            roots += [cell.op for cell in written]
+            updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
+            roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
+            _check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
         finally:
             trace.reset(token)
             for cell in watch.written:
                 cell.op = watch.before[cell]
             for number, leaf in list(leaf_tensors.items()):
                 leaf.grad = grads.get(number)
-        return self.describe(watch, stand_ins, returned, leaves, roots, written)
+        _check_aliases(watch, tensors, updated)
+        _check_kept(watch, [*leaves, *stand_ins])
+        guards = guards_of(self.function, args)
+        return self.describe(watch, starts, returned, roots, tuple(updated), guards)
 
     def describe(
-        self, watch: _TraceOfFunction, stand_ins: list[Tensor], returned: Any, leaves: list[Tensor],
-        roots: list[Op], written: list[Cell],
+        self, watch: _TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], updated: tuple[int, ...],
+        guards: Guards,
     ) -> Capture:  # fmt: skip
+        """Returns what a trace found, by where each buffer comes from."""
         form = template(roots, realized)
-        arguments = {_buffer(t): i for i, t in enumerate(stand_ins)}
+        arguments = {op.arg[0]: i for i, op in enumerate(starts)}
         state = {realized.get(op, op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
         cells = list(watch.before)
         sources: list[tuple[str, int]] = []
@@ -210,11 +250,11 @@ class Jit:
         shapes = tuple((op.dtype, op.shape) for op in roots)
         skeleton = _map(returned, lambda t: None)
         return Capture(
-            form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(written),
-            skeleton, shapes, device,
+            form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
+            skeleton, shapes, device, guards,
         )  # fmt: skip
 
-    def replay(self, capture: Capture, arguments: Sequence[Buffer]) -> Any:
+    def replay(self, capture: Capture, arguments: Sequence[Tensor]) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
         plan = capture.plan
         assert plan is not None
@@ -223,15 +263,19 @@ class Jit:
             if kind == "state":
                 inputs.append(_cell_buffer(capture.state[i]))
             else:
-                inputs.append(arguments[i] if kind == "arg" else capture.constants[i])
+                inputs.append(_buffer(arguments[i]) if kind == "arg" else capture.constants[i])
         outputs = new_outputs(plan, capture.device, capture.form.variables)
         run(plan, inputs, outputs, capture.form.variables)
         results = [
             Op(OpCode.BUFFER, dtype, (), ((outputs if made else inputs)[i], shape))
             for made, i, dtype, shape in capture.gives
         ]
-        for cell, op in zip(capture.written, results[len(results) - len(capture.written) :]):
+        num_updated = len(capture.updated)
+        first = len(results) - num_updated - len(capture.written)
+        for cell, op in zip(capture.written, results[first:]):
             cell.op = op
+        for i, op in zip(capture.updated, results[len(results) - num_updated :]):
+            arguments[i].write("jit", op)
         values = iter(results)
         return _map(capture.returned, lambda _: Tensor.from_op(next(values), capture.device))
 
@@ -282,10 +326,17 @@ def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
         raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
     if is_dataclass(value) and not isinstance(value, type):
         return (type(value), *[_flatten(getattr(value, f.name), tensors, name) for f in fields(value)])
+    if isinstance(value, float):
+        return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
+    if isinstance(value, set | frozenset):
+        return (type(value), frozenset(value))
     try:
         hash(value)
     except TypeError:
-        return (type(value), id(value))
+        raise JitError(
+            f"jit: {name} got a {type(value).__name__}, of which it cannot be told whether it has changed.",
+            "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
+        ) from None
     return (type(value), value)
 
 
@@ -336,8 +387,55 @@ def _cell_buffer(cell: Cell) -> Buffer:
     return cast(Buffer, op.arg[0])
 
 
+def _check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
+    """Raises where the function put something else into a list or dict that it was given."""
+    tensors: list[Tensor] = []
+    same = _flatten(given, [], name) == _flatten(used, tensors, name)
+    if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
+        raise JitError(
+            f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
+            "return the new value instead.",
+        )
+
+
+def _check_aliases(watch: _TraceOfFunction, tensors: list[Tensor], updated: list[int]) -> None:
+    """Raises where a tensor is written that the function also reads by another way."""
+    cells = [t.cell for t in tensors]
+    again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}
+    again |= set(cells) & set(watch.written)
+    if again:
+        op = next(iter(again)).op
+        raise JitError(
+            f"jit: {watch.function} writes to a tensor of shape {op.shape} that reaches it in two ways.",
+            "pass it once, or use it as a closure only.",
+        )
+
+
+def _check_kept(watch: _TraceOfFunction, known: list[Tensor]) -> None:
+    """Raises where a tensor made in the trace is kept beyond it: later calls would not replace it."""
+    accounted = {t.cell for t in known}
+    if all(cell in accounted for cell in watch.made):
+        return
+    gc.collect()  # what only cycles keep alive is not kept
+    kept = [cell for cell in watch.made if cell not in accounted]
+    if kept:
+        line = next(iter(lines_of(kept[0].op)), None)
+        raise JitError(
+            f"jit: {watch.function} keeps a tensor of shape {kept[0].op.shape} that it made; later calls would not"
+            " replace it.",
+            "return it, or write it in place to a Tensor made before the first call.",
+            line=line,
+        )
+
+
 def _check_same(first: Capture, second: Capture, name: str) -> None:
     """Raises where a second trace differs from the first, naming the first difference."""
+    returned = [_flatten(c.returned, [], name) for c in (first, second)]
+    if returned[0] != returned[1]:
+        raise JitError(
+            f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
+            "return Tensors; compute plain values outside.",
+        )
     if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
         return
     for a, b in zip(cast(Any, first.form.key), cast(Any, second.form.key)):

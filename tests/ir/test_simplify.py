@@ -68,6 +68,9 @@ c = filled(7, i32, (4, 6))
 
 # name of the rule: (a graph it fits, its inputs, what it becomes)
 CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
+    "nothing": (
+        Op(OpCode.FLIP, f32, (source(f32, (2, 0), "e"),), (0,)), (source(f32, (2, 0), "e"),), filled(0, f32, (2, 0))
+    ),
     "fold constants": (filled(2.5, f32, (3,)) * filled(0.1, f32, (3,)), (), filled(0.25, f32, (3,))),
     "movement of constant": (reshape(filled(3, f32, (4, 6)), (24,)), (), filled(3, f32, (24,))),
     "pad of zeros": (pad(filled(0, f32, (4,)), ((1, 2),)), (), filled(0, f32, (7,))),

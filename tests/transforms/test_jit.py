@@ -198,3 +198,293 @@ def test_an_argument_that_requires_grad_is_refused(device: str) -> None:
 def test_a_numpy_array_is_refused(device: str) -> None:
     with pytest.raises(JitError, match="NumPy array"):
         pg.jit(lambda x: x * 2)(np.ones(2, np.float32))  # type: ignore[arg-type]
+
+
+# ---- what Python says after the traces ----
+def test_a_plain_value_that_changes_later_is_an_error(device: str) -> None:
+    factor = 2.0
+    scaled = pg.jit(lambda x: x * factor)
+    assert [scaled(values(2)).tolist() for _ in range(3)] == [[0.0, 2.0]] * 3
+    factor = 3.0
+    with pytest.raises(JitError, match=r"since <lambda> was traced, factor was 2\.0 and is 3\.0"):
+        scaled(values(2))
+    factor = 2.0
+    assert scaled(values(2)).tolist() == [0.0, 2.0]
+
+
+def test_a_tensor_whose_name_means_another_one_later_is_an_error(device: str) -> None:
+    total = Tensor([0.0])
+    added = pg.jit(lambda x: total + x)
+    for _ in range(3):
+        added(values(1))
+    total = added(values(1))
+    with pytest.raises(JitError, match="total is another tensor or array"):
+        added(values(1))
+
+
+def test_an_attribute_that_the_function_reads_is_guarded_and_others_are_not(device: str) -> None:
+    class Scaler:
+        def __init__(self) -> None:
+            self.rate, self.calls = 2.0, 0
+
+        @pg.jit
+        def scaled(self, x: Tensor) -> Tensor:
+            return x * self.rate
+
+    scaler = Scaler()
+    for _ in range(4):
+        assert scaler.scaled(values(2)).tolist() == [0.0, 2.0]
+        scaler.calls += 1
+    scaler.rate = 3.0
+    with pytest.raises(JitError, match=r"self\.rate was 2\.0 and is 3\.0"):
+        scaler.scaled(values(2))
+
+
+def test_numbers_in_a_list_or_dict_are_guarded(device: str) -> None:
+    settings = {"rate": 2.0}
+    scaled = pg.jit(lambda x: x * settings["rate"])
+    for _ in range(3):
+        scaled(values(2))
+    settings["rate"] = 3.0
+    with pytest.raises(JitError, match="settings has changed"):
+        scaled(values(2))
+
+
+def test_what_changes_without_a_difference_is_no_error(device: str) -> None:
+    calls = 0
+
+    @pg.jit
+    def doubled(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x * 2
+
+    for _ in range(5):
+        assert doubled(values(2)).tolist() == [0.0, 2.0]
+    assert calls == 2  # the two traces
+    calls = 17
+    doubled(values(2))
+
+
+def test_a_module_that_trains_or_not_is_captured_for_each(device: str) -> None:
+    drop = pg.nn.Dropout(0.5)
+    dropped = pg.jit(lambda x: drop(x))
+    ones = Tensor.ones(64)
+    for _ in range(3):
+        assert set(dropped(ones).tolist()) == {0.0, 2.0}
+    drop.eval()
+    for _ in range(3):
+        assert set(dropped(ones).tolist()) == {1.0}
+    drop.train()
+    assert set(dropped(ones).tolist()) == {0.0, 2.0}
+
+
+def test_a_parameter_that_is_replaced_is_an_error(device: str) -> None:
+    layer = pg.nn.Linear(2, 2)
+    apply = pg.jit(lambda x: layer(x))
+    for _ in range(3):
+        apply(values(2))
+    layer.weight = Tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    with pytest.raises(JitError, match=r"layer\.weight is another tensor"):
+        apply(values(2))
+
+
+# ---- what a function does besides returning ----
+def test_an_argument_written_in_place_is_written_at_each_call(device: str) -> None:
+    @pg.jit
+    def add_to(total: Tensor, x: Tensor) -> Tensor:
+        total += x
+        return total * 2
+
+    total = Tensor([0.0, 0.0])
+    before = total + 0
+    for call in range(1, 5):
+        assert add_to(total, values(2)).tolist() == [0.0, 2.0 * call]
+        assert total.tolist() == [0.0, float(call)]
+    assert before.tolist() == [0.0, 0.0]
+
+
+def test_a_view_written_in_place_writes_to_what_it_shows(device: str) -> None:
+    @pg.jit
+    def raise_all(x: Tensor) -> None:
+        x += 1
+
+    grid = Tensor([[0.0, 0.0], [0.0, 0.0]])
+    for _ in range(4):
+        raise_all(grid[0])
+    assert grid.tolist() == [[4.0, 4.0], [0.0, 0.0]]
+
+
+def test_a_written_tensor_that_comes_in_two_ways_is_an_error(device: str) -> None:
+    state = Tensor([0.0])
+
+    @pg.jit
+    def bump(x: Tensor, y: Tensor) -> Tensor:
+        x += 1
+        return x + y
+
+    with pytest.raises(JitError, match=r"bump writes to a tensor of shape \(1,\) that reaches it in two ways"):
+        bump(state, state)
+
+    @pg.jit
+    def bump_state(x: Tensor) -> Tensor:
+        state.assign(state + 1)
+        return x + state
+
+    with pytest.raises(JitError, match="two ways"):
+        bump_state(state)
+    assert state.tolist() == [0.0]
+
+
+def test_a_tensor_kept_beyond_the_call_is_an_error(device: str) -> None:
+    losses = []
+
+    @pg.jit
+    def remembers(x: Tensor) -> Tensor:
+        loss = x * 2
+        losses.append(loss)
+        return loss + 1
+
+    with pytest.raises(JitError, match=r"remembers keeps a tensor of shape \(2,\) that it made"):
+        remembers(values(2))
+
+
+def test_a_container_changed_inside_is_an_error(device: str) -> None:
+    @pg.jit
+    def normalises(batch: dict[str, Tensor]) -> Tensor:
+        batch["x"] = batch["x"] * 2
+        return batch["x"]
+
+    with pytest.raises(JitError, match="normalises changes a list or dict that it was given"):
+        normalises({"x": values(2)})
+
+
+def test_a_plain_result_that_differs_is_an_error(device: str) -> None:
+    count = [0]
+
+    @pg.jit
+    def counts(x: Tensor) -> tuple[Tensor, int]:
+        count[0] += 1
+        return x * 2, count[0]
+
+    assert counts(values(2))[1] == 1
+    with pytest.raises(JitError, match="plain values are frozen"):
+        counts(values(2))
+
+
+# ---- containers and forms of arguments ----
+@dataclass
+class Batch:
+    """Inputs and targets, with a plain setting."""
+
+    x: Tensor
+    y: Tensor
+    scale: float
+
+
+def test_tensors_in_dataclasses_nested_in_lists_are_inputs(device: str) -> None:
+    @pg.jit
+    def weighted(batches: list[Batch], more: dict[str, tuple[Tensor, ...]]) -> Batch:
+        x = batches[0].x * batches[0].scale + batches[1].y + more["z"][1]
+        return Batch(x, x * 2, 1.0)
+
+    for n in range(5):
+        batches = [Batch(values(2) + n, values(2), 3.0), Batch(values(2), values(2) * n, 1.0)]
+        result = weighted(batches, {"z": (values(2), Tensor([5.0 * n, 0.0]))})
+        expected = (np.arange(2) + n) * 3 + np.arange(2) * n + np.array([5.0 * n, 0])
+        assert result.x.tolist() == expected.tolist()
+        assert result.y.tolist() == (2 * expected).tolist()
+
+
+def test_minus_zero_is_another_argument_than_zero(device: str) -> None:
+    filled = pg.jit(lambda x, v: x * 0 + v)
+    for _ in range(3):
+        assert not np.signbit(filled(values(1), 0.0).numpy()).any()
+    signed = pg.jit(lambda x, v: (x * 0 + 1) * v)
+    for _ in range(3):
+        assert not np.signbit(signed(values(1), 0.0).numpy()).any()
+        assert np.signbit(signed(values(1), -0.0).numpy()).all()
+
+
+def test_an_argument_that_may_change_unseen_is_refused(device: str) -> None:
+    class Mutable:
+        __hash__ = None  # type: ignore[assignment]
+
+    with pytest.raises(JitError, match="got a Mutable, of which it cannot be told whether it has changed"):
+        pg.jit(lambda x, m: x * 2)(values(2), Mutable())
+
+
+def test_an_output_that_is_an_input_or_another_output_is_independent(device: str) -> None:
+    @pg.jit
+    def same(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x * 2
+        return x, y, y
+
+    for start in range(4):
+        x = Tensor([float(start)])
+        first, second, third = same(x)
+        second += 1
+        first += 10
+        assert x.item() == float(start)
+        assert (first.item(), second.item(), third.item()) == (start + 10.0, 2.0 * start + 1, 2.0 * start)
+
+
+def test_a_last_partial_batch_is_captured_by_itself(device: str) -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    optimizer = pg.optim.SGD([w], lr=0.5)
+
+    def step(x: Tensor) -> Tensor:
+        loss = (x * w).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    results = []
+    for run in (step, pg.jit(step)):
+        with pg.no_grad():
+            w.assign([1.0, 2.0])
+        sizes = (4, 4, 4, 3, 4, 4, 4, 3, 4, 3)
+        results.append([run(values(2 * n).reshape(n, 2) / 8).item() for n in sizes] + w.tolist())
+    assert results[0] == results[1]
+
+
+def test_gradients_are_returned_and_p_grad_is_left_alone(device: str) -> None:
+    w = Tensor([1.0, 2.0], requires_grad=True)
+
+    @pg.jit
+    def gradient(x: Tensor) -> Tensor:
+        (gradient,) = pg.grad((x * w * w).sum(), [w])
+        return gradient
+
+    for n in range(1, 5):
+        assert gradient(Tensor([float(n), 1.0])).tolist() == [2.0 * n, 4.0]
+    assert w.grad is None
+
+
+def test_an_exception_after_a_write_leaves_state_arguments_and_gradients_as_they_were(device: str) -> None:
+    state, w = Tensor([1.0]), Tensor([1.0], requires_grad=True)
+    (w * 3).sum().backward()
+
+    @pg.jit
+    def fails(x: Tensor) -> None:
+        state.assign(state * 5)
+        (w * 7).sum().backward()
+        x += 1
+        raise KeyError("late")
+
+    x = Tensor([2.0])
+    with pytest.raises(KeyError, match="late"):
+        fails(x)
+    assert (state.item(), x.item(), w.grad.item()) == (1.0, 2.0, 3.0)
+    assert (x + state).item() == 3.0
+
+
+def test_dropout_differs_by_call_and_equals_the_unjitted_stream(device: str) -> None:
+    x = Tensor.ones(32)
+    pg.manual_seed(3)
+    plain = [pg.nn.functional.dropout(x, 0.5).tolist() for _ in range(4)]
+    pg.manual_seed(3)
+    dropped = pg.jit(lambda x: pg.nn.functional.dropout(x, 0.5))
+    assert [dropped(x).tolist() for _ in range(4)] == plain
+    assert len({tuple(row) for row in plain}) == 4

@@ -1,0 +1,219 @@
+"""The cache on disk: a second process compiles nothing, and nothing about the folder can break a run (G8)."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.engine import cache
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Binary, Launch, Param
+
+pytestmark = pytest.mark.req("G8")
+ROOT = Path(__file__).resolve().parents[2]
+STEP = """
+import json
+import numpy as np
+import picograd as pg
+from picograd.engine.watch import watch
+with watch() as counts:
+    pg.manual_seed(0)
+    model = pg.nn.MLP(6, [5, 3])
+    optimizer = pg.optim.Adam(model.parameters(), lr=0.1)
+    x = pg.Tensor(np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6))
+    loss = pg.nn.functional.cross_entropy(model(x), pg.Tensor([0, 1, 2, 0]))
+    loss.backward()
+    optimizer.step()
+    length = pg.Variable("n", 1, 4).bind(3)
+    results = [loss.item(), x[:length].sum(0).tolist()]
+print(json.dumps([results, counts.lowered, counts.rendered, counts.compiled, counts.disk_hits]))
+"""
+TARGET = Target("CPU", "llvm", "any")
+RUNNER = 1  # the code that walks a plan is kept in the same folder
+
+
+def process(folder: object) -> subprocess.Popen[str]:
+    """Starts a training step in a process of its own, with its cache in `folder`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PICOGRAD_")}
+    environment = {**kept, "PICOGRAD_CACHE": str(folder), "PICOGRAD_DEVICE": "CPU", "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", STEP], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def step(folder: object) -> tuple[list[object], int, int, int, int]:
+    """Returns what a training step computes, and how often each stage ran."""
+    return finish(process(folder))
+
+
+def finish(running: subprocess.Popen[str]) -> tuple[list[object], int, int, int, int]:
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    results, lowered, rendered, compiled, hits = json.loads(out)
+    return results, lowered, rendered, compiled, hits
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[object], int]:
+    """A cache folder that one process has filled, with what that process computed and compiled."""
+    folder = tmp_path_factory.mktemp("cache")
+    results, lowered, rendered, compiled, hits = step(folder)
+    assert lowered == rendered == compiled > 0
+    assert hits == 0
+    return folder, results, compiled
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "kernels"
+
+
+def binary(data: bytes = b"machine code") -> Binary:
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
+    twice = Op(OpCode.MUL, dtypes.int64, (n, const(2, dtypes.int64)))
+    params = (Param(dtypes.float32, twice, "in"), Param(dtypes.bfloat16, 4, "out"))
+    return Binary("k", data, params, (n,), (Launch("k_0", twice, 1, 5), Launch("k_1", 3, 32, 1)))
+
+
+# ---- processes ----
+def test_a_second_process_compiles_nothing(filled: tuple[Path, list[object], int]) -> None:
+    folder, results, compiled = filled
+    assert step(folder) == (results, 0, 0, 0, compiled + RUNNER)
+
+
+def test_entries_that_are_cut_short_or_changed_are_compiled_again(filled: tuple[Path, list[object], int]) -> None:
+    folder, results, compiled = filled
+    _, first, second, third, *_ = sorted((folder / "kernels").glob("*.bin"), key=lambda path: path.stat().st_ctime_ns)
+    first.write_bytes(first.read_bytes()[:-7])
+    second.write_bytes(b"")
+    changed = bytearray(third.read_bytes())
+    changed[-1] ^= 1
+    third.write_bytes(changed)
+    assert step(folder) == (results, 3, 3, 3, compiled - 3 + RUNNER)
+    assert step(folder) == (results, 0, 0, 0, compiled + RUNNER)
+
+
+def test_two_processes_may_fill_one_folder_at_once(
+    filled: tuple[Path, list[object], int], tmp_path: Path
+) -> None:
+    _, results, compiled = filled
+    running = [process(tmp_path / "new"), process(tmp_path / "new")]
+    for found in [finish(one) for one in running]:
+        assert found[0] == results
+        assert found[3] + found[4] in (compiled, compiled + RUNNER)  # whether the other was first with the runner
+    assert not list((tmp_path / "new" / "kernels").glob("*.part"))
+
+
+def test_a_file_in_the_place_of_the_folder_is_done_without(
+    filled: tuple[Path, list[object], int], tmp_path: Path
+) -> None:
+    _, results, compiled = filled
+    (tmp_path / "taken").write_text("not a folder")
+    assert step(tmp_path / "taken") == (results, compiled, compiled, compiled, 0)
+    assert (tmp_path / "taken").read_text() == "not a folder"
+
+
+def test_off_keeps_nothing(filled: tuple[Path, list[object], int]) -> None:
+    _, results, compiled = filled
+    assert step("off") == (results, compiled, compiled, compiled, 0)
+
+
+# ---- one entry ----
+def test_an_entry_comes_back_as_it_was(own_folder: Path) -> None:
+    assert cache.store("a.bin", binary())
+    assert cache.load("a.bin") == binary()
+    assert cache.load("b.bin") is None
+
+
+def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store("a.bin", binary())
+
+    def refused(*args: object, **kwargs: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+    monkeypatch.setattr("tempfile.mkstemp", refused)
+    assert cache.load("a.bin") == binary()
+    assert not cache.store("b.bin", binary())
+    (own_folder / "a.bin").write_bytes(b"changed")
+    assert cache.load("a.bin") is None
+
+
+def test_the_key_depends_on_text_target_and_the_compilers_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {cache.entry_name("kernel", TARGET), cache.entry_name("kernel 2", TARGET)}
+    names.add(cache.entry_name("kernel", Target("CPU", "llvm", "any", vector_bytes=32)))
+    assert cache.entry_name("kernel", TARGET) in names
+    monkeypatch.setattr(cache, "compiler_digest", lambda: "another compiler")
+    names.add(cache.entry_name("kernel", TARGET))
+    assert len(names) == 4
+
+
+def test_the_digest_covers_every_file_that_decides_what_a_binary_is() -> None:
+    package = Path(cache.__file__).parent.parent
+    covered = {part.removesuffix(".py").split("/")[0] for part in cache.STAGES}
+    folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}
+    for stage in ("ir", "schedule", "codegen", "render", "compile", "runtime", "dtype", "device"):
+        assert stage in covered
+        assert stage in folders or f"{stage}.py" in folders or (package / stage).is_dir()
+
+
+def test_a_changed_source_file_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("engine", "ir"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "engine" / "cache.py").write_text("1")
+    (tmp_path / "ir" / "op.py").write_text("1")
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "engine" / "cache.py"))
+    digests = {cache.compiler_digest.__wrapped__()}
+    (tmp_path / "ir" / "op.py").write_text("2")
+    digests.add(cache.compiler_digest.__wrapped__())
+    (tmp_path / "ir" / "note.txt").write_text("no source")
+    digests.add(cache.compiler_digest.__wrapped__())
+    assert len(digests) == 2
+
+
+# ---- its size ----
+def test_trim_removes_what_was_unused_for_longest(own_folder: Path) -> None:
+    for age, name in enumerate(["new.bin", "middle.bin", "old.bin"]):
+        cache.store(name, binary(bytes(1000)))
+        os.utime(own_folder / name, (time.time() - 100 * age,) * 2)
+    cache.load("old.bin")  # used now
+    size = (own_folder / "new.bin").stat().st_size
+    assert cache.trim(most_nbytes=2 * size) == 1
+    assert sorted(path.name for path in own_folder.iterdir()) == ["new.bin", "old.bin"]
+
+
+def test_files_of_processes_that_were_ended_are_swept_up(own_folder: Path) -> None:
+    cache.store("a.bin", binary())
+    for name, age in (("young.part", 10), ("old.part", 2 * cache.ABANDONED_SECONDS)):
+        (own_folder / name).write_bytes(b"half")
+        os.utime(own_folder / name, (time.time() - age,) * 2)
+    cache.trim()
+    assert sorted(path.name for path in own_folder.iterdir()) == ["a.bin", "young.part"]
+
+
+def test_storing_keeps_the_folder_bounded(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "STORES_BETWEEN_TRIMS", 1)
+    trims: list[int] = []
+    monkeypatch.setattr(cache, "trim", lambda: trims.append(1))
+    for i in range(3):
+        cache.store(f"{i}.bin", binary())
+    assert len(trims) == 3
+
+
+def test_entries_are_only_the_users_to_read(own_folder: Path) -> None:
+    """Machine code that others could write would run as this user."""
+    cache.store("a.bin", binary())
+    assert stat.S_IMODE((own_folder / "a.bin").stat().st_mode) & 0o022 == 0

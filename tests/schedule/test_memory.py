@@ -1,0 +1,67 @@
+"""The arena: temporaries that live at the same time never overlap, others share memory (G8)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from picograd import Tensor
+from picograd.engine.watch import watch
+from picograd.schedule.memory import ALIGNMENT, Lifetime, plan_memory
+
+pytestmark = pytest.mark.req("G8")
+LIFETIMES = st.lists(
+    st.builds(
+        lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
+        st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10),
+    ),
+    max_size=40,
+)  # fmt: skip
+
+
+@given(LIFETIMES)
+def test_what_lives_at_the_same_time_never_overlaps(lifetimes: list[Lifetime]) -> None:
+    offsets, total = plan_memory(lifetimes)
+    for i, a in enumerate(lifetimes):
+        assert offsets[i] % ALIGNMENT == 0
+        assert offsets[i] >= 0 and offsets[i] + a.nbytes <= total
+        for j, b in enumerate(lifetimes[:i]):
+            together = a.first <= b.last and b.first <= a.last
+            apart = offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
+            assert apart or not together or not a.nbytes or not b.nbytes
+
+
+@given(LIFETIMES)
+def test_the_arena_is_no_longer_than_all_temporaries_and_no_shorter_than_the_busiest_moment(
+    lifetimes: list[Lifetime],
+) -> None:
+    _, total = plan_memory(lifetimes)
+    assert total <= sum(-(-a.nbytes // ALIGNMENT) * ALIGNMENT for a in lifetimes)
+    for moment in range(41):
+        assert total >= sum(a.nbytes for a in lifetimes if a.first <= moment <= a.last)
+
+
+def test_a_chain_of_kernels_needs_two_temporaries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x = y = Tensor(np.ones((16, 16), np.float32))
+    for _ in range(8):
+        y = (y @ x) / 16
+    with watch() as counts:
+        assert (y.numpy() == 1.0).all()
+    assert counts.kernels == 8
+    assert counts.temporary_nbytes == 7 * 1024
+    assert counts.arena_nbytes == 2 * 1024
+
+
+def test_a_temporary_is_not_reused_while_a_later_kernel_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    data = np.random.default_rng(0).integers(-2, 3, (6, 6)).astype(np.float32)
+    x = Tensor(data)
+    first = x @ x
+    second = first @ x
+    third = second @ x
+    # Whole numbers below 2**24: float32 products and sums are exact in any order.
+    expected = (np.linalg.matrix_power(data.astype(np.int64), 4) + data @ data).astype(np.float32)
+    assert ((third + first).numpy() == expected).all()
