@@ -22,7 +22,7 @@ import numpy as np
 
 from picograd.config import setting
 from picograd.dtype import DType
-from picograd.engine.devices import EVALUATOR, compiler_for
+from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, template
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
@@ -120,7 +120,7 @@ def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buf
     outputs = []
     for use in plan.outputs:
         numel = use.numel if isinstance(use.numel, int) else dim_value(use.numel, variables)
-        outputs.append(Buffer(name, use.dtype, numel, allocate(max(1, numel * use.dtype.itemsize))))
+        outputs.append(Buffer(name, use.dtype, numel, allocate(numel * use.dtype.itemsize)))
     return outputs
 
 
@@ -147,10 +147,10 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
     """
     data = np.array(array, dtype=dtype.numpy, order="C")
     if device == EVALUATOR:
-        memory: Any = data
+        memory: Any = counted(data)
     else:
         target = compiler_for(device).device
-        memory = target.allocate(max(1, data.nbytes))
+        memory = target.allocate(data.nbytes)
         target.copy_in(memory, data)
     return Op(OpCode.BUFFER, dtype, (), (Buffer(device, dtype, data.size, memory), data.shape))
 

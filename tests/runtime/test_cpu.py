@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -115,14 +114,40 @@ def test_freed_block_is_used_again() -> None:
         assert pool.allocate(nbytes).address == address
 
 
-def test_pool_counts_what_is_held() -> None:
+def test_pool_counts_what_is_held_as_it_was_asked_for() -> None:
     pool = MemoryPool()
-    held = [pool.allocate(1 << 21) for _ in range(3)]
-    assert (pool.in_use, pool.kept) == (3 << 21, 0)
-    held.clear()
-    gc.collect()
-    pool.allocate(64)
-    assert (pool.in_use, pool.kept) == (64, 3 << 21)
+    held = [pool.allocate(nbytes) for nbytes in (1, 100, 3 << 20)]
+    assert (pool.in_use, pool.peak, pool.kept) == (101 + (3 << 20), 101 + (3 << 20), 0)
+    del held[2]
+    assert (pool.in_use, pool.peak, pool.kept) == (101, 101 + (3 << 20), 3 << 20)
+    pool.reset_peak()
+    pool.allocate(50)
+    assert (pool.in_use, pool.peak) == (101, 151)
+
+
+def test_peak_does_not_count_what_died_before() -> None:
+    pool = MemoryPool()
+    for _ in range(10):
+        pool.allocate(1000)
+    assert pool.peak == 1000
+
+
+def test_arena_goes_from_run_to_run_and_grows() -> None:
+    pool = MemoryPool()
+    first = pool.borrow_arena(1000)
+    second = pool.borrow_arena(10)  # while another run has the first
+    assert pool.in_use == 1010
+    pool.return_arena(second)
+    pool.return_arena(first)
+    address = first.address
+    del first, second
+    again = pool.borrow_arena(500)
+    assert (again.address, again.nbytes) == (address, 1000)
+    pool.return_arena(again)
+    del again
+    pool.reset_peak()
+    pool.return_arena(pool.borrow_arena(5000))
+    assert (pool.in_use, pool.peak) == (5010, 5010)  # the short one went before the long one came
 
 
 def test_a_quarter_is_lost_at_most() -> None:
