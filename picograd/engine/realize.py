@@ -116,12 +116,11 @@ def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buf
     """Returns fresh memory for what a plan computes."""
     if name == EVALUATOR:
         return [Buffer(name, use.dtype, dim_value(use.numel, variables)) for use in plan.outputs]
-    allocate = compiler_for(name).device.allocate
-    outputs = []
-    for use in plan.outputs:
-        numel = use.numel if isinstance(use.numel, int) else dim_value(use.numel, variables)
-        outputs.append(Buffer(name, use.dtype, numel, allocate(numel * use.dtype.itemsize)))
-    return outputs
+    allocate, fixed = compiler_for(name).device.allocate, plan.fixed_outputs
+    if fixed is None:
+        numels = [dim_value(use.numel, variables) for use in plan.outputs]
+        fixed = tuple((use.dtype, n, n * use.dtype.itemsize) for use, n in zip(plan.outputs, numels))
+    return [Buffer(name, dtype, numel, allocate(nbytes)) for dtype, numel, nbytes in fixed]
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from picograd.dtype import DType
@@ -212,3 +213,11 @@ class Plan:
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
     run: Callable[[list[Buffer], list[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
+
+    @cached_property
+    def fixed_outputs(self) -> tuple[tuple[DType, int, int], ...] | None:
+        """Returns dtype, elements and bytes of each output, or None where they depend on symbolic integers."""
+        fixed = [
+            (use.dtype, use.numel, use.numel * use.dtype.itemsize) for use in self.outputs if isinstance(use.numel, int)
+        ]
+        return tuple(fixed) if len(fixed) == len(self.outputs) else None
