@@ -152,14 +152,6 @@ def _intern(key: Hashable, op: Op) -> Op:
     return found
 
 
-def new_buffer_op(buffer: Buffer, shape: Shape) -> Op:
-    """Returns the BUFFER Op of a buffer that no Op names yet, without looking for an equal one."""
-    op = object.__new__(Op)
-    op.code, op.dtype, op.src, op.arg = OpCode.BUFFER, buffer.dtype, (), (buffer, shape)
-    op.shape, op.needs_grad = shape, False
-    return _intern((OpCode.BUFFER, buffer.dtype, (), op.arg), op)
-
-
 def const(value: Scalar, dtype: DType) -> Op:
     """Returns the scalar constant `value` as a dtype holds it."""
     return Op(OpCode.CONST, dtype, (), dtype.scalar(value))

@@ -145,9 +145,12 @@ class MemoryPool:
             self._in_use -= nbytes
             if length > MOST_SLAB_BLOCK and self._kept + length > MOST_KEPT:
                 del self._maps[address]
-            else:
-                self._free.setdefault(length, []).append(address)
-                self._kept += length
+                continue
+            free = self._free.get(length)
+            if free is None:
+                free = self._free[length] = []
+            free.append(address)
+            self._kept += length
 
     def _new_block(self, length: int) -> int:
         if length <= MOST_SLAB_BLOCK:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from picograd.engine.plan import Template
 from picograd.engine.realize import new_outputs, realize, run
-from picograd.ir.op import Buffer, Op, new_buffer_op
+from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
@@ -88,26 +88,24 @@ class Replay:
         """Runs the plan on these arguments and on what the state's cells hold now."""
         taken = self.constants.copy()
         for at, cell in self.cells:
-            op = cell.op
-            taken[at] = op.arg[0] if op.code is OpCode.BUFFER else cell_buffer(cell)
+            taken[at] = cell.held() or cell_buffer(cell)
         for at, i in self.arguments:
             taken[at] = buffer_of(arguments[i])
         inputs = cast(list[Buffer], taken)
         outputs = new_outputs(self.plan, self.device, self.variables)
         run(self.plan, inputs, outputs, self.variables)
-        ops = [
-            new_buffer_op(outputs[i], shape) if made else Op(OpCode.BUFFER, inputs[i].dtype, (), (inputs[i], shape))
-            for made, i, shape in self.results
-        ]
+        held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         capture, first = self.capture, self.num_returned
-        for cell, op in zip(capture.written, ops[first:]):
-            cell.op = op
-        for i, op in zip(capture.updated, ops[first + len(capture.written) :]):
-            arguments[i].write("jit", op)
-        if capture.returned is PLACE:
-            return Tensor.from_op(ops[0], self.device)
-        values = iter(ops)
-        return mapped(capture.returned, lambda _: Tensor.from_op(next(values), self.device))
+        for cell, value in zip(capture.written, held[first:]):
+            cell.hold(value)
+        for i, value in zip(capture.updated, held[first + len(capture.written) :]):
+            arguments[i].write("jit", _named(value))
+        values = iter(held)
+        return mapped(capture.returned, lambda _: Tensor.from_op(_named(next(values)), self.device))
+
+
+def _named(held: tuple[Buffer, Shape]) -> Op:
+    return Op(OpCode.BUFFER, held[0].dtype, (), held)
 
 
 # ---- memory of tensors and cells ----
