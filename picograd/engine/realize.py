@@ -117,11 +117,12 @@ def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buf
     """Returns fresh memory for what a plan computes."""
     if name == EVALUATOR:
         return [Buffer(name, use.dtype, dim_value(use.numel, variables)) for use in plan.outputs]
-    allocate, fixed = compiler_for(name).device.allocate, plan.fixed_outputs
+    fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
     if fixed is None:
-        numels = [dim_value(use.numel, variables) for use in plan.outputs]
-        fixed = tuple((use.dtype, n, n * use.dtype.itemsize) for use, n in zip(plan.outputs, numels))
-    return [Buffer(name, dtype, numel, allocate(nbytes)) for dtype, numel, nbytes in fixed]
+        fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
+        lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
+    memories = compiler_for(name).device.allocate_all(lengths)
+    return [Buffer(name, dtype, numel, memory) for (dtype, numel), memory in zip(fixed, memories)]
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:

@@ -111,6 +111,10 @@ class Device(Protocol):
         """
         ...
 
+    def allocate_all(self, lengths: Sequence[int]) -> list[Any]:
+        """Returns memory of at least each number of bytes, as `allocate` would."""
+        ...
+
     def copy_in(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         ...

@@ -14,6 +14,7 @@ import ctypes
 import mmap
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -101,20 +102,27 @@ class MemoryPool:
         Raises:
           OutOfMemoryError: the system gives no more, even after kept blocks are returned to it.
         """
-        wanted = size_class(nbytes)
+        return self.allocate_all((nbytes,))[0]
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
+        """Returns a block for each number of bytes: all of them, or none."""
+        made, returned = [], self._returned
         with self._lock:
-            if self._returned:
+            if returned:
                 self._collect()
-            free = self._free.get(wanted)
-            if free:
-                address = free.pop()
-                self._kept -= wanted
-            else:
-                address = self._new_block(wanted)
-            self._in_use += nbytes
+            for nbytes in lengths:
+                wanted = size_class(nbytes)
+                free = self._free.get(wanted)
+                if free:
+                    address = free.pop()
+                    self._kept -= wanted
+                else:
+                    address = self._new_block(wanted)
+                self._in_use += nbytes
+                made.append(Memory(address, nbytes, wanted, returned))
             if self._in_use > self._peak:
                 self._peak = self._in_use
-        return Memory(address, nbytes, wanted, self._returned)
+        return made
 
     def borrow_arena(self, nbytes: int) -> Memory:
         """Returns memory for the temporaries of one run; it goes back by `return_arena`.

@@ -154,6 +154,10 @@ class CudaDevice:
         self._held_nbytes += rounded
         return CudaMemory(address, nbytes, free, self)
 
+    def allocate_all(self, lengths: Sequence[int]) -> list[CudaMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
     def _new_memory(self, nbytes: int) -> int | None:
         driver = _driver()
         status, address = driver.cuMemAlloc(nbytes)

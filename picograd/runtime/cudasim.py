@@ -77,6 +77,10 @@ class CudaSimDevice:
         """Returns memory of at least `nbytes` bytes, filled with NaN."""
         return HostMemory(nbytes, self.memory)
 
+    def allocate_all(self, lengths: Sequence[int]) -> list[HostMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
     def copy_in(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         memory.bytes[: array.nbytes] = array.reshape(-1).view(np.uint8)

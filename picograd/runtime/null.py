@@ -36,6 +36,10 @@ class NullDevice:
     def allocate(self, nbytes: int) -> NoMemory:
         return NoMemory(nbytes)
 
+    def allocate_all(self, lengths: Sequence[int]) -> list[NoMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
     def copy_in(self, memory: NoMemory, array: np.ndarray[Any, Any]) -> None:
         """Does nothing."""
 
