@@ -44,8 +44,8 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
     by_device: dict[str | None, list[Op]] = {}
-    for op in missing:
-        by_device.setdefault(device_of(op), []).append(op)
+    for op, device in zip(missing, devices_of(missing)):
+        by_device.setdefault(device, []).append(op)
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         made.update(zip(roots, _compute(roots, name or default_device())))
@@ -59,26 +59,27 @@ def default_device() -> str:
     return setting("PICOGRAD_DEVICE").upper()
 
 
-def device_of(root: Op) -> str | None:
-    """Returns the device whose memory a graph reads, or None; a copy from another device is made on the way.
+def devices_of(roots: Sequence[Op]) -> list[str | None]:
+    """Returns for each graph the device whose memory it reads, or None; copies between devices are made on the way.
 
     Raises:
-      DeviceError: the graph reads memory of two devices.
+      DeviceError: a graph reads memory of two devices.
     """
-    found: dict[str, Op] = {}
-    for op in toposort([root], stop=realized):
-        if op in realized or op.code is OpCode.BUFFER:
-            found.setdefault(realized.get(op, op).arg[0].device, op)
-    copies = [op for op in toposort([root], stop=realized) if op.code is OpCode.COPY and op not in realized]
-    if copies:
-        for op in copies:
-            if op not in realized:
-                realized[op] = _copy(op.src[0], op.arg)
-        return device_of(root)
-    if len(found) > 1:
-        names = ", ".join(f"{op.shape} on {name}" for name, op in found.items())
-        raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
-    return next(iter(found), None)
+    found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
+    for op in toposort(roots, stop=realized):
+        if op.code is OpCode.COPY and op not in realized:
+            realized[op] = _copy(op.src[0], op.arg)
+        buffer = op if op.code is OpCode.BUFFER else realized.get(op)
+        if buffer is None:
+            for source in op.src:
+                other = found[source]
+                if buffer is None:
+                    buffer = other
+                elif other is not None and other.arg[0].device != buffer.arg[0].device:
+                    names = ", ".join(f"{read.shape} on {read.arg[0].device}" for read in (buffer, other))
+                    raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
+        found[op] = buffer
+    return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 
 
 def _copy(source: Op, device: str) -> Op:

@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from picograd.engine.plan import template
-from picograd.engine.realize import default_device, device_of, find_plan, realize, realized
+from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
@@ -202,7 +202,7 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        devices = {name for name in map(device_of, roots) if name is not None}
+        devices = {name for name in devices_of(roots) if name is not None}
         if len(devices) > 1:
             raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
         device = devices.pop() if devices else default_device()
