@@ -18,7 +18,9 @@ from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import candidates
 from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
+from picograd.codegen.sort import emit_sort
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
@@ -48,6 +50,8 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         for nest in nests:
             if nest.kind is NestKind.MATMUL:
                 _emit_product(nest, params, first, second, target, next(tiles), new_scratch)
+            elif nest.kind is NestKind.SORT:
+                emit_sort(nest, params, first, target, new_scratch)
             else:
                 _emit(nest, params, first, second, target)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
@@ -62,6 +66,8 @@ def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, tar
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
+    elif nest.kind is NestKind.SCAN:
+        emit_scan(nest, params, first, target)
     else:
         emit_scatter(nest, params, first, second, target)
 

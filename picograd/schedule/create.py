@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from picograd.ir.op import Op, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
 from picograd.schedule.fuse import Draft, Fused, fuse, in_memory
 from picograd.schedule.group import Group, group
@@ -119,7 +119,7 @@ def _finish(nest: Draft, fused: Fused, param: object) -> Nest:
         elif nest.domain != body.shape:
             body = _reshaped(body, nest.domain)
         outputs.append((param(value).arg[0], body))
-    anchor = became[nest.anchors[0]] if nest.kind in (NestKind.MATMUL, NestKind.SCATTER) else None
+    anchor = became[nest.anchors[0]] if nest.kind in WITH_ANCHOR else None
     return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
 
 

@@ -25,7 +25,11 @@ from picograd.ir.stages import NestKind
 from picograd.ir.symbolic import substitute
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-KINDS = {OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER}
+KINDS = {
+    OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
+    OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
+}  # fmt: skip
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
 
 
 @dataclass(eq=False)
@@ -34,7 +38,7 @@ class Draft:
 
     number:   bit of the nest in sets of nests
     reduced:  axes of `domain` that are reduced
-    anchors:  the reductions, or the one product or scatter
+    anchors:  the reductions, or the one product, scatter, scan or sort
     stored:   values it writes to memory
     needs:    set (as bits) of the nests that must run before it
     """
@@ -144,7 +148,7 @@ class _Fuser:
         reduced = tuple(sorted(op.arg[1])) if kind is NestKind.REDUCE else ()
         nest = self.new_nest(kind, domain, reduced)
         self.add_anchor(nest, op)
-        if kind is NestKind.SCATTER:
+        if kind in STORES_ITSELF:
             self.put(op, nest)
 
     def visit_movement(self, op: Op) -> None:
