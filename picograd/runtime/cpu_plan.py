@@ -22,6 +22,7 @@ from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WO
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
+HELP_WORK = 1 << 19  # elements of all shared launches of a plan, some 20 us: a thread needs half of that to come
 STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
@@ -55,6 +56,7 @@ class Layout:
     variables:     names, by their order in the table
     entries:       (number of launches, ENTRY_WORDS)
     arena_nbytes:  of the schedule's temporaries, and behind them of the kernels' "scratch" parameters
+    work:          elements of one iteration, for each entry
     symbolic:      (entry, launch) of each launch whose grid depends on variables
     total_work:    elements of all launches, at their greatest
     """
@@ -67,6 +69,7 @@ class Layout:
     variables: tuple[str, ...]
     entries: Words
     arena_nbytes: int
+    work: Words
     symbolic: list[tuple[int, Launch]]
     total_work: int
 
@@ -81,6 +84,7 @@ class _Builder:
         self.schedule, self.num_threads = schedule, num_threads
         self.places: list[Place] = []  # what each word of the arguments is
         self.rows: list[list[int]] = []
+        self.work: list[int] = []
         self.symbolic: list[tuple[int, Launch]] = []
         self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
         self.scratch_start = _up(schedule.arena_nbytes)
@@ -114,6 +118,7 @@ class _Builder:
         row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, arguments, count, after
         row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
         self.rows.append(row)
+        self.work.append(launch.work)
 
 
 def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
@@ -134,7 +139,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
     return Layout(
         aligned_words(len(build.places)), _words(number[place] for place in build.places), aligned_words(len(number)),
         len(outer), _words(offset for _, offset in arena), tuple(name for _, name in variables),
-        entries, build.arena_nbytes, build.symbolic, build.total_work,
+        entries, build.arena_nbytes, _words(build.work), build.symbolic, build.total_work,
     )  # fmt: skip
 
 

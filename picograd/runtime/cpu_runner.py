@@ -20,7 +20,7 @@ from picograd.config import num_threads
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
-from picograd.runtime.cpu_plan import aligned_words, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
     ARGUMENTS,
@@ -106,8 +106,9 @@ class Runner:
         """Sets how many other threads are asked to help, and how far."""
         entries = self._layout.entries
         shared = (entries[:, CHUNK] < entries[:, COUNT]).nonzero()[0]
-        self._helpers = self.num_threads - 1 if len(shared) else 0
-        self._state[HELPED] = shared[-1] + 1 if len(shared) else 0
+        is_worth_it = int(entries[shared, COUNT] @ self._layout.work[shared]) >= HELP_WORK
+        self._helpers = self.num_threads - 1 if is_worth_it else 0
+        self._state[HELPED] = shared[-1] + 1 if is_worth_it else 0
 
     def _lead(self) -> None:
         """Calls the helpers and walks; a helper that came before the walk began would find nothing and leave."""

@@ -24,7 +24,7 @@ from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.runtime.cpu_plan import LOOK_BACK, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import ThreadPool
-from picograd.runtime.cpu_walker import AFTER
+from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
 from tests.cpu_programs import (
     F32,
@@ -42,7 +42,7 @@ from tests.cpu_programs import (
     schedule_of,
 )  # fmt: skip
 
-N = 1 << 16
+N = 1 << 18
 PIECE = 512
 
 
@@ -210,6 +210,24 @@ def test_small_plan_wakes_nobody(threads: Callable[[int], None]) -> None:
     uses = [BufferUse(F32, 20, "input", 0), BufferUse(F32, 20, "output", 0)]
     runner = make_runner([(scale_add(), (0, 1))], uses)
     assert runner._helpers == 0
+
+
+def test_a_plan_wakes_nobody_for_work_that_is_done_before_help_comes(threads: Callable[[int], None]) -> None:
+    """One launch is long enough to be shared out, but shorter than the way of a thread that has to wake up."""
+    threads(4)
+    numel = N // 4
+    uses = [BufferUse(F32, numel, "input", 0), BufferUse(F32, numel, "input", 1)]
+    uses += [BufferUse(F32, numel, "temporary", 4 * numel * k) for k in range(3)] + [BufferUse(F32, numel, "output", 0)]
+
+    def runner_of(steps: int) -> Any:
+        items = [(mix(f"short{k}", 2.0, numel), (k, k + 1, k + 2 if k < steps - 1 else 5)) for k in range(steps)]
+        return make_runner(items, uses, 12 * numel)
+
+    few, many = runner_of(1), runner_of(4)
+    entries = few._layout.entries
+    assert (entries[:, CHUNK] < entries[:, COUNT]).all()
+    assert few._helpers == 0
+    assert many._helpers == 3
 
 
 def test_many_python_threads_share_runners(threads: Callable[[int], None], xy: tuple[Array, Array]) -> None:
