@@ -220,11 +220,21 @@ def _fits(value: Any, token: Any) -> bool:
     if kind is tuple:
         return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
     if kind is list:
-        return isinstance(value, list | tuple) and len(value) == len(token) and all(map(_fits, value, token))
+        return isinstance(value, list | tuple) and len(value) == len(token) and _fit(value, token)
     if kind is dict:
         same_keys = isinstance(value, dict) and value.keys() == token.keys()
         return same_keys and all(_fits(value[key], part) for key, part in token.items())
     return _same(_token(value), token)
+
+
+def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
+    for value, token in zip(values, tokens):
+        if type(value) is Tensor and type(token) is tuple:  # as in `_fits`: parameters in lists are checked at each call
+            if token[0]() is not value.cell or (token[1] is not value.steps and token[1] != value.steps):
+                return False
+        elif not _fits(value, token):
+            return False
+    return True
 
 
 def _same(a: Any, b: Any) -> bool:
