@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -116,14 +116,25 @@ def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
 
 def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buffer]:
     """Returns fresh memory for what a plan computes."""
-    if name == EVALUATOR:
-        return [Buffer(name, use.dtype, dim_value(use.numel, variables)) for use in plan.outputs]
     fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
     if fixed is None:
         fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
         lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
+    if name == EVALUATOR:  # which makes the memory itself
+        return [Buffer(name, dtype, numel) for dtype, numel in fixed]
     memories = compiler_for(name).device.allocate_all(lengths)
     return [Buffer(name, dtype, numel, memory) for (dtype, numel), memory in zip(fixed, memories)]
+
+
+def complete_outputs(plan: Plan, name: str, variables: Mapping[str, int], some: list[Buffer | None]) -> list[Buffer]:
+    """Returns memory for what a plan computes: what there is in `some`, and fresh memory for the others."""
+    if plan.fixed_outputs is None or name == EVALUATOR or not any(some):
+        return new_outputs(plan, name, variables)
+    missing = [i for i, buffer in enumerate(some) if buffer is None]
+    memories = compiler_for(name).device.allocate_all([plan.fixed_lengths[i] for i in missing])
+    for i, memory in zip(missing, memories):
+        some[i] = Buffer(name, *plan.fixed_outputs[i], memory)
+    return cast(list[Buffer], some)
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:

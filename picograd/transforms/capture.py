@@ -12,14 +12,16 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template
-from picograd.engine.realize import new_outputs, realize, run
+from picograd.engine.realize import complete_outputs, realize, run
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Guards
+from picograd.transforms.spares import Spares
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
 
@@ -69,6 +71,7 @@ class Replay:
     arguments:  (input of the plan, which argument it is)
     cells:      (input of the plan, the state it is)
     constants:  the plan's inputs, with the buffers the function made itself in their places
+    spares:     memory of small state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
     """
 
@@ -83,6 +86,18 @@ class Replay:
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
+        self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
+        self._find_state(plan, len(capture.written))
+
+    def _find_state(self, plan: Plan, num_written: int) -> None:
+        """Finds the state that is small and an output of its own."""
+        made = [i for is_made, i, _ in self.results if is_made]
+        state = self.results[self.num_returned : self.num_returned + num_written]
+        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made.count(i) == 1}
+        lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
+        self.spares = Spares([(i, lengths[i]) for i in own.values()] if lengths else [])
+        number = {i: self.num_returned + k for k, i in own.items()}
+        self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
 
     def __call__(self, arguments: Sequence[Tensor]) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
@@ -92,9 +107,12 @@ class Replay:
         for at, i in self.arguments:
             taken[at] = buffer_of(arguments[i])
         inputs = cast(list[Buffer], taken)
-        outputs = new_outputs(self.plan, self.device, self.variables)
+        free = self.no_outputs.copy()
+        self.spares.give(free)
+        outputs = complete_outputs(self.plan, self.device, self.variables, free)
         run(self.plan, inputs, outputs, self.variables)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        self.spares.keep([held[k] for k in self.small])
         capture, first = self.capture, self.num_returned
         for cell, value in zip(capture.written, held[first:]):
             cell.hold(value)
