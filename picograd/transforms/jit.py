@@ -115,7 +115,7 @@ class Jit:
             if op.code is not OpCode.BUFFER:
                 op = _checked(tensor, self.name)
             forms.append((op.shape, op.dtype, tensor.cell.device))
-        found = self.found((key, *forms), args)
+        found = self.found((not kwargs, key, *forms), args)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
             return self.trace_and_run(found, args, kwargs, tensors)
         broken = found[0].guards.broken()
