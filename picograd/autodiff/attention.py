@@ -2,7 +2,7 @@
 
 In:    the incoming gradient `grad` of one of its two results, and that OUTPUT `out`
 Out:   the gradient of q, k or v
-Next:  picograd/autodiff/chain_rules.py
+Next:  picograd/autodiff/gradient.py
 
 S = scale q k^T, capped: C = cap tanh(S / cap); P = exp(C - L) where visible, L the logsumexp; O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - rowsum(dO O)) + P dL;  dS = dC (1 - (C / cap)^2);  dq = scale dS k.

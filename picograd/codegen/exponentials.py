@@ -2,7 +2,7 @@
 
 In:    scalar Ops of dtype float32 or float64
 Out:   scalar Ops made of FMA, MUL, ADD, SUB, DIV, WHERE, comparisons and integer operations on the bits
-Called by: codegen/legalize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/trigonometry.py
 
 Greatest errors in ulp, against float64 and long double; tests/codegen/test_legalize.py measures them:
 

@@ -2,7 +2,7 @@
 
 In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
 Out:   one scalar expression whose LOADs name memory and index
-Called by: the emitters.    Next: picograd/codegen/elementwise.py
+Called by: the emitters.    Next: picograd/codegen/axes.py
 
 Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 """

@@ -2,7 +2,7 @@
 
 In:    Kernel, Target
 Out:   Program in the linear form
-Called by: engine/realize.py.    Next: picograd/codegen/index.py
+Called by: engine/compiler.py.    Next: picograd/codegen/builder.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 In:    scalar Ops
 Out:   scalar Ops
-Called by: codegen/exponentials.py, trigonometry.py, integers.py, narrow.py
+Called by: codegen/exponentials.py, codegen/trigonometry.py, codegen/integers.py, codegen/narrow.py
+Next:  picograd/codegen/exponentials.py
 """
 
 from __future__ import annotations

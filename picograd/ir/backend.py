@@ -2,6 +2,7 @@
 
 In:    Binaries, Schedules, host arrays
 Out:   `Device`, the protocol that runtime/ implements
+Next:  picograd/ir/text_values.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    Ops, and what an opcode takes as its arg
 Out:   `reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...
-Next:  picograd/ir/pattern.py
+Next:  picograd/ir/symbolic.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    coordinates (integers or symbolic), shapes, movement Ops
 Out:   `flatten`, `unflatten`, `reshape_coords`, `move`, `placeholder`
-Next:  picograd/ir/statements.py
+Next:  picograd/ir/pattern.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    an OpCode, a dtype, sources and a static argument
 Out:   `Op`, with its shape; `toposort`; `Buffer`
-Next:  picograd/ir/symbolic.py
+Next:  picograd/ir/shape.py
 """
 
 from __future__ import annotations

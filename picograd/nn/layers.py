@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/init.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    state dicts: nested dicts and lists of tensors and plain values
 Out:   `save`, `load`
-Next:  picograd/transforms/jit.py
+Next:  picograd/nn/tensorfile.py
 
 A flat dict of tensors is an ordinary safetensors file that other programs read. Files are replaced as a whole:
 whoever reads one sees the old content or the new, never a half.

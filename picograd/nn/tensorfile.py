@@ -2,7 +2,7 @@
 
 In:    arrays by name, or the bytes of a file
 Out:   `encode`, `decode`
-Next:  picograd/nn/state.py
+Next:  picograd/transforms/jit.py
 
 Source: huggingface/safetensors, README, "Format". 8 bytes of header length (little endian), the header, the data;
 the byte ranges follow each other with no gap, so that a file cut short or damaged is noticed.

@@ -2,7 +2,7 @@
 
 In:    a Let's value, and what is known of the VARs it reads
 Out:   `Interval`
-Called by: picograd/render/llvm.py
+Called by: picograd/render/llvm.py.    Next: picograd/compile/llvm.py
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ In:    one Op on named operands
 Out:   the instructions for it, written through an `Emit`
 Called by: picograd/render/llvm.py
 Source: LLVM Language Reference Manual, version 22.
+Next:  picograd/render/llvm_memory.py
 """
 
 from __future__ import annotations

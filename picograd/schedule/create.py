@@ -2,7 +2,7 @@
 
 In:    roots: simplified graphs over BUFFERs
 Out:   Schedule
-Called by: engine/realize.py.    Next: picograd/schedule/memory.py
+Called by: engine/plan.py.    Next: picograd/schedule/contract.py
 """
 
 from __future__ import annotations

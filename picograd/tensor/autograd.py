@@ -2,7 +2,7 @@
 
 In:    tensors whose graphs reach leaves
 Out:   `Autograd`, `grad`, `jvp`, `no_grad`, `enable_grad`
-Next:  picograd/tensor/tensor.py
+Next:  picograd/tensor/compute.py
 
 A gradient is a graph like any other: nothing is computed until someone reads it.
 """

@@ -2,7 +2,7 @@
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/cell.py
+Next:  picograd/tensor/movement.py
 """
 
 from __future__ import annotations

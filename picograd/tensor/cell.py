@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
-Next:  picograd/tensor/compute.py
+Next:  picograd/tensor/host.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
 DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs

@@ -2,7 +2,7 @@
 
 In:    cells and Ops somebody wants the values of
 Out:   `compute`; the cells then hold memory
-Next:  picograd/tensor/core.py
+Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
 longer one. And the gradients of a loss, once backward() was called, share its forward pass.

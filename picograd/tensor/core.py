@@ -2,7 +2,7 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
-Next:  picograd/tensor/movement.py
+Next:  picograd/tensor/cell.py
 """
 
 from __future__ import annotations

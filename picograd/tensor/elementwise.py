@@ -2,7 +2,7 @@
 
 In:    tensors and Python scalars
 Out:   `Elementwise`
-Next:  picograd/tensor/pointwise.py
+Next:  picograd/tensor/casts.py
 """
 
 from __future__ import annotations

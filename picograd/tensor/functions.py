@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `Functions`
-Next:  picograd/tensor/reduce.py
+Next:  picograd/tensor/pointwise.py
 """
 
 from __future__ import annotations

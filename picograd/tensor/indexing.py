@@ -2,7 +2,7 @@
 
 In:    tensors; ints, slices, None, ..., integer arrays, bool masks
 Out:   `Indexing`
-Next:  picograd/tensor/creation.py
+Next:  picograd/tensor/subscript.py
 
 Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
 decide, so it is computed at once.

@@ -2,7 +2,7 @@
 
 In:    an index as users write it, and the shape it applies to
 Out:   `Subscript`: view steps for ints, slices, None and ...; integer arrays and the axes they select from
-Next:  picograd/tensor/indexing.py
+Next:  picograd/tensor/variable.py
 """
 
 from __future__ import annotations

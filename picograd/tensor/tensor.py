@@ -2,7 +2,7 @@
 
 In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
-Next:  picograd/nn/module.py
+Next:  picograd/tensor/core.py
 """
 
 from __future__ import annotations

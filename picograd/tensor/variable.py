@@ -2,7 +2,7 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`
-Next:  picograd/tensor/subscript.py
+Next:  picograd/tensor/creation.py
 """
 
 from __future__ import annotations
