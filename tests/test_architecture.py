@@ -132,7 +132,10 @@ def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
     assert packages_of(gpu[fork:])[0] == "render" and packages_of(gpu)[-1] == "runtime"
     assert not {*cpu} & {*gpu[fork:]}, "the roads meet again after the fork"
     complete = {*READ} - WITH_SIDE_ROOMS
-    missed = {path for path in modules() if path.name != "__init__.py" and packages_of([path])[0] in complete} - {*cpu, *gpu}
+    missed = {path for path in modules() if path.name != "__init__.py" and packages_of([path])[0] in complete} - {
+        *cpu,
+        *gpu,
+    }
     assert not missed
 
 

@@ -106,10 +106,7 @@ class Op:
     @property
     def numel(self) -> int:
         """Elements of the result; a symbolic dimension counts with its greatest value."""
-        count = 1
-        for dim in self.shape:
-            count *= dim if isinstance(dim, int) else greatest(dim)
-        return count
+        return greatest_numel(self.shape)
 
     # ---- arithmetic on Ops of one shape, or with a Python scalar ----
     def _other(self, value: Op | Scalar) -> Op:
@@ -173,6 +170,14 @@ def const_value(op: Op) -> Scalar | None:
 def greatest(dim: Dim) -> int:
     """Returns the largest value a dimension can have."""
     return _extremes(dim)[1]
+
+
+def greatest_numel(shape: Shape) -> int:
+    """Returns the elements of a shape, a symbolic dimension counted with its greatest value."""
+    count = 1
+    for dim in shape:
+        count *= dim if isinstance(dim, int) else greatest(dim)
+    return count
 
 
 def _extremes(dim: Dim) -> tuple[int, int]:

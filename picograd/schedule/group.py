@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.fuse import Draft, Fused, in_memory
+from picograd.schedule.draft import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of an elementwise kernel
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
@@ -72,7 +72,7 @@ def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
     first = chosen.phases[0][0]
     if nest.kind is NestKind.REDUCE and nest.domain == first.domain:
         return needs_chosen or bool(memory_read(nest, fused) & memory_read(first, fused))
-    small, large = sorted((_numel(nest), _numel(first)))
+    small, large = sorted((greatest_numel(nest.domain), greatest_numel(first.domain)))
     return needs_chosen and small * SMALL <= large
 
 
@@ -91,10 +91,3 @@ def memory_read(nest: Draft, fused: Fused) -> set[Op]:
     stop = {op for op, home in fused.home.items() if home is not nest}
     found = toposort(nest.stored, stop=stop)
     return {op for op in found if op in stop or in_memory(op)}
-
-
-def _numel(nest: Draft) -> int:
-    count = 1
-    for dim in nest.domain:
-        count *= greatest(dim)
-    return count
