@@ -14,9 +14,9 @@ from picograd.ir.build import (
     cast,
     compare,
     gather,
-    iota,
     move_back,
     move_last,
+    positions,
     reduce,
     repeat_axes,
     scan,
@@ -71,7 +71,7 @@ def scan_extreme(grad: Op, out: Op) -> Op:
     operation, axis = out.arg
     x, result, grad = (move_last(op, axis) for op in (out.src[0], out, grad))
     last = len(x.shape) - 1
-    position = iota(x.shape, last)
+    position = positions(x.shape, last)
     chosen = where(compare(OpCode.CMPEQ, x, result), position, filled(0, int64, x.shape))
     index = scan(chosen, OpCode.MAX, last)
     return move_back(scatter(zeros_like(x), index, grad, OpCode.ADD, last, last), axis)

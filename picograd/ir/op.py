@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, ClassVar, Union
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
 from picograd.ir.opcode import OpCode
@@ -209,10 +209,19 @@ _COMBINE: dict[OpCode, Callable[[int, int], int]] = {
 }
 
 
-def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:
+class OpSet(Protocol):
+    """Whatever says of an Op whether it belongs: a set, a dict, a rule."""
+
+    def __contains__(self, op: Op, /) -> bool: ...
+
+
+def toposort(
+    roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None
+) -> list[Op]:
     """Returns every Op reachable from `roots`, sources first; below an Op in `stop` it does not look.
 
-    Iterative: a graph may be deeper than Python's stack. Cost: linear in Ops and edges.
+    `sources` says what comes before an Op where that is more than its `src`. Iterative: a graph may be deeper than
+    Python's stack. Cost: linear in Ops and edges.
     """
     order: list[Op] = []
     seen: set[Op] = set()
@@ -226,8 +235,8 @@ def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:
             continue
         seen.add(op)
         stack.append((op, True))
-        if stop is None or op not in stop:
-            for s in reversed(op.src):
+        if op not in stop:
+            for s in reversed(op.src if sources is None else sources(op)):
                 if s not in seen:
                     stack.append((s, False))
     return order

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, reduce, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast, compare, reduce, static, where
+from picograd.tensor.build import broadcast_to, cast, static
 from picograd.tensor.indexing import gather_op, same_as_iota
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op

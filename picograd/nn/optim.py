@@ -16,11 +16,12 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
+from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.readers import realize_with_readers
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.build import broadcast_to, cast, detached, unary
+from picograd.tensor.build import broadcast_to, cast, detached
 from picograd.tensor.cell import trace
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor

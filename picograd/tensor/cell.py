@@ -17,9 +17,10 @@ from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
+from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import apply_step, detached, pad, permute, reshape, where
+from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
 View = tuple[Step, ...]

@@ -15,10 +15,10 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, compare, iota, sizes, where
+from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named
 from picograd.tensor.indexing import Indexing
@@ -142,7 +142,7 @@ class Creation(Indexing):
     ) -> Self:
         """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere."""
         shape = shape_of_sizes("eye", (n, n if m is None else m))
-        diagonal = compare(OpCode.CMPEQ, iota_along(shape, 0), iota_along(shape, 1))
+        diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
         return cls._made(cast(diagonal, dtype or dtypes.default_float), device, requires_grad)
 
     # ---- like another ----

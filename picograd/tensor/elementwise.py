@@ -14,10 +14,11 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import CATEGORY, broadcast_shapes, broadcast_to, cast, number, promoted, unary
+from picograd.tensor.build import CATEGORY, broadcast_shapes, broadcast_to, cast, number, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement import Movement
 

@@ -11,10 +11,11 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.build import unary, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float, unary, where
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.casts import Casts
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elementwise import Operand

@@ -16,20 +16,10 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import (
-    axis_of,
-    broadcast_to,
-    cast,
-    compare,
-    iota,
-    permute,
-    reshape,
-    shrink,
-    static,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse

@@ -10,20 +10,11 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd.errors import ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, positions, reshape, where
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.build import (
-    axis_of,
-    broadcast_shapes,
-    broadcast_to,
-    cast,
-    compare,
-    promoted,
-    reshape,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.reduce import Reduce
 
@@ -94,7 +85,7 @@ class Linalg(Reduce):
         if len(op.shape) < 2:
             raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
         row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
-        rows, columns = iota_along(op.shape, row) + diagonal, iota_along(op.shape, column)
+        rows, columns = positions(op.shape, row) + diagonal, positions(op.shape, column)
         kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
         return self.from_op(where(kept, op, 0), self.cell.device)
 

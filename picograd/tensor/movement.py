@@ -12,20 +12,10 @@ from typing import Any, Self
 
 from picograd.dtype import DType, bool_
 from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import pad, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import (
-    axes_of,
-    axis_of,
-    broadcast_shapes,
-    broadcast_to,
-    cast,
-    pad,
-    promoted,
-    sizes,
-    static,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axes_of, axis_of, broadcast_shapes, broadcast_to, cast, promoted, sizes, static
 from picograd.tensor.core import TensorCore
 
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from picograd.dtype import Scalar, float64
+from picograd.ir.build import compare, maximum, minimum, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import compare, maximum, minimum, unary, where
 
 Function = Callable[..., Op]
 

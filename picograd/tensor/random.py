@@ -21,9 +21,10 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, compare, iota, reshape, unary
+from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation import Creation, shape_of_sizes

@@ -16,25 +16,13 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, maximum, positions, reduce, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor import pointwise
-from picograd.tensor.build import (
-    axes_of,
-    axis_of,
-    broadcast_to,
-    cast,
-    compare,
-    detached,
-    maximum,
-    reduce,
-    static,
-    unary,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, static
 from picograd.tensor.functions import Functions
 
 Axes = int | Sequence[int] | None
@@ -225,7 +213,7 @@ class Reduce(Functions):
         found = compare(OpCode.CMPEQ, op, extreme)
         if op.dtype.is_float:
             found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, iota_along(op.shape, axis), static(op.shape[axis]))
+        place = where(found, positions(op.shape, axis), static(op.shape[axis]))
         return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----
