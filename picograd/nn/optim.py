@@ -48,7 +48,13 @@ class ParamGroup(dict[str, Any]):
 
 
 class Optimizer:
-    """Base: parameter groups, state by parameter, and the one plan of a step."""
+    """Base: parameter groups, state by parameter, and the one plan of a step.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = Adam([{"params": [w], "lr": 0.5}], lr=0.1)
+    >>> optimizer.lr, len(optimizer.param_groups)
+    (0.5, 1)
+    """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
         given = list(params)
@@ -94,12 +100,23 @@ class Optimizer:
             group["lr"] = value
 
     def parameters(self) -> Iterator[Tensor]:
-        """Yields the parameters of all groups in order."""
+        """Yields the parameters of all groups in order.
+
+        >>> len(list(SGD([Tensor([1.0], requires_grad=True)]).parameters()))
+        1
+        """
         for group in self.param_groups:
             yield from group["params"]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients, or makes them 0."""
+        """Forgets the gradients; with set_to_none=False makes them 0.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.sum().backward()
+        >>> SGD([w]).zero_grad()
+        >>> w.grad is None
+        True
+        """
         for tensor in self.parameters():
             if set_to_none:
                 tensor.grad = None
@@ -107,7 +124,16 @@ class Optimizer:
                 tensor.grad.zero_()
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Updates all parameters that have gradients, in one plan with whatever still reads their old values."""
+        """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
+
+        `closure`, where given, is called first and computes the loss, which is returned.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.sum().backward()
+        >>> SGD([w], lr=0.5).step()
+        >>> w.item()
+        0.5
+        """
         loss = closure() if closure is not None else None
         with no_grad():
             self._step()
@@ -133,7 +159,11 @@ class Optimizer:
 
     # ---- saving ----
     def state_dict(self) -> dict[str, Any]:
-        """Returns {"state": {place: {name: tensor}}, "param_groups": [settings with places for parameters]}."""
+        """Returns {"state": {place: {name: tensor}}, "param_groups": [settings with places for parameters]}.
+
+        >>> SGD([Tensor([1.0], requires_grad=True)], lr=0.5).state_dict()["param_groups"][0]["lr"]
+        0.5
+        """
         groups = []
         place = 0
         for group in self.param_groups:
@@ -148,6 +178,12 @@ class Optimizer:
 
         Raises:
           ArgumentError: the groups have other numbers of parameters.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> optimizer, other = SGD([w], lr=0.5), SGD([w], lr=0.1)
+        >>> other.load_state_dict(optimizer.state_dict())
+        >>> other.lr
+        0.5
         """
         groups = state_dict["param_groups"]
         own = [len(group["params"]) for group in self.param_groups]
@@ -231,6 +267,12 @@ class Adam(Optimizer):
 
     d = grad + weight_decay * p. Source: Kingma, Ba 2014, arXiv:1412.6980, algorithm 1, in PyTorch's order.
     The step count t is a float64 on the device, shared by parameters that have always had gradients together.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = Adam([w], lr=0.1).step()
+    >>> round(w.item(), 3)
+    0.9
     """
 
     decoupled = False
@@ -305,6 +347,12 @@ class AdamW(Adam):
     """Adam with the weight decay taken from the parameter itself: p *= 1 - lr * weight_decay first.
 
     Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = AdamW([w], lr=0.1).step()
+    >>> round(w.item(), 3)
+    0.899
     """
 
     decoupled = True

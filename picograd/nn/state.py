@@ -29,7 +29,7 @@ MARK = "__tensor__"
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Writes tensors and plain values (numbers, strings, None, in dicts and lists) to one file, bit for bit.
+    """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
 
     Raises:
       ArgumentError: something is neither.
@@ -53,6 +53,12 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
 
     Raises:
       DataError: the file is corrupt, cut short, or of another format.
+
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save({"step": 3, "weights": [Tensor([1.5])]}, path)
+    >>> load(path)
+    {'step': 3, 'weights': [Tensor([1.5])]}
     """
     data = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.zeros(0, np.uint8)
     try:

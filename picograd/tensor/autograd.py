@@ -162,9 +162,22 @@ def grad(
 def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[TensorCore]) -> Any:
     """Returns the derivative of `outputs` when each input moves along its tangent: forward mode.
 
+    J v, with J the derivatives of outputs by inputs and v the tangents.
+
+    Args:
+      outputs:   any shape
+      inputs:    leaves
+      tangents:  for each input a tensor of its shape
+
+    Returns:   a tensor of the shape of outputs
+
     Raises:
       GradientError: an input is no leaf.
       ShapeError:    a tangent has not its input's shape.
+
+    >>> x = Tensor([2.0, 3.0], requires_grad=True)
+    >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
+    Tensor([4., 0.], requires_grad=True)
     """
     moves: dict[Op, Op] = {}
     for tensor, tangent in zip(inputs, tangents, strict=True):
@@ -217,10 +230,19 @@ def no_grad() -> GradMode:
 
 
 def enable_grad() -> GradMode:
-    """Returns a context, or decorator, in which gradients are recorded again inside no_grad()."""
+    """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
+
+    >>> with no_grad(), enable_grad():
+    ...     is_grad_enabled()
+    True
+    """
     return GradMode(True)
 
 
 def is_grad_enabled() -> bool:
-    """Returns True where gradients are recorded."""
+    """Returns True where gradients are recorded.
+
+    >>> is_grad_enabled()
+    True
+    """
     return grad_mode.get()

@@ -58,6 +58,9 @@ class Variable:
 
         Raises:
           ArgumentError: the value is outside its bounds.
+
+        >>> Variable("n", 1, 8).bind(3)
+        n=3
         """
         name, least, greatest = self.op.arg
         if not least <= value <= greatest:
