@@ -2,7 +2,7 @@
 
 In:    a tensor, usually a parameter
 Out:   the same tensor with new values
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/optimizer.py
 """
 
 from __future__ import annotations
