@@ -14,7 +14,7 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
-from picograd.codegen.matmul import emit_matmul
+from picograd.codegen.matmul import Scratch, emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.scatter import emit_scatter
@@ -50,10 +50,9 @@ def lower(kernel: Kernel, target: Target) -> Program:
 
 
 def _emit(
-    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: object
+    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: Scratch
 ) -> None:
     """Writes one nest: into `first`, or where it has two phases of its own into both."""
-    assert callable(scratch)
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE:

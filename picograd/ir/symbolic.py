@@ -22,6 +22,7 @@ from picograd.ir.opcode import OpCode
 Terms = dict[Op, int]
 LARGE = 1 << 62  # stands for "not bounded" in `bounds`
 
+# What is known of an expression, for as long as it lives: its terms, and the text that orders atoms.
 _affine_of: weakref.WeakKeyDictionary[Op, tuple[Terms, int]] = weakref.WeakKeyDictionary()
 _text_of: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
 

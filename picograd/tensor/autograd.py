@@ -28,7 +28,7 @@ from picograd.tensor.core import TensorCore, leaf_tensors
 P = ParamSpec("P")
 R = TypeVar("R")
 
-stale_leaves: set[int] = set()  # results whose graph optimizer.step() dropped; see nn/readers.py
+stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see nn/readers.py
 
 
 class Autograd(TensorCore):
@@ -101,7 +101,7 @@ def _leaves(root: Op) -> list[Op]:
         op = stack.pop()
         if op.code is OpCode.LEAF:
             found.append(op)
-            if op.arg in stale_leaves:
+            if op in stale_leaves:
                 raise GradientError(
                     f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
                     " parameters it depends on.",

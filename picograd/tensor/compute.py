@@ -18,6 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending_writes
 
+# For each loss whose backward() was called, the gradients that are not computed yet.
 gradients_of: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
 
 

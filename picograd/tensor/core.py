@@ -26,7 +26,8 @@ from picograd.tensor.cell import Cell, View, grad_mode, read_through, set_op, tr
 from picograd.tensor.compute import compute
 from picograd.tensor.host import default_device, device_named, host_array
 
-leaf_ids = itertools.count()
+leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
+# For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
 differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
 

@@ -24,7 +24,10 @@ Function = Callable[..., Op]
 
 def absolute(x: Op) -> Op:
     """|x|, of any number; the derivative at 0 is 0."""
-    return x if x.dtype.kind in "bu" else maximum(x, -x)
+    if x.dtype.kind in "bu":
+        return x
+    greater = maximum(x, -x)
+    return greater + 0.0 if x.dtype.is_float else greater  # of 0.0 and -0.0 either may be taken; the sum is 0.0
 
 
 def sign(x: Op) -> Op:
