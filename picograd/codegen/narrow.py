@@ -93,13 +93,13 @@ def _widen(x: Op) -> Op:
     """Moves exponent and mantissa into place; a factor corrects the bias, also of subnormals."""
     form = FORMATS[x.dtype]
     bits = cast(bits_of(x), dtypes.uint32)
-    size = and_(bits, form.sign - 1)
-    scaled = bitcast(shl(size, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
+    magnitude = and_(bits, form.sign - 1)
+    scaled = bitcast(shl(magnitude, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
     if _has_infinity(x.dtype):
-        beyond = or_(shl(size, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
-        value = where(less(size, form.infinity), bits_of(scaled), beyond)
+        beyond = or_(shl(magnitude, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
+        value = where(less(magnitude, form.infinity), bits_of(scaled), beyond)
     else:
-        value = where(less(size, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
+        value = where(less(magnitude, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
     sign = shl(and_(bits, form.sign), 32 - 8 * x.dtype.itemsize)
     return bitcast(or_(value, sign), dtypes.float32)
 
@@ -112,13 +112,13 @@ def _round(x: Op, target: DType) -> Op:
     """
     form = FORMATS[target]
     bits = bits_of(x)
-    size = and_(bits, SINGLE.sign - 1)
+    magnitude = and_(bits, SINGLE.sign - 1)
     dropped = SINGLE.mantissa - form.mantissa
-    even = and_(shr(size, dropped), 1)
-    normal = shr(size + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
+    even = and_(shr(magnitude, dropped), 1)
+    normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
     adder = 2.0 ** (1 - form.bias - form.mantissa + SINGLE.mantissa)
-    subnormal = bits_of(bitcast(size, dtypes.float32) + adder) - bits_of(like(adder, x))
-    is_normal = less(bitcast(size, dtypes.float32), 2.0 ** (1 - form.bias))
+    subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(like(adder, x))
+    is_normal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - form.bias))
     result = where(is_normal, subnormal, normal)
     if _has_infinity(target):
         limit = form.infinity

@@ -155,9 +155,9 @@ class Adam(Optimizer):
             count.write("step", step)
             lr = cast(group.lr_tensor.read(), dtypes.float64)
             powers = [Op(OpCode.POW, step.dtype, (_like(beta, step), step)) for beta in (beta1, beta2)]
-            size = lr / (-powers[0] + 1.0)
+            rate = lr / (-powers[0] + 1.0)
             root = unary(OpCode.SQRT, -powers[1] + 1.0)
-            self._corrections[id(count)] = (size, root)
+            self._corrections[id(count)] = (rate, root)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state = self.state[place]
@@ -175,9 +175,9 @@ class Adam(Optimizer):
         square = square * beta2 + d * d * (1.0 - beta2)
         state["exp_avg"].write("step", mean)
         state["exp_avg_sq"].write("step", square)
-        size, root = self._corrections[id(state["step"])]
+        rate, root = self._corrections[id(state["step"])]
         scale = unary(OpCode.SQRT, square) / scalar(stored(root, value.dtype), value) + group["eps"]
-        parameter.write("step", value - mean / scale * scalar(stored(size, value.dtype), value))
+        parameter.write("step", value - mean / scale * scalar(stored(rate, value.dtype), value))
 
 
 class AdamW(Adam):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from picograd.ir.coordinates import Coords, flatten, move, placeholder
+from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
@@ -78,11 +78,6 @@ def nbytes(op: Op) -> int:
 
 
 # ---- coordinates ----
-def own(shape: Shape) -> Coords:
-    """The coordinates of an Op as placeholders, with 0 for axes of length 1."""
-    return tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(shape))
-
-
 def meet(places: set[Coordinates]) -> Coordinates | None:
     """Joins what sources know of their place in the domain, or None where they contradict each other."""
     joined: dict[int, Dim] = {}
@@ -96,8 +91,8 @@ def meet(places: set[Coordinates]) -> Coordinates | None:
 def moved(op: Op, where: Coordinates) -> Coordinates:
     """Returns where a movement Op stands whose source stands at `where`."""
     source = op.src[0]
-    coordinates, _ = move(op, own(op.shape))
-    values = {old: new for old, new in zip(own(source.shape), coordinates) if isinstance(old, Op)}
+    coordinates, _ = move(op, placeholders(op.shape))
+    values = {old: new for old, new in zip(placeholders(source.shape), coordinates) if isinstance(old, Op)}
     return tuple((axis, substitute(dim, values)) for axis, dim in where)
 
 
@@ -111,7 +106,7 @@ def is_element(op: Op, nest: Draft, where: Coordinates) -> bool:
     """True when `op` has one value for each element of the domain, in the same order."""
     if len(where) == len(nest.domain):
         return _same_position(where, nest.domain, tuple(range(len(nest.domain))), op.shape)
-    return op.shape == nest.domain and all(dim == own(op.shape)[axis] for axis, dim in where)
+    return op.shape == nest.domain and all(dim == placeholders(op.shape)[axis] for axis, dim in where)
 
 
 def is_row(op: Op, nest: Draft, where: Coordinates) -> bool:
@@ -126,5 +121,5 @@ def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], sh
     if tuple(axis for axis, _ in where) != axes:
         return False
     there = flatten([dim for _, dim in where], extents)
-    here = flatten(own(shape), shape)
+    here = flatten(placeholders(shape), shape)
     return greatest_numel(extents) == greatest_numel(shape) and (there is here or there == here)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.draft import KINDS, Coordinates, Draft, Place, fits, in_memory, own
+from picograd.schedule.draft import KINDS, Coordinates, Draft, Place, fits, in_memory
 
 
 class Nests:
@@ -41,7 +42,7 @@ class Nests:
         nest.anchors.append(op)
         self.require(nest, self.needs_of(op.src) & ~nest.bit)
         axes = nest.row_axes if nest.kind is NestKind.REDUCE else tuple(range(len(nest.domain)))
-        self.attach(op, nest, tuple(zip(axes, own(op.shape))))
+        self.attach(op, nest, tuple(zip(axes, placeholders(op.shape))))
 
     def attach(self, op: Op, nest: Draft, where: Coordinates) -> None:
         """Lets `nest` compute `op` too."""

@@ -150,12 +150,12 @@ class Reduce(Functions):
             return (self * self).sum(dim, keepdim, axis=axis).sqrt()
         if not isinstance(p, (int, float)):
             raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
-        size = self.abs()
+        magnitude = self.abs()
         if math.isinf(p):
-            return (size.amax if p > 0 else size.amin)(dim, keepdim, axis=axis)
+            return (magnitude.amax if p > 0 else magnitude.amin)(dim, keepdim, axis=axis)
         if p == 0:
             return self.ne(0).sum(dim, keepdim, axis=axis).cast(self.dtype)
-        return size.sum(dim, keepdim, axis=axis) if p == 1 else (size**p).sum(dim, keepdim, axis=axis) ** (1 / p)
+        return magnitude.sum(dim, keepdim, axis=axis) if p == 1 else (magnitude**p).sum(dim, keepdim, axis=axis) ** (1 / p)
 
     # ---- extremes ----
     def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
