@@ -149,6 +149,7 @@ def _at_the_limits(x: Op, y: Op) -> Op:
 
 
 def log(x: Op) -> Op:
+    """Returns log(x) = n log 2 + log(1 + f), with x = 2^n (1 + f)."""
     n, f = _exponent_and_fraction(x)
     first, second = LN2[x.dtype]
     if x.dtype is dtypes.float32:
@@ -161,6 +162,7 @@ def log(x: Op) -> Op:
 
 
 def log2(x: Op) -> Op:
+    """Returns log2(x) = n + log2(1 + f), with x = 2^n (1 + f); float64 carries the sum in two parts."""
     n, f = _exponent_and_fraction(x)
     first, second = LOG2_E_PARTS[x.dtype]
     if x.dtype is dtypes.float32:
@@ -213,8 +215,8 @@ def pow_(x: Op, y: Op) -> Op:
     return _power_at_the_limits(x, y, _power(absolute(x), y))
 
 
-def _power_for_float32(size: Op, y: Op) -> Op:
-    n, f = _exponent_and_fraction(size)
+def _power_for_float32(base: Op, y: Op) -> Op:
+    n, f = _exponent_and_fraction(base)
     s = f / (f + 2.0)
     z = s * s
     logarithm = fma(n, math.log(2), fma(horner(z, ATANH[f.dtype]) * z, s, s + s))
@@ -222,6 +224,7 @@ def _power_for_float32(size: Op, y: Op) -> Op:
 
 
 def _power(size: Op, y: Op) -> Op:
+    """Returns size ** y for size > 0: exp of y log(size), the product carried in two parts."""
     n, f = _exponent_and_fraction(size)
     high, low = _log_of_fraction(f)
     first, second = LN2[size.dtype]

@@ -133,6 +133,7 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
 
 
 def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op]) -> Op:
+    """Returns the value at a point from the values of its sources."""
     op, coords, valid = point
     if op in known:
         expected, value = known[op]

@@ -71,6 +71,7 @@ def emit_scatter(nest: Nest, params: Sequence[Op], copy: Builder, build: Builder
 def _update(
     anchor: Op, out: Op, at: Sequence[Dim], index_at: Sequence[Dim], right_at: Sequence[Dim], build: Builder
 ) -> None:
+    """Writes one update, where its index is inside the base."""
     base, index, updates = anchor.src
     code, axis, batch = anchor.arg
     chosen = element_within(index, (*at[:batch], *index_at))

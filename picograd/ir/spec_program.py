@@ -67,12 +67,15 @@ class _Scope:
 
 
 class _Checker:
+    """Walks a Program and raises VerifyError at the first statement that breaks a rule."""
+
     def __init__(self, program: Program, where: str, linear: bool):
         self.program, self.where, self.linear = program, where, linear
         self.named: set[Op] = set()
         self.good: set[Op] = set()  # expressions whose own operations are right, wherever they stand
 
     def body(self, statements: Sequence[Statement], scope: _Scope) -> None:
+        """Checks statements in order; what they name is defined from there on."""
         for place, statement in enumerate(statements):
             rule = next(self.failures(statement, scope), None)
             if rule is not None:
@@ -119,6 +122,7 @@ class _Checker:
 
     # ---- statements ----
     def loop(self, statement: For, scope: _Scope) -> Failures:
+        """Yields the rules that a For breaks."""
         axis = statement.range
         if axis.code is not OpCode.RANGE or axis.dtype is not dtypes.int64:
             yield "a loop runs over an int64 RANGE"

@@ -48,6 +48,7 @@ def affine(value: Dim) -> tuple[Terms, int]:
 
 
 def _take_apart(op: Op) -> tuple[Terms, int]:
+    """Returns (terms, constant) of an expression in normal form."""
     if op.code is OpCode.CONST:
         return {}, int(op.arg)
     if op.code is OpCode.ADD:

@@ -76,6 +76,7 @@ class _Names:
         return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"
 
     def argument(self, op: Op) -> str:
+        """Returns the text of what an Op is besides its code and sources."""
         if op.code is OpCode.BUFFER:
             buffer = op.arg[0]
             place = self.buffers.setdefault(id(buffer), len(self.buffers))
@@ -118,6 +119,8 @@ def parse_graph(text: str, buffers: Sequence[Buffer] = ()) -> list[Op]:
 
 
 class _GraphReader:
+    """Reads the lines of a graph into Ops by number."""
+
     def __init__(self, buffers: Sequence[Buffer] = ()):
         self.ops: dict[int, Op] = {}
         self.buffers: dict[int, Buffer] = dict(enumerate(buffers))

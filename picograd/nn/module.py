@@ -294,6 +294,7 @@ class Module:
 
 
 def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
+    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
     value = tensor.detach()
     moved = value.to(*(target for target in targets if isinstance(target, str)))
     dtype = next((target for target in targets if target is not None and not isinstance(target, str)), tensor.dtype)

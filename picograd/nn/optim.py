@@ -77,6 +77,7 @@ class SGD(Optimizer):
         parameter.write("step", value - d * scalar(group.lr_tensor.read(), value))
 
     def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
+        """Returns the direction of the step from the running sum, which is stored."""
         state = self.state.setdefault(place, {})
         running = d
         if "momentum_buffer" in state:
@@ -160,6 +161,7 @@ class Adam(Optimizer):
             self._corrections[id(count)] = (rate, root)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        """Stores both running means and the parameter, in the order of the formulas above."""
         state = self.state[place]
         value = _wide(parameter.detach().read())
         d = cast(grad, value.dtype)

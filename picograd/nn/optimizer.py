@@ -143,6 +143,7 @@ class Optimizer:
         return loss
 
     def _step(self) -> None:
+        """Updates group by group, then computes all of it with whoever reads the old values."""
         old = [tensor.op for tensor in self.parameters() if tensor.grad is not None]
         place = 0
         for group in self.param_groups:

@@ -120,6 +120,7 @@ class _Function:
         self.sink_nbytes = 0
 
     def write(self, symbol: str, statements: Sequence[Statement]) -> str:
+        """Returns the text of one phase as a function: its arguments, its GRID loops one after the other."""
         for slot, param in enumerate(self.program.params):
             self._argument(f"%p{slot}", slot, "ptr")
             self.memories[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = Memory(f"%p{slot}", False)
@@ -212,6 +213,7 @@ class _Function:
             self.statement(statement)
 
     def statement(self, statement: Statement) -> None:
+        """Writes the instructions of one statement."""
         if isinstance(statement, For):
             extent = statement.range.src[0]
             self._loop(statement, "0", self.operand(extent, 1), extent.code is OpCode.CONST and extent.arg > 0)
@@ -254,6 +256,7 @@ class _Function:
         return self.splat(self._value(op), type_of(op.dtype), lanes)
 
     def _value(self, op: Op) -> str:
+        """Returns the name or literal that stands for a scalar value."""
         if op.code is OpCode.RANGE:
             return self.ranges[op.arg[0]]
         if op.code is OpCode.BIND:

@@ -193,6 +193,7 @@ def _int_literal(value: int, dtype: DType) -> str:
 
 
 def _float_literal(value: float, dtype: DType) -> str:
+    """Returns a literal with the exact bits: decimal where short, else hexadecimal; NaN and infinity by bits."""
     single = dtype is dtypes.float32
     if not math.isfinite(value):
         bits = struct.pack(">f" if single else ">d", value).hex()

@@ -57,6 +57,7 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
 
 def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
     wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
     inputs = [op for op in values if in_memory(op)]
@@ -125,6 +126,7 @@ def _reshaped(value: Op, shape: Shape) -> Op:
 
 
 def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
+    """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
 
     def look(item: object) -> None:

@@ -36,6 +36,8 @@ def fuse(roots: Sequence[Op]) -> Fused:
 
 
 class _Fuser:
+    """One visit of the graph, sources first; `nests` holds what is decided."""
+
     def __init__(self, roots: Sequence[Op]):
         self.roots = list(roots)
         self.order = toposort(roots)
@@ -43,6 +45,7 @@ class _Fuser:
         self.depth: dict[Op, int] = {}
 
     def run(self) -> Fused:
+        """Visits every Op, stores what is asked for, and returns the nests in order."""
         wanted = set(self.roots)
         for op in self.order:
             self.visit(op)
@@ -56,6 +59,7 @@ class _Fuser:
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:
+        """Decides about one Op by its kind."""
         self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
         if op.code in SOURCES:
             return
@@ -77,6 +81,7 @@ class _Fuser:
             )
 
     def visit_anchor(self, op: Op) -> None:
+        """Lets a reduction join a nest with its rows; else, as for a product or a scatter, begins a nest."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
         for s in op.src:
@@ -90,6 +95,7 @@ class _Fuser:
             self.nests.put(op, nest)
 
     def visit_movement(self, op: Op) -> None:
+        """Attaches a movement of an attached value, at the coordinates it moves to."""
         source = op.src[0]
         at = self.nests.places.get(source)
         if at is None or self.nests.is_free(source):

@@ -61,6 +61,7 @@ def _ready(nest: Draft, chosen: Group, groups: list[Group], home: dict[int, Grou
 
 
 def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
+    """True when one kernel may hold `nest` besides the nests of `chosen`; see the two reasons above."""
     if any(op.code is OpCode.CONTIGUOUS and fused.home.get(op) in chosen.nests for op in memory_read(nest, fused)):
         return False  # the user asked for a cut here
     kinds = {n.kind for n in chosen.nests}

@@ -154,6 +154,7 @@ class TensorCore:
         return self
 
     def _check_writable(self, function: str) -> None:
+        """Raises GradientError where this shows a leaf that requires grad."""
         op = self.cell.op
         leaf = False
         for code, arg in self.steps:

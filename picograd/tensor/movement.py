@@ -39,6 +39,7 @@ class Movement(TensorCore):
         return self.viewed(OpCode.RESHAPE, self._full_shape(target))
 
     def _full_shape(self, target: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the shape with -1 replaced by the length that is left."""
         unknown = [axis for axis, dim in enumerate(target) if isinstance(dim, int) and dim < 0]
         if not unknown:
             return tuple(dim if isinstance(dim, Op) else int(dim) for dim in target)

@@ -239,6 +239,7 @@ class Reduce(Functions):
         return self._position("argmin", OpCode.MIN, dim if axis is None else axis, keepdim or keepdims)
 
     def _position(self, function: str, code: OpCode, dim: int | None, keepdim: bool) -> Self:
+        """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
         if dim is None:
             flat = self.flatten()._position(function, code, 0, False)
             return flat.reshape((1,) * self.ndim) if keepdim else flat

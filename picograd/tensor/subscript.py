@@ -171,6 +171,7 @@ def _as_steps(
     strides: list[tuple[Dim, int]],
     final: Shape,
 ) -> tuple[Step, ...]:
+    """Returns the view steps: reversed, cut, thinned out (by a shape with the stride as an axis), final shape."""
     steps: list[Step] = []
     if flips:
         steps.append((OpCode.FLIP, tuple(flips)))

@@ -118,6 +118,7 @@ class _Names:
 
 @functools.cache
 def _names(code: CodeType | None) -> _Names:
+    """Returns the globals and attributes that code reads and does not assign, nested functions included."""
     found = _Names()
     if code is None:
         return found
@@ -213,6 +214,7 @@ def _token(value: Any) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """True when what was remembered and what is there now mean the same."""
     if a is b:
         return True
     if isinstance(a, list) and isinstance(b, list):
