@@ -223,28 +223,28 @@ def _power_for_float32(base: Op, y: Op) -> Op:
     return exp(y * logarithm)
 
 
-def _power(size: Op, y: Op) -> Op:
-    """Returns size ** y for size > 0: exp of y log(size), the product carried in two parts."""
-    n, f = _exponent_and_fraction(size)
+def _power(base: Op, y: Op) -> Op:
+    """Returns base ** y for base > 0: exp of y log(base), the product carried in two parts."""
+    n, f = _exponent_and_fraction(base)
     high, low = _log_of_fraction(f)
-    first, second = LN2[size.dtype]
+    first, second = LN2[base.dtype]
     total, error = _two_sum(n * first, high)
     high, low = _fast_two_sum(total, error + fma(n, second, low))
     product = y * high
     rest = fma(y, high, -product) + y * low
-    lowest, highest = EXP_RANGE[size.dtype]
+    lowest, highest = EXP_RANGE[base.dtype]
     inside = both(less(like(lowest, y), product), less(product, highest))
     return exp_inside(at_most(at_least(product, lowest), highest), where(inside, rest, 0.0))
 
 
 def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     """Puts a power right where x is 0, negative or infinite, and where y is 0 or infinite (C17, F.10.4.4)."""
-    size = absolute(x)
-    zero, infinite = equal(size, 0.0), equal(size, math.inf)
+    magnitude = absolute(x)
+    zero, infinite = equal(magnitude, 0.0), equal(magnitude, math.inf)
     negative_y = less(y, 0.0)
     result = where(zero, where(negative_y, like(math.inf, x), 0.0), result)
     result = where(infinite, where(negative_y, like(0.0, x), math.inf), result)
-    grows = xor(less(like(1.0, x), size), negative_y)
+    grows = xor(less(like(1.0, x), magnitude), negative_y)
     result = where(equal(absolute(y), math.inf), where(grows, like(math.inf, x), 0.0), result)
     is_whole, half = equal(floor(y), y), y * 0.5
     is_odd = both(is_whole, differs(floor(half), half))
@@ -253,6 +253,6 @@ def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     result = where(both(below_zero, is_odd), flipped, result)
     finite_below = both(less(x, 0.0), both(differs(x, -math.inf), differs(is_whole, True)))
     result = where(finite_below, like(math.nan, x), result)
-    result = where(both(equal(size, 1.0), equal(absolute(y), math.inf)), like(1.0, x), result)
+    result = where(both(equal(magnitude, 1.0), equal(absolute(y), math.inf)), like(1.0, x), result)
     result = where(differs(x, x), x, where(differs(y, y), y, result))
     return where(or_(equal(x, 1.0), equal(y, 0.0)), like(1.0, x), result)

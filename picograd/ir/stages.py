@@ -2,7 +2,7 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
-Next:  picograd/ir/backend.py
+Next:  picograd/ir/opts.py
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ class NestKind(Enum):
     REDUCE = "reduce"
     MATMUL = "matmul"
     SCATTER = "scatter"
+    SCAN = "scan"
+    SORT = "sort"
+
+
+WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class Nest:
     kind:     the emitter
     domain:   shape of the iteration space; for MATMUL and SCATTER that of the result
     reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
-    anchor:   the Op the nest is built around (MATMUL, SCATTER), or None
+    anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR
     outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest
               that of its rows, and is stored contiguously into parameter `slot`
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from picograd.ir.op import Op, Shape, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
@@ -117,7 +117,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op]) -> Nest:
         elif nest.domain != body.shape:
             body = _reshaped(body, nest.domain)
         outputs.append((param(value).arg[0], body))
-    anchor = became[nest.anchors[0]] if nest.kind in (NestKind.MATMUL, NestKind.SCATTER) else None
+    anchor = became[nest.anchors[0]] if nest.kind in WITH_ANCHOR else None
     return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
 
 

@@ -15,7 +15,10 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
 from picograd.ir.symbolic import substitute
 
-KINDS = {OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER}
+KINDS = {
+    OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
+    OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
+}  # fmt: skip
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 
 
@@ -25,7 +28,7 @@ class Draft:
 
     number:   bit of the nest in sets of nests
     reduced:  axes of `domain` that are reduced
-    anchors:  the reductions, or the one product or scatter
+    anchors:  the reductions, or the one product, scatter, scan or sort
     stored:   values it writes to memory
     needs:    set (as bits) of the nests that must run before it
     """

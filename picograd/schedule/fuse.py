@@ -24,6 +24,7 @@ from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_ele
 from picograd.schedule.nests import Nests
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
@@ -81,7 +82,7 @@ class _Fuser:
             )
 
     def visit_anchor(self, op: Op) -> None:
-        """Lets a reduction join a nest with its rows; else, as for a product or a scatter, begins a nest."""
+        """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
         for s in op.src:
@@ -91,7 +92,7 @@ class _Fuser:
         reduced = tuple(sorted(op.arg[1])) if kind is NestKind.REDUCE else ()
         nest = self.nests.new(kind, domain, reduced)
         self.nests.add_anchor(nest, op)
-        if kind is NestKind.SCATTER:
+        if kind in STORES_ITSELF:
             self.nests.put(op, nest)
 
     def visit_movement(self, op: Op) -> None:

@@ -38,7 +38,7 @@ class Nests:
         return nest
 
     def add_anchor(self, nest: Draft, op: Op) -> None:
-        """Makes `op` one of the reductions of `nest`, or its product or scatter."""
+        """Makes `op` one of the reductions of `nest`, or its product, scatter, scan or sort."""
         nest.anchors.append(op)
         self.require(nest, self.needs_of(op.src) & ~nest.bit)
         axes = nest.row_axes if nest.kind is NestKind.REDUCE else tuple(range(len(nest.domain)))
