@@ -12,7 +12,7 @@ they stand as R T rows of one matrix.
 
 from __future__ import annotations
 
-from picograd.dtype import DType, float32
+from picograd.dtype import DType
 from picograd.ir.build import (
     both,
     cast,
@@ -32,8 +32,7 @@ from picograd.ir.shape import AttentionArg
 
 
 def _dtype(out: Op) -> DType:
-    dtype = out.src[0].dtype
-    return float32 if dtype.itemsize < 4 else dtype
+    return out.src[0].dtype.wide
 
 
 def _matmul(lhs: Op, rhs: Op) -> Op:

@@ -36,15 +36,11 @@ SINGLE = FORMATS[dtypes.float32]
 MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
 
 
-def is_narrow(dtype: DType) -> bool:
-    return dtype.is_float and dtype.itemsize < 4
-
-
 def compute_wide(op: Op) -> Op | None:
     """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands."""
-    if op.code not in ELEMENTWISE or op.code in MOVES or not any(is_narrow(s.dtype) for s in op.src):
+    if op.code not in ELEMENTWISE or op.code in MOVES or not any(s.dtype.is_narrow for s in op.src):
         return None
-    wide = tuple(cast(s, dtypes.float32) if is_narrow(s.dtype) else s for s in op.src)
+    wide = tuple(cast(s, dtypes.float32) if s.dtype.is_narrow else s for s in op.src)
     if op.code in COMPARE:
         return Op(op.code, op.dtype, wide, op.arg)
     if op.code in (OpCode.MAX, OpCode.MIN):
@@ -57,11 +53,11 @@ def compute_wide(op: Op) -> Op | None:
 def convert(op: Op, half_in_hardware: bool) -> Op | None:
     """CAST to or from a narrow float."""
     x, target = op.src[0], op.dtype
-    if not (is_narrow(x.dtype) or is_narrow(target)) or x.dtype is target:
+    if not (x.dtype.is_narrow or target.is_narrow) or x.dtype is target:
         return None
     if half_in_hardware and {x.dtype, target} == {dtypes.float16, dtypes.float32}:
         return None
-    if is_narrow(x.dtype):
+    if x.dtype.is_narrow:
         if target is not dtypes.float32:
             return cast(cast(x, dtypes.float32), target)
         return _widen_bfloat16(x) if x.dtype is dtypes.bfloat16 else _widen(x)

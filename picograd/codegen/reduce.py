@@ -83,7 +83,7 @@ class Rows:
 
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
-    return dtypes.float32 if op.dtype.is_float and op.dtype.itemsize < 4 else op.dtype
+    return op.dtype.wide
 
 
 def identity(code: OpCode, dtype: DType) -> Op:

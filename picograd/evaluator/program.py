@@ -77,11 +77,11 @@ def evaluate_program(
     """
     known = dict(variables or {})
     memories = prepare(program.params, arrays, known)
-    compiler = Compiler(program.name, order)
+    maker = StepMaker(program.name, order)
     values: dict[Op, Any] = {op: np.int64(known[op.arg[0]]) for op in program.variables}
     with np.errstate(all="ignore"):
         for phase in program.phases:
-            step = compiler.body(phase)
+            step = maker.body(phase)
             frame = Frame({**values, **_memory_ops(phase, memories)}, {})
             result = step.run(frame)
             if step.waits:  # no threads: nobody to wait for
@@ -95,7 +95,7 @@ def _memory_ops(statements: Sequence[Statement], memories: Sequence[Array]) -> d
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
 
 
-class Compiler:
+class StepMaker:
     """Turns statements into Steps.
 
     name:   of the program, for errors

@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.text_program import format_statement
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
@@ -42,11 +42,6 @@ def verify_program(program: Program, after: str, linear: bool = True) -> None:
     checker = _Checker(program, f"after pass {after} of program {program.name}", linear)
     for phase in program.phases:
         checker.body(phase, _Scope())
-
-
-def lanes_of(op: Op) -> int:
-    """Returns how many lanes an operand of the linear form has."""
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
 @dataclass

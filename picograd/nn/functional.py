@@ -104,7 +104,7 @@ def layer_norm(
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
-    op = _wide(input.read())
+    op = cast(input.read(), input.dtype.wide)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
     scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
@@ -132,11 +132,6 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Gen
     uniform = uniform_op(random_bits(op.shape, generator, input.device), dtypes.float32)
     kept = compare(OpCode.CMPLE, filled(p, dtypes.float32, op.shape), uniform)
     return Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
-
-
-def _wide(op: Op) -> Op:
-    """Returns 16-bit floats as float32, so that sums of them keep their digits."""
-    return cast(op, dtypes.float32) if op.dtype.is_float and op.dtype.itemsize < 4 else op
 
 
 # ---- activations ----
@@ -223,7 +218,8 @@ def cross_entropy(
         raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
     if target.dtype.is_float:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x, labels = _wide(_classes_last("cross_entropy", input, target).read()), target.read()
+    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
+    labels = target.read()
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))
     rows = total - reduce(where(same_as_iota(labels, x.shape), x, 0.0), OpCode.ADD, (last,))

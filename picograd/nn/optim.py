@@ -17,7 +17,7 @@ from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.optimizer import Optimizer, ParamGroup
-from picograd.tensor.build import broadcast_to, cast, detached
+from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.tensor import Tensor
 
 
@@ -68,7 +68,7 @@ class SGD(Optimizer):
                 place += 1
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        value = _wide(parameter.detach().read())
+        value = cast(parameter.detach().read(), parameter.dtype.wide)  # a step of a 16-bit float is computed in float32
         d = cast(grad, value.dtype)
         if group["weight_decay"]:
             d = d + value * group["weight_decay"]
@@ -163,7 +163,7 @@ class Adam(Optimizer):
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Stores both running means and the parameter, in the order of the formulas above."""
         state = self.state[place]
-        value = _wide(parameter.detach().read())
+        value = cast(parameter.detach().read(), parameter.dtype.wide)  # a step of a 16-bit float is computed in float32
         d = cast(grad, value.dtype)
         if group["weight_decay"]:
             if self.decoupled:
@@ -220,8 +220,3 @@ def stored(op: Op, dtype: DType) -> Op:
 
 def _like(value: float, op: Op) -> Op:
     return Op(OpCode.CONST, op.dtype, (), value)
-
-
-def _wide(op: Op) -> Op:
-    """Returns a 16-bit float as float32, in which the step is computed."""
-    return cast(op, dtypes.float32) if op.dtype.itemsize < 4 else detached(op)

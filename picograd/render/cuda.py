@@ -25,7 +25,7 @@ from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, substitute, to_op
 from picograd.render.cstyle import Writer
-from picograd.render.rules import interval_of
+from picograd.render.intervals import interval_of
 
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 MAX_GRID = (1 << 31) - 1

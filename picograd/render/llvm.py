@@ -18,7 +18,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
@@ -89,10 +89,6 @@ def _index_value(value: Op, named: dict[Op, Dim]) -> Dim:
 
 
 _COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
-
-
-def lanes_of(op: Op) -> int:
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
 # ---- one function ----

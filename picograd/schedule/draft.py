@@ -1,7 +1,7 @@
 """A nest while it grows, and where Ops stand in it.
 
 In:    Ops, coordinates of a domain
-Out:   `Draft`, `Place`, `Fused`; `fits`, `is_element`, `is_row`: whether an Op is a value of each element or of each row
+Out:   `Draft`, `Attached`, `Fused`; `fits`, `is_element`, `is_row`: whether an Op is a value of each element or of each row
 Called by: schedule/fuse.py, schedule/nests.py.    Next: picograd/schedule/group.py
 """
 
@@ -55,7 +55,7 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Place:
+class Attached:
     """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
 
     nest: Draft

@@ -98,7 +98,7 @@ class _Fuser:
     def visit_movement(self, op: Op) -> None:
         """Attaches a movement of an attached value, at the coordinates it moves to."""
         source = op.src[0]
-        at = self.nests.places.get(source)
+        at = self.nests.attached.get(source)
         if at is None or self.nests.is_free(source):
             return
         if op.code is OpCode.PAD:
@@ -112,14 +112,14 @@ class _Fuser:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]
             if not bound:
                 return
-            nests = list(dict.fromkeys(self.nests.places[s].nest for s in bound))
+            nests = list(dict.fromkeys(self.nests.attached[s].nest for s in bound))
             if len(nests) > 1 and not self.nests.merge(nests[0], nests[1]):
                 self.release(self.earlier(bound, nests))
                 continue
             if len(nests) > 1:
                 continue
             nest = nests[0]
-            places = {self.nests.places[s].where for s in bound}
+            places = {self.nests.attached[s].where for s in bound}
             where = meet(places)
             free_needs = self.nests.needs_of([s for s in op.src if s not in bound])
             if where is None or free_needs & nest.bit or not fits(op, nest, where):
@@ -133,7 +133,7 @@ class _Fuser:
         """The source to store where two nests meet: of one the other needs, else of one with rows, which are small."""
 
         def rank(s: Op) -> tuple[bool, bool, int]:
-            nest = self.nests.places[s].nest
+            nest = self.nests.attached[s].nest
             needed = any(other.needs & nest.bit for other in nests)
             needs_other = any(nest.needs & other.bit for other in nests)
             return (needs_other and not needed, nest.kind is not NestKind.REDUCE, nest.number)
@@ -144,7 +144,7 @@ class _Fuser:
         """Adds a reduction to a nest with the same rows: one its source is attached to, or one that reads the same."""
         source, reduced = op.src[0], tuple(sorted(op.arg[1]))
         if self.nests.is_bound(source):
-            at = self.nests.places[source]
+            at = self.nests.attached[source]
             joins = at.nest.reduced == reduced and is_element(source, at.nest, at.where)
             if joins and at.nest.domain == source.shape and at.nest.kind is NestKind.REDUCE:
                 self.nests.add_anchor(at.nest, op)
@@ -165,7 +165,7 @@ class _Fuser:
         """Makes `op` free: stores it, or less than it from which it is quickly computed again."""
         if not self.nests.is_bound(op):
             return
-        at = self.nests.places[op]
+        at = self.nests.attached[op]
         rows = self.row_frontier(op, at.nest)
         if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op):
             for r in rows:
@@ -192,7 +192,7 @@ class _Fuser:
             if here in seen or not self.nests.is_bound(here):
                 continue
             seen.add(here)
-            if is_row(here, nest, self.nests.places[here].where) and here.code not in MOVEMENT:
+            if is_row(here, nest, self.nests.attached[here].where) and here.code not in MOVEMENT:
                 found[here] = None
             elif here.code in KINDS:
                 return []
@@ -205,7 +205,7 @@ class _Fuser:
         if in_memory(op) or op in self.nests.home:
             return
         if self.nests.is_bound(op) and self.nests.is_storable(op):
-            self.nests.put(op, self.nests.places[op].nest)
+            self.nests.put(op, self.nests.attached[op].nest)
             return
         self.release(op)
         if op not in self.nests.home:

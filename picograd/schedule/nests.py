@@ -13,7 +13,7 @@ from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.draft import KINDS, Coordinates, Draft, Place, fits, in_memory
+from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory
 
 
 class Nests:
@@ -21,13 +21,13 @@ class Nests:
 
     drafts:  the nests, those that run first not always first
     home:    for each stored value the nest that stores it
-    places:  for each attached Op the nest it is attached to, and where it stands there
+    attached: for each attached Op the nest it is attached to, and where it stands there
     """
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
         self.home: dict[Op, Draft] = {}
-        self.places: dict[Op, Place] = {}
+        self.attached: dict[Op, Attached] = {}
         self._num_made = 0
 
     def new(self, kind: NestKind, domain: Shape, reduced: tuple[int, ...]) -> Draft:
@@ -46,7 +46,7 @@ class Nests:
 
     def attach(self, op: Op, nest: Draft, where: Coordinates) -> None:
         """Lets `nest` compute `op` too."""
-        self.places[op] = Place(nest, where)
+        self.attached[op] = Attached(nest, where)
 
     def put(self, op: Op, nest: Draft) -> None:
         """Lets `nest` store `op`, which is attached to it or free."""
@@ -56,7 +56,7 @@ class Nests:
     # ---- attached, free, stored ----
     def is_bound(self, op: Op) -> bool:
         """True when `op` is attached to a nest and cannot be had from memory."""
-        return op in self.places and not self.is_free(op)
+        return op in self.attached and not self.is_free(op)
 
     def is_free(self, op: Op) -> bool:
         """True when `op` can be computed from stored values alone."""
@@ -68,13 +68,13 @@ class Nests:
             seen.add(here)
             if here.code in KINDS:
                 return False
-            if here in self.places or here is op:
+            if here in self.attached or here is op:
                 stack.extend(here.src)
         return True
 
     def is_storable(self, op: Op) -> bool:
         """True when the nest `op` is attached to can store it."""
-        at = self.places[op]
+        at = self.attached[op]
         return fits(op, at.nest, at.where)
 
     # ---- what is read, and what must run before ----
@@ -129,7 +129,7 @@ class Nests:
         alike = a.kind is b.kind is NestKind.REDUCE and a.domain == b.domain and a.reduced == b.reduced
         if not alike or a.needs & b.bit or b.needs & a.bit:
             return False
-        for op, at in list(self.places.items()):
+        for op, at in list(self.attached.items()):
             if at.nest is b:
                 self.attach(op, a, at.where)
         for op in b.stored:
