@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   the public surface
-Next:  picograd/tensor/build.py
+Next:  picograd/tensor/tensor.py
 """
 
 from picograd import dtype as dtypes

@@ -2,7 +2,7 @@
 
 In:    Source (language "llvm"), Target
 Out:   Binary (an object file of the host's format); `host_target()`
-Called by: engine/realize.py.    Next: picograd/runtime/cpu.py
+Called by: engine/backends/cpu.py.    Next: picograd/runtime/cpu.py
 """
 
 from __future__ import annotations

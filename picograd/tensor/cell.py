@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
-Next:  picograd/tensor/compute.py
+Next:  picograd/tensor/host.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
 DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
@@ -17,9 +17,14 @@ from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
+<<<<<<< HEAD
 from picograd.ir.op import Buffer, Op, Shape, filled
+=======
+from picograd.ir.build import pad, permute, reshape, where
+from picograd.ir.op import Op, filled
+>>>>>>> main
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import apply_step, detached, pad, permute, reshape, where
+from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
 View = tuple[Step, ...]

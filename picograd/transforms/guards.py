@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
-Called by: transforms/jit.py
+Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
 
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
 objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds), and the tensors a
@@ -118,6 +118,7 @@ class _Names:
 
 @functools.cache
 def _names(code: CodeType | None) -> _Names:
+    """Returns the globals and attributes that code reads and does not assign, nested functions included."""
     found = _Names()
     if code is None:
         return found
@@ -238,6 +239,7 @@ def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """True when what was remembered and what is there now mean the same."""
     if a is b:
         return True
     if isinstance(a, list) and isinstance(b, list):

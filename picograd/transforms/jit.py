@@ -100,7 +100,7 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return getattr(self.function, "__name__", "the function")
 
