@@ -1,12 +1,8 @@
 """What every device offers to the engine.
 
 In:    Binaries, Schedules, host arrays
-<<<<<<< HEAD
 Out:   `Device`, the protocol that runtime/ implements; `MemoryUse`, `MemoryCount`
-=======
-Out:   `Device`, the protocol that runtime/ implements
 Next:  picograd/ir/text_values.py
->>>>>>> main
 """
 
 from __future__ import annotations

@@ -17,12 +17,8 @@ from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
-<<<<<<< HEAD
-from picograd.ir.op import Buffer, Op, Shape, filled
-=======
 from picograd.ir.build import pad, permute, reshape, where
-from picograd.ir.op import Op, filled
->>>>>>> main
+from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, detached
 

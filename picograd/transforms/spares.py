@@ -2,7 +2,7 @@
 
 In:    what each call of a replay wrote
 Out:   `Spares`: buffers to write to
-Called by: transforms/capture.py
+Called by: transforms/capture.py.    Next: picograd/transforms/guards.py
 
 A training step replaces every parameter. Asking the allocator for each of them costs more Python than a small network
 takes to compute, so a replay keeps two versions of each small state and writes them in turn. That nobody reads a
