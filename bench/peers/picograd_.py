@@ -37,9 +37,10 @@ def numpy(handle: Any) -> Array:
 
 
 def tensor_nbytes(runner: Runner) -> int | None:
-    """The high-water mark of picograd's allocator since the process began."""
-    peak = getattr(pg, "peak_memory", None)
-    return None if peak is None else int(peak())
+    """The most bytes of tensors, arenas of plans included, held at one time during one step; data and network count."""
+    pg.reset_peak_memory_stats()
+    runner.step(runner.granularity)
+    return pg.max_memory_allocated()
 
 
 def train(workload: Training, variant: str) -> Step:

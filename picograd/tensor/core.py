@@ -40,7 +40,7 @@ class TensorCore:
     grad:  gradient that backward() has accumulated, or None
     """
 
-    __slots__ = ("cell", "steps", "grad", "_base", "_op", "__weakref__")
+    __slots__ = ("cell", "steps", "grad", "_shown", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
@@ -81,16 +81,14 @@ class TensorCore:
     # ---- making tensors from Ops ----
     def _start(self, cell: Cell, view: View = ()) -> None:
         self.cell, self.steps, self.grad = cell, view, None
-        self._base: Op | None = None
-        self._op: Op = cell.op
+        self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
 
     @classmethod
     def from_op(cls, op: Op, device: str | None = None) -> Self:
         """Returns a tensor with new storage whose value is `op`."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
-        tensor.steps, tensor.grad = (), None
-        tensor._base = tensor._op = op
+        tensor.steps, tensor.grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
@@ -112,7 +110,7 @@ class TensorCore:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))
         tensor.cell, tensor.steps, tensor.grad = self.cell, taken, None
-        tensor._base, tensor._op = self.cell.op, op
+        tensor._shown = (self.cell.op, op)
         record(op)
         return tensor
 
@@ -121,9 +119,18 @@ class TensorCore:
     def op(self) -> Op:
         """The value now, as a graph."""
         base = self.cell.op
-        if base is not self._base:
-            self._op, self._base = read_through(base, self.steps), base
-        return self._op
+        if not self.steps:
+            return base
+        shown = self._shown
+        if shown is None or shown[0] is not base:
+            self._shown = shown = base, read_through(base, self.steps)
+        return shown[1]
+
+    def forget_old(self) -> None:
+        """Drops what this view showed of a value that its cell no longer holds: it keeps memory alive."""
+        shown = self._shown
+        if shown is not None and shown[0] is not self.cell.op:
+            self._shown = None
 
     def read(self) -> Op:
         """Returns the value as an operand of a new graph: with no gradient under no_grad, noted by a trace."""
@@ -283,7 +290,7 @@ class TensorCore:
                     hint="use x.detach().",
                 )
             if self.steps and self.steps[-1][0] is OpCode.LEAF:
-                self.steps, self._base = self.steps[:-1], None
+                self.steps, self._shown = self.steps[:-1], None
         return self
 
     def retain_grad(self) -> None:
@@ -306,7 +313,7 @@ class TensorCore:
 
     def _become_leaf(self) -> None:
         number = next(leaf_ids)
-        self.steps, self._base = (*self.steps, (OpCode.LEAF, number)), None
+        self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
         leaf_tensors[number] = self
         record(self.op)
 
@@ -398,7 +405,10 @@ def realize(tensors: Iterable[TensorCore]) -> None:
     'BUFFER'
     """
     if trace.get() is None:
+        tensors = list(tensors)
         compute(tensor.cell for tensor in tensors)
+        for tensor in tensors:
+            tensor.forget_old()
 
 
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:

@@ -45,7 +45,7 @@ class Guard:
     token: Any
 
     def holds(self) -> bool:
-        return _same(_token(self.read()), self.token)
+        return _fits(self.read(), self.token)
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,31 @@ def _token(value: Any) -> Any:
     if isinstance(value, dict) and len(value) <= MOST_ITEMS:
         return {key: _token(item) for key, item in value.items()}
     return MISSING
+
+
+def _fits(value: Any, token: Any) -> bool:
+    """Returns whether a value has this token: `_same(_token(value), token)`, without making the token."""
+    if value is token:
+        return True
+    kind = type(token)
+    if kind is tuple:
+        return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
+    if kind is list:
+        return isinstance(value, list | tuple) and len(value) == len(token) and _fit(value, token)
+    if kind is dict:
+        same_keys = isinstance(value, dict) and value.keys() == token.keys()
+        return same_keys and all(_fits(value[key], part) for key, part in token.items())
+    return _same(_token(value), token)
+
+
+def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
+    for value, token in zip(values, tokens):
+        if type(value) is Tensor and type(token) is tuple:  # as in `_fits`: parameters in lists are checked at each call
+            if token[0]() is not value.cell or (token[1] is not value.steps and token[1] != value.steps):
+                return False
+        elif not _fits(value, token):
+            return False
+    return True
 
 
 def _same(a: Any, b: Any) -> bool:
