@@ -4,7 +4,8 @@ In:    arrays by name, or the bytes of a file
 Out:   `encode`, `decode`
 Next:  picograd/transforms/jit.py
 
-The safetensors library, loaded when first needed, writes and checks the bytes; what is ours is the dtypes, of which it knows more than NumPy.
+The safetensors library, loaded when first needed, writes and checks the bytes. What is ours is the dtypes, of which it
+knows more than NumPy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    what users pass to Tensor(...)
 Out:   `host_array`; `default_device`, `device_named`
-Next:  picograd/tensor/memory.py
+Next:  picograd/tensor/build.py
 """
 
 from __future__ import annotations

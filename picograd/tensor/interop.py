@@ -2,7 +2,7 @@
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/autograd.py
+Next:  picograd/tensor/memory.py
 """
 
 from __future__ import annotations
