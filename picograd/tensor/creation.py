@@ -20,7 +20,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, compare, iota, sizes, where
 from picograd.tensor.core import TensorCore
-from picograd.tensor.host import default_device, device_named
+from picograd.tensor.host import default_device, device_named, fitting
 from picograd.tensor.indexing import Indexing
 
 
@@ -51,7 +51,7 @@ class Creation(Indexing):
         """Returns a tensor of one number; its dtype is the number's unless given."""
         chosen = dtype or dtypes.dtype_of_scalar(fill_value)
         lengths = shape_of_sizes("full", (shape,))
-        return cls._made(filled(fill_value, chosen, lengths), device, requires_grad)
+        return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
 
     @classmethod
     def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
@@ -151,7 +151,8 @@ class Creation(Indexing):
         cls, tensor: TensorCore, fill_value: Scalar, *, dtype: DType | None = None, requires_grad: bool = False
     ) -> Self:
         """Returns one number in the shape, dtype and on the device of `tensor`."""
-        op = filled(fill_value, dtype or tensor.dtype, tensor.op.shape)
+        chosen = dtype or tensor.dtype
+        op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
         return cls._made(op, tensor.cell.device, requires_grad)
 
     @classmethod

@@ -31,6 +31,7 @@ from picograd.tensor.build import (
     where,
 )  # fmt: skip
 from picograd.tensor.core import TensorCore
+from picograd.tensor.host import fitting
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
 
@@ -97,7 +98,7 @@ class Indexing(Linalg):
             self.cell.device = self.other_device("x[...] = value", value)
             op = cast(value.read(), self.dtype)
         elif isinstance(value, (bool, int, float)):
-            return filled(value, self.dtype, shape)
+            return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
         else:
             op = type(self)(value, self.dtype, self.device).op
         while len(op.shape) > len(shape) and op.shape[0] == 1:

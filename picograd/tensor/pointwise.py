@@ -17,7 +17,7 @@ from typing import Any
 from picograd.dtype import Scalar, float64
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import compare, maximum, minimum, unary, where
+from picograd.tensor.build import cast, compare, maximum, minimum, unary, where
 
 Function = Callable[..., Op]
 
@@ -59,7 +59,7 @@ def round_even(x: Op) -> Op:
     odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)
     half_up = Op(OpCode.AND, odd.dtype, (compare(OpCode.CMPEQ, rest, 0.5), odd))
     up = Op(OpCode.OR, odd.dtype, (compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), rest), half_up))
-    return where(up, low + 1.0, low)
+    return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
 
 
 def floor_divide(a: Op, b: Op) -> Op:
@@ -67,6 +67,18 @@ def floor_divide(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
     return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, nearest))
+
+
+def trunc_divide(a: Op, b: Op) -> Op:
+    """a / b rounded toward zero; of integers exactly, without a float between."""
+    if a.dtype.is_float:
+        return trunc(a / b)
+    low = Op(OpCode.IDIV, a.dtype, (a, b))
+    if a.dtype.kind == "u":
+        return low
+    rest = compare(OpCode.CMPNE, Op(OpCode.MOD, a.dtype, (a, b)), 0)
+    below = compare(OpCode.CMPLT, Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
+    return low + cast(Op(OpCode.AND, rest.dtype, (rest, below)), a.dtype)
 
 
 # ---- tests ----

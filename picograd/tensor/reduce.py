@@ -32,6 +32,7 @@ from picograd.tensor.build import (
     maximum,
     reduce,
     static,
+    to_float,
     unary,
     where,
 )  # fmt: skip
@@ -241,8 +242,8 @@ class Reduce(Functions):
 
     # ---- exponentials ----
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns log(sum(exp(x))), with no overflow."""
-        op = self._floats("logsumexp")
+        """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch."""
+        op = to_float(self.read())
         return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
 
     def softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:

@@ -111,6 +111,7 @@ def test_softmax_of_large_numbers_does_not_overflow(device):
     same_as_torch(lambda t: t.softmax(0), np.array([1e4, 1e4 - 1, -1e4], np.float32))
     same_as_torch(lambda t: t.logsumexp(0), np.array([1e4, 1e4 - 1, -np.inf], np.float32), gradient=False)
     assert Tensor([-np.inf, -np.inf]).logsumexp(0).item() == -np.inf
+    same_as_torch(lambda t: t.logsumexp(0), np.array([1, 2, 3]))
 
 
 @pytest.mark.req("C4")
