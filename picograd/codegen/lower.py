@@ -1,6 +1,6 @@
 """Turns a Kernel into a Program: an emitter for each nest, then the passes every nest shares.
 
-In:    Kernel, Target
+In:    Kernel, Target, Opts
 Out:   Program in the linear form
 Called by: engine/realize.py.    Next: picograd/codegen/index.py
 """
@@ -8,7 +8,7 @@ Called by: engine/realize.py.    Next: picograd/codegen/index.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
@@ -16,18 +16,20 @@ from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
+from picograd.codegen.opts import candidates
 from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.scatter import emit_scatter
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.stages import Kernel, Nest, NestKind, Param, Program
 from picograd.ir.statements import Statement
 
 
-def lower(kernel: Kernel, target: Target) -> Program:
-    """Returns the loops of a kernel.
+def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
+    """Returns the loops of a kernel, with the choices of `opts`: by default the first that `candidates` proposes.
 
     After:  every phase is in the linear form, with only operations the target has.
     """
@@ -38,29 +40,37 @@ def lower(kernel: Kernel, target: Target) -> Program:
         scratch.append(Param(dtype, numel, "scratch"))
         return Op(OpCode.PARAM, dtype, (), (len(kernel.params) + len(scratch) - 1, (numel,)))
 
+    opts = candidates(kernel, target)[0] if opts is None else opts
+    tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
     for nests in kernel.phases:
         first, second = Builder(), Builder()
         for nest in nests:
-            _emit(nest, params, first, second, target, new_scratch)
+            if nest.kind is NestKind.MATMUL:
+                _emit_product(nest, params, first, second, target, next(tiles), new_scratch)
+            else:
+                _emit(nest, params, first, second, target)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     return Program(kernel.name, (*kernel.params, *scratch), kernel.variables, linear)
 
 
-def _emit(
-    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: object
-) -> None:
+def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target) -> None:
     """Writes one nest: into `first`, or where it has two phases of its own into both."""
-    assert callable(scratch)
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
-    elif nest.kind is NestKind.SCATTER:
-        emit_scatter(nest, params, first, second, target)
-    elif target.is_gpu:
-        emit_matmul_gpu(nest, params, first, target)
     else:
-        emit_matmul(nest, params, first, second, target, scratch)
+        emit_scatter(nest, params, first, second, target)
+
+
+def _emit_product(
+    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
+    tile: RegisterTile | BlockTile, scratch: Callable[[DType, Dim], Op],
+) -> None:  # fmt: skip
+    if isinstance(tile, BlockTile):
+        emit_matmul_gpu(nest, params, first, tile)
+    else:
+        emit_matmul(nest, params, first, second, target, tile, scratch)

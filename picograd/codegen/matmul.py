@@ -1,6 +1,6 @@
 """The loops of a matrix product on a CPU: packed panels, a register tile, and the epilogue on a tile in cache.
 
-In:    Nest (kind MATMUL), whose anchor is the MATMUL
+In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
 Called by: codegen/lower.py.    Next: picograd/codegen/matmul_gpu.py
 
@@ -27,40 +27,14 @@ from picograd.ir.build import swap_last
 from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 Scratch = Callable[[DType, Dim], Op]
-ROW_PANELS = 8  # row panels of one GRID iteration
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The choices of one product, from its shapes and the target alone.
-
-    lanes:      of one vector
-    mr:         rows of the register tile
-    vectors:    vectors side by side in it; nr = vectors * lanes columns
-    """
-
-    lanes: int
-    mr: int
-    vectors: int
-
-    @property
-    def nr(self) -> int:
-        return self.vectors * self.lanes
-
-
-def choose_tiles(m: Dim, n: Dim, dtype: DType, target: Target) -> Tiles:
-    """Returns the register tile: as many accumulators as the registers hold, no larger than the result."""
-    lanes = max(1, target.vector_bytes // max(4, dtype.itemsize))
-    vectors = 1 if isinstance(n, int) and n <= lanes else 2
-    rows = 12 if target.num_registers >= 32 else 6
-    return Tiles(lanes, min(rows, m) if isinstance(m, int) else rows, vectors)
 
 
 @dataclass(frozen=True)
@@ -78,13 +52,15 @@ class Product:
     """A product as the loops see it: rows times columns, perhaps those of the transposed product.
 
     lhs, rhs:  (..., M, K) and (..., K, N)
-    turned:    it is b.T @ a.T that is computed, and stored as a @ b
+    tile:      how it is cut
+    lanes:     of one vector
     """
 
     anchor: Op
     lhs: Op
     rhs: Op
-    turned: bool
+    tile: RegisterTile
+    lanes: int
 
     @property
     def batch(self) -> tuple[Dim, ...]:
@@ -102,71 +78,76 @@ class Product:
     def n(self) -> Dim:
         return self.rhs.shape[-1]
 
+    @property
+    def nr(self) -> int:
+        """Columns of the register tile."""
+        return self.tile.vectors * self.lanes
 
-def turn(anchor: Op) -> Product:
-    """Chooses which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
+    @property
+    def dtype(self) -> DType:
+        """In which dtype it is accumulated."""
+        return accumulator_dtype(self.anchor)
 
-    (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed.
-    """
+
+def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
+    """Returns the product that the loops of `emit_matmul` compute."""
     a, b = anchor.src
-    m, n = a.shape[-2], b.shape[-1]
-    both_along_k = contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
-    if both_along_k and isinstance(m, int) and isinstance(n, int) and 2 * m <= n:
-        return Product(anchor, swap_last(b), swap_last(a), True)
-    return Product(anchor, a, b, False)
+    lhs, rhs = (swap_last(b), swap_last(a)) if tile.turned else (a, b)
+    return Product(anchor, lhs, rhs, tile, lanes_of(anchor, target))
+
+
+def lanes_of(anchor: Op, target: Target) -> int:
+    """Returns how many elements of the accumulators a vector holds."""
+    return max(1, target.vector_bytes // max(4, accumulator_dtype(anchor).itemsize))
 
 
 def emit_matmul(
-    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, scratch: Scratch
+    nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, tile: RegisterTile, scratch: Scratch
 ) -> None:
     """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
-    anchor = nest.anchor
-    assert anchor is not None
-    product = turn(anchor)
-    dtype = accumulator_dtype(anchor)
-    tiles = choose_tiles(product.m, product.n, dtype, target)
-    lhs = _left(product.lhs, tiles, product.n, pack, scratch, dtype)
-    rhs = _right(product.rhs, tiles, pack, scratch, dtype)
-    row_panels = floordiv(add(product.m, tiles.mr - 1), tiles.mr)
-    column_panels = floordiv(add(product.n, tiles.nr - 1), tiles.nr)
-    pieces = floordiv(add(row_panels, ROW_PANELS - 1), ROW_PANELS)
+    assert nest.anchor is not None
+    product = product_of(nest.anchor, tile, target)
+    lhs, rhs = _left(product, pack, scratch), _right(product, pack, scratch)
+    row_panels = floordiv(add(product.m, tile.rows - 1), tile.rows)
+    column_panels = floordiv(add(product.n, product.nr - 1), product.nr)
+    pieces = floordiv(add(row_panels, tile.panels - 1), tile.panels)
     batch = product.batch
     with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
         *at, column, piece = split(position, [*batch, column_panels, pieces])
-        start = mul(piece, ROW_PANELS)
-        with build.loop(minimum(subtract(row_panels, start), ROW_PANELS), AxisKind.LOOP) as index:
+        start = mul(piece, tile.panels)
+        with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
-            tile = _multiply_tile(product, tiles, at, row, column, lhs, rhs, dtype, build)
-            _store_tile(nest, product, params, tiles, at, row, column, tile, build)
+            done = _multiply_tile(product, at, row, column, lhs, rhs, build)
+            _store_tile(nest, product, params, at, row, column, done, build)
 
 
 def _multiply_tile(
-    product: Product, tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
-    lhs: Operand, rhs: Operand, dtype: DType, build: Builder,
-) -> Op:  # fmt: skip
-    """The micro-kernel: mr x nr accumulators over all of K, left in a tile of memory."""
-    acc = build.alloc(dtype, tiles.mr * tiles.nr, MemorySpace.REGISTER)
-    tile = build.alloc(dtype, tiles.mr * tiles.nr, MemorySpace.SHARED)
+    product: Product, batch: Sequence[Dim], row: Dim, column: Dim, lhs: Operand, rhs: Operand, build: Builder
+) -> Op:
+    """The micro-kernel: rows x nr accumulators over all of K, left in a tile of memory."""
+    tile, lanes, nr, dtype = product.tile, product.lanes, product.nr, product.dtype
+    acc = build.alloc(dtype, tile.rows * nr, MemorySpace.REGISTER)
+    done = build.alloc(dtype, tile.rows * nr, MemorySpace.SHARED)
 
     def each(body: Callable[[Op, Op, Op, Dim], None]) -> None:
         with (
-            build.loop(tiles.mr, AxisKind.UNROLL) as i,
-            build.loop(tiles.vectors, AxisKind.UNROLL) as vector,
-            build.loop(tiles.lanes, AxisKind.VECTOR) as lane,
+            build.loop(tile.rows, AxisKind.UNROLL) as i,
+            build.loop(tile.vectors, AxisKind.UNROLL) as vector,
+            build.loop(lanes, AxisKind.VECTOR) as lane,
         ):
-            body(i, vector, lane, add(mul(i, tiles.nr), add(mul(vector, tiles.lanes), lane)))
+            body(i, vector, lane, add(mul(i, nr), add(mul(vector, lanes), lane)))
 
     each(lambda i, vector, lane, where: build.store(acc, where, const(0, dtype)))
     with build.loop(product.k, AxisKind.LOOP) as k:
 
         def step(i: Op, vector: Op, lane: Op, where: Dim) -> None:
             a = lhs.at(batch, row, i, k)
-            b = rhs.at(batch, column, add(mul(vector, tiles.lanes), lane), k)
+            b = rhs.at(batch, column, add(mul(vector, lanes), lane), k)
             build.store(acc, where, multiply_add(a, b, build.load(acc, where)))
 
         each(step)
-    each(lambda i, vector, lane, where: build.store(tile, where, build.load(acc, where)))
-    return tile
+    each(lambda i, vector, lane, where: build.store(done, where, build.load(acc, where)))
+    return done
 
 
 def multiply_add(a: Op, b: Op, c: Op) -> Op:
@@ -179,21 +160,20 @@ def multiply_add(a: Op, b: Op, c: Op) -> Op:
 
 
 def _store_tile(
-    nest: Nest, product: Product, params: Sequence[Op], tiles: Tiles, batch: Sequence[Dim], row: Dim, column: Dim,
-    tile: Op, build: Builder,
+    nest: Nest, product: Product, params: Sequence[Op], batch: Sequence[Dim], row: Dim, column: Dim, done: Op,
+    build: Builder,
 ) -> None:  # fmt: skip
     """The epilogue: outputs from the tile, by rows, only where the result is."""
-    anchor = product.anchor
-    first_row, first_column = mul(row, tiles.mr), mul(column, tiles.nr)
-    with build.loop(minimum(subtract(product.m, first_row), tiles.mr), AxisKind.LOOP) as i:
+    anchor, tile = product.anchor, product.tile
+    first_row, first_column = mul(row, tile.rows), mul(column, product.nr)
+    with build.loop(minimum(subtract(product.m, first_row), tile.rows), AxisKind.LOOP) as i:
 
         def store(c: Dim) -> None:
             at = (add(first_row, i), add(first_column, c))
-            value = build.load(tile, add(mul(i, tiles.nr), c))
-            done = value if value.dtype is anchor.dtype else Op(OpCode.CAST, anchor.dtype, (value,))
-            store_outputs(nest, params, (*batch, *(at[::-1] if product.turned else at)), done, build)
+            value = _as(build.load(done, add(mul(i, product.nr), c)), anchor.dtype)
+            store_outputs(nest, params, (*batch, *(at[::-1] if tile.turned else at)), value, build)
 
-        along(build, 0, minimum(subtract(product.n, first_column), tiles.nr), tiles.lanes, store)
+        along(build, 0, minimum(subtract(product.n, first_column), product.nr), product.lanes, store)
 
 
 def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
@@ -206,44 +186,45 @@ def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, b
 
 
 # ---- packing ----
-def _left(a: Op, tiles: Tiles, n: Dim, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
-    """Panels of mr rows. They keep rows of K where K is contiguous, and otherwise put the mr rows side by side.
+def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
+    """Panels of rows. They keep rows of K where K is contiguous, and otherwise put the rows of a panel side by side.
 
     Rows are stored 16 elements longer than K: with a K of a power of two they would all share one cache set.
     """
+    a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
     *batch, m, k = a.shape
     along_k = contiguous_axis(a) == len(a.shape) - 1
-    if along_k and isinstance(n, int) and n <= 4 * tiles.nr and _is_plain(a) and not _shares_cache_sets(k):
+    if along_k and isinstance(n, int) and n <= 4 * product.nr and _is_plain(a) and not _shares_cache_sets(k):
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
-            return element_within(a, (*at, minimum(add(mul(panel, tiles.mr), i), last), kk))
+            return element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
 
         return Operand(direct)
-    panels = floordiv(add(m, tiles.mr - 1), tiles.mr)
+    panels = floordiv(add(m, rows - 1), rows)
     length = add(k, 16) if along_k else k
-    memory = scratch(dtype, numel((*batch, panels, tiles.mr, length)))
-    shape: Shape = (*batch, panels, tiles.mr, length) if along_k else (*batch, panels, length, tiles.mr)
+    memory = scratch(dtype, numel((*batch, panels, rows, length)))
+    shape: Shape = (*batch, panels, rows, length) if along_k else (*batch, panels, length, rows)
 
     def where(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Dim:
         return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
 
     def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
-        value = element_within(a, (*at, add(mul(panel, tiles.mr), i), kk))
+        value = element_within(a, (*at, add(mul(panel, rows), i), kk))
         pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
 
     if along_k:
         with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
             *at, panel = split(position, [*batch, panels])
-            with pack.loop(minimum(subtract(m, mul(panel, tiles.mr)), tiles.mr), AxisKind.LOOP) as i:
-                along(pack, 0, k, tiles.lanes, lambda kk: put(at, panel, i, kk))
+            with pack.loop(minimum(subtract(m, mul(panel, rows)), rows), AxisKind.LOOP) as i:
+                along(pack, 0, k, lanes, lambda kk: put(at, panel, i, kk))
     else:
 
         def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
             with pack.loop(count, AxisKind.LOOP) as kk:
-                along(pack, 0, height, min(4, tiles.lanes), lambda i: put(at, panel, i, add(first, kk)))
+                along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
 
-        _in_blocks(pack, batch, k, PACK_ROWS, m, tiles.mr, fill)
+        _in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
     return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
 
 
@@ -266,16 +247,17 @@ def _in_blocks(
             fill(at, whole, rest, first, count)
 
 
-def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -> Operand:
+def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     """Panels of nr columns, row after row of K; the last panel is filled up with columns nobody stores."""
+    b, nr, lanes, dtype = product.rhs, product.nr, product.lanes, product.dtype
     *batch, k, n = b.shape
-    panels = floordiv(add(n, tiles.nr - 1), tiles.nr)
-    shape: Shape = (*batch, panels, k, tiles.nr)
+    panels = floordiv(add(n, nr - 1), nr)
+    shape: Shape = (*batch, panels, k, nr)
     memory = scratch(dtype, numel(shape))
     along_k = contiguous_axis(b) == len(b.shape) - 2
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
-        column = add(mul(panel, tiles.nr), c)
+        column = add(mul(panel, nr), c)
         value = element_within(b, (*at, kk, column))
         pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
 
@@ -285,9 +267,9 @@ def _right(b: Op, tiles: Tiles, pack: Builder, scratch: Scratch, dtype: DType) -
                 put(at, panel, add(first, kk), c)
         else:
             with pack.loop(count, AxisKind.LOOP) as kk:
-                along(pack, 0, width, tiles.lanes, lambda c: put(at, panel, add(first, kk), c))
+                along(pack, 0, width, lanes, lambda c: put(at, panel, add(first, kk), c))
 
-    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, tiles.nr, fill)
+    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, nr, fill)
     return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
 
 

@@ -8,58 +8,27 @@ Called by: codegen/lower.py.    Next: picograd/codegen/scatter.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.elementwise import split
 from picograd.codegen.index import element
 from picograd.codegen.matmul import multiply_add, store_outputs
 from picograd.codegen.reduce import accumulator_dtype
-from picograd.device import Target
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opts import BlockTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
-OWN = 4  # rows and columns of the result that one thread computes
-MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
-
-@dataclass(frozen=True)
-class Tile:
-    """A block's part of the work: side * side threads.
-
-    side:   threads along a side, and how much of K is in shared memory at a time
-    """
-
-    side: int
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of the result."""
-        return self.side * OWN
-
-    @property
-    def threads(self) -> int:
-        return self.side * self.side
-
-
-def choose_tile(target: Target) -> Tile:
-    """Returns the largest square of threads that a block may have."""
-    side = MOST_SIDE
-    while side > 1 and side * side > target.block_threads:
-        side //= 2
-    return Tile(side)
-
-
-def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, tile: BlockTile) -> None:
     """Writes a product: with 256 threads a block computes 64 x 64 of the result, a thread 4 x 4 of those."""
     anchor = nest.anchor
     assert anchor is not None
     *batch, m, n = anchor.shape
     dtype = accumulator_dtype(anchor)
-    tile = choose_tile(target)
+    own = tile.own
     row_tiles, column_tiles = (floordiv(add(dim, tile.length - 1), tile.length) for dim in (m, n))
     with build.loop(numel((*batch, row_tiles, column_tiles)), AxisKind.GRID) as position:
         *at, row_tile, column_tile = split(position, [*batch, row_tiles, column_tiles])
@@ -67,31 +36,31 @@ def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
         lhs = build.alloc(dtype, tile.side * tile.length, MemorySpace.SHARED)
         rhs = build.alloc(dtype, tile.side * tile.length, MemorySpace.SHARED)
         with build.loop(tile.threads, AxisKind.BLOCK) as thread:
-            acc = build.alloc(dtype, OWN * OWN, MemorySpace.REGISTER)
-            with build.loop(OWN * OWN, AxisKind.UNROLL) as own:
-                build.store(acc, own, const(0, dtype))
+            acc = build.alloc(dtype, own * own, MemorySpace.REGISTER)
+            with build.loop(own * own, AxisKind.UNROLL) as place:
+                build.store(acc, place, const(0, dtype))
             _multiply(anchor, tile, at, first_row, first_column, lhs, rhs, acc, thread, build)
-            with build.loop(OWN, AxisKind.UNROLL) as i, build.loop(OWN, AxisKind.UNROLL) as j:
-                row = add(first_row, add(mul(floordiv(thread, tile.side), OWN), i))
+            with build.loop(own, AxisKind.UNROLL) as i, build.loop(own, AxisKind.UNROLL) as j:
+                row = add(first_row, add(mul(floordiv(thread, tile.side), own), i))
                 column = add(first_column, add(mod(thread, tile.side), mul(j, tile.side)))
                 with build.when(both(less(row, m), less(column, n))):
-                    value = build.load(acc, add(mul(i, OWN), j))
+                    value = build.load(acc, add(mul(i, own), j))
                     done = value if value.dtype is anchor.dtype else Op(OpCode.CAST, anchor.dtype, (value,))
                     store_outputs(nest, params, (*at, row, column), done, build)
 
 
 def _multiply(
-    anchor: Op, tile: Tile, batch: Sequence[Dim], first_row: Dim, first_column: Dim,
+    anchor: Op, tile: BlockTile, batch: Sequence[Dim], first_row: Dim, first_column: Dim,
     lhs: Op, rhs: Op, acc: Op, thread: Op, build: Builder,
 ) -> None:  # fmt: skip
     """Walks K in steps: all threads fill both tiles, wait, multiply, wait."""
     a, b = anchor.src
     *_, m, k_extent = a.shape
     n = b.shape[-1]
-    side, length = tile.side, tile.length
+    side, own, length = tile.side, tile.own, tile.length
     with build.loop(floordiv(add(k_extent, side - 1), side), AxisKind.LOOP) as step:
         first_k = mul(step, side)
-        with build.loop(OWN, AxisKind.UNROLL) as part:
+        with build.loop(own, AxisKind.UNROLL) as part:
             place = add(mul(part, tile.threads), thread)
             row, k = add(first_row, floordiv(place, side)), add(first_k, mod(place, side))
             inside = both(less(row, m), less(k, k_extent))
@@ -103,12 +72,12 @@ def _multiply(
         build.barrier()
         with (
             build.loop(side, AxisKind.LOOP) as depth,
-            build.loop(OWN, AxisKind.UNROLL) as i,
-            build.loop(OWN, AxisKind.UNROLL) as j,
+            build.loop(own, AxisKind.UNROLL) as i,
+            build.loop(own, AxisKind.UNROLL) as j,
         ):
-            left = read(lhs, add(mul(depth, length), add(mul(floordiv(thread, side), OWN), i)))
+            left = read(lhs, add(mul(depth, length), add(mul(floordiv(thread, side), own), i)))
             right = read(rhs, add(mul(depth, length), add(mod(thread, side), mul(j, side))))
-            where = add(mul(i, OWN), j)
+            where = add(mul(i, own), j)
             build.store(acc, where, multiply_add(left, right, build.load(acc, where)))
         build.barrier()
 

@@ -59,7 +59,7 @@ def compiler_digest() -> str:
 
 
 def entry_name(text: str, target: Target) -> str:
-    """Returns the file name under which the binary of a kernel, given as text, is kept."""
+    """Returns the file name under which what was made from `text`, for a target, is kept."""
     whole = "\n".join([compiler_digest(), json.dumps(asdict(target), sort_keys=True), text])
     return hashlib.sha256(whole.encode()).hexdigest() + ".bin"
 
@@ -78,10 +78,24 @@ def kept(text: str, target: Target, make: Callable[[], Binary]) -> Binary:
 
 def load(name: str) -> Binary | None:
     """Returns a stored Binary, or None if there is none that is whole."""
+    rest = read_entry("kernels", name)
+    if rest is None:
+        return None
+    header, _, data = rest.partition(b"\n")
+    return _from_record(json.loads(header), data)
+
+
+def store(name: str, binary: Binary) -> bool:
+    """Keeps a Binary; returns False where the folder cannot be written to or is full."""
+    return write_entry("kernels", name, json.dumps(_to_record(binary)).encode() + b"\n" + binary.data)
+
+
+def read_entry(part: str, name: str) -> bytes | None:
+    """Returns what an entry of a part of the cache holds, or None if there is none that is whole."""
     folder = cache_folder()
     if folder is None:
         return None
-    path = folder / "kernels" / name
+    path = folder / part / name
     try:
         content = path.read_bytes()
     except OSError:
@@ -90,21 +104,17 @@ def load(name: str) -> Binary | None:
     whole = hashlib.sha256(rest).hexdigest().encode() == checksum
     with suppress(OSError):  # a folder that can only be read is of use too
         os.utime(path) if whole else path.unlink()
-    if not whole:
-        return None
-    header, _, data = rest.partition(b"\n")
-    return _from_record(json.loads(header), data)
+    return rest if whole else None
 
 
-def store(name: str, binary: Binary) -> bool:
-    """Keeps a Binary; returns False where the folder cannot be written to or is full."""
+def write_entry(part: str, name: str, rest: bytes) -> bool:
+    """Keeps an entry, all of it or nothing; returns False where the folder cannot be written to or is full."""
     folder = cache_folder()
     if folder is None:
         return False
-    rest = json.dumps(_to_record(binary)).encode() + b"\n" + binary.data
     content = hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
     try:
-        place = folder / "kernels"
+        place = folder / part
         place.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
         try:

@@ -14,9 +14,11 @@ from picograd.codegen.lower import lower
 from picograd.config import setting, shown_stages, verify_on
 from picograd.device import Target
 from picograd.engine.cache import kept
+from picograd.engine.choose import choose
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.ir.backend import Device
+from picograd.ir.opts import Opts
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
@@ -46,16 +48,22 @@ class Compiler:
         """Returns callable code for a kernel: from this process, from disk, or newly compiled."""
         found = self._made.get(kernel)
         if found is None:
-            found = self._made[kernel] = self.device.load(self.binary(kernel))
+            choice = choose(kernel, self.device, self.make)
+            found = self._made[kernel] = self.make(kernel, choice.opts)
         return found
 
-    def binary(self, kernel: Kernel) -> Binary:
+    def make(self, kernel: Kernel, opts: Opts) -> Executable:
+        """Returns callable code for a kernel with given choices."""
+        return self.device.load(self.binary(kernel, opts))
+
+    def binary(self, kernel: Kernel, opts: Opts) -> Binary:
         """Returns the machine code of a kernel; where somebody looks on, every stage runs again."""
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
-            return self.compile(kernel)
-        return kept(format_kernel(kernel), self.device.target, lambda: self.compile(kernel))
+            return self.compile(kernel, opts)
+        text = f"{format_kernel(kernel)}\nopts {opts}"
+        return kept(text, self.device.target, lambda: self.compile(kernel, opts))
 
-    def compile(self, kernel: Kernel) -> Binary:
+    def compile(self, kernel: Kernel, opts: Opts) -> Binary:
         """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""
         target = self.device.target
         place = place_of_dumps(kernel, target)
@@ -63,7 +71,7 @@ class Compiler:
             verify_kernel(kernel, after="create_schedule")
         dump(place, "kernel.txt", format_kernel(kernel))
         note("lowered")
-        program = lower(kernel, target)
+        program = lower(kernel, target, opts)
         if verify_on():
             verify_program(program, after="linearize")
         show("program", dump(place, "program.txt", format_program(program)))

@@ -10,20 +10,21 @@ from collections.abc import Sequence
 
 from picograd.codegen.lower import lower
 from picograd.device import Target
+from picograd.engine.choose import choose
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.engine.realize import default_device, device_of, realized
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
 
-STAGES = ("graph", "schedule", "kernel", "program", "source")
+STAGES = ("graph", "schedule", "kernel", "choice", "program", "source")
 
 
 def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target | None = None) -> str:
     """Returns the text of the asked stages, for the graphs' own device or for another target of the same language.
 
     Args:
-      stages: of "graph", "schedule", "kernel", "program", "source"
+      stages: of "graph", "schedule", "kernel", "choice", "program", "source"
     """
     compiler = compiler_for(device_of(roots[0]) or default_device())
     target = target or compiler.device.target
@@ -35,9 +36,12 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     if "schedule" in stages:
         parts.append(format_schedule(schedule))
     for kernel in dict.fromkeys(item.kernel for item in schedule.items):
-        program = lower(kernel, target)
+        opts = choose(kernel, compiler.device, compiler.make).opts
+        program = lower(kernel, target, opts)
         if "kernel" in stages:
             parts.append(format_kernel(kernel))
+        if "choice" in stages and opts.products:
+            parts.append(f"choice {opts}")
         if "program" in stages:
             parts.append(format_program(program))
         if "source" in stages:

@@ -5,7 +5,8 @@ Out:   BUFFER Ops that hold their values; `realized`
 Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
     schedule = create_schedule(graphs)                 engine/plan.py
-    program  = lower(kernel, target)                   engine/compiler.py
+    choice   = choose(kernel, device)                  engine/compiler.py
+    program  = lower(kernel, target, choice.opts)
     source   = render(program, target)
     binary   = compile(source, target)
     executable = device.load(binary)

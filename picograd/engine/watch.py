@@ -23,6 +23,7 @@ class Counts:
     arena_nbytes:        bytes of the largest arena
     scheduled, lowered, rendered, compiled: calls of these stages
     disk_hits:           binaries found on disk
+    timed:               candidates of kernels that were timed
     names:               names of the kernels run, in order
     """
 
@@ -36,6 +37,7 @@ class Counts:
     rendered: int = 0
     compiled: int = 0
     disk_hits: int = 0
+    timed: int = 0
     names: list[str] = field(default_factory=list)
 
 

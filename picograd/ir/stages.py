@@ -2,7 +2,7 @@
 
 In:    Ops and statements
 Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
-Next:  picograd/ir/text_values.py
+Next:  picograd/ir/opts.py
 """
 
 from __future__ import annotations

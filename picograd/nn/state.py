@@ -13,11 +13,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from picograd.errors import ArgumentError, DataError
 from picograd.nn.tensorfile import decode, encode
@@ -44,7 +42,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     structure = _take_out(state, "", tensors)
     realize(tensors.values())
     flat = all(isinstance(value, Tensor) for value in state.values())
-    arrays = {name: (tensor.detach().numpy(), tensor.dtype) for name, tensor in tensors.items()}
+    arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
     _write_whole(Path(path), encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)}))
 
 
@@ -54,9 +52,8 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
     Raises:
       DataError: the file is corrupt, cut short, or of another format.
     """
-    data = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.zeros(0, np.uint8)
     try:
-        arrays, metadata = decode(data)
+        arrays, metadata = decode(Path(path).read_bytes())
         structure = json.loads(metadata[STRUCTURE]) if STRUCTURE in metadata else None
         tensors = {name: Tensor(array, dtype, device) for name, (array, dtype) in arrays.items()}
         return tensors if structure is None else _put_back(structure, tensors)
@@ -85,12 +82,11 @@ def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return [_put_back(v, tensors) for v in value] if isinstance(value, list) else value
 
 
-def _write_whole(path: Path, pieces: Sequence[bytes | memoryview]) -> None:
+def _write_whole(path: Path, data: bytes) -> None:
     """Replaces a file in one step."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
         try:
-            for piece in pieces:
-                file.write(piece)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:

@@ -1,21 +1,19 @@
-"""The safetensors format: a JSON header with names, dtypes, shapes and byte ranges, then the bytes.
+"""The safetensors format: arrays of every dtype and text metadata, as the bytes of a file.
 
 In:    arrays by name, or the bytes of a file
 Out:   `encode`, `decode`
 Next:  picograd/nn/state.py
 
-Source: huggingface/safetensors, README, "Format". 8 bytes of header length (little endian), the header, the data;
-the byte ranges follow each other with no gap, so that a file cut short or damaged is noticed.
+The safetensors library writes and checks the bytes; what is ours is the dtypes, of which it knows more than NumPy.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+import safetensors
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -28,70 +26,33 @@ NAMES: dict[str, DType] = {
     "F8_E4M3": dtypes.float8_e4m3, "F8_E5M2": dtypes.float8_e5m2,
     "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
 }  # fmt: skip
-BY_DTYPE = {dtype: name for name, dtype in NAMES.items()}
 
 
-def encode(arrays: Mapping[str, tuple[Array, DType]], metadata: Mapping[str, str]) -> list[bytes | memoryview]:
-    """Returns the pieces of a file in order; wide elements come first, so that each is aligned to its size."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    pieces: list[bytes | memoryview] = []
-    offset = 0
-    for name in sorted(arrays, key=lambda n: (-arrays[n][1].itemsize, n)):
-        array, dtype = arrays[name]
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        header[name] = {
-            "dtype": BY_DTYPE[dtype],
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + data.nbytes],
-        }
-        offset += data.nbytes
-        pieces.append(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return [len(text).to_bytes(8, "little"), text, *pieces]
+def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
+    """Returns the bytes of a file with these arrays."""
+    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # alive while their addresses are used
+    specs = {
+        name: safetensors.TensorSpec(dtype=a.dtype.name, shape=a.shape, data_ptr=a.ctypes.data, data_len=a.nbytes)
+        for name, a in held.items()
+    }
+    return bytes(safetensors.serialize(specs, dict(metadata) or None))
 
 
-def decode(data: Array) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]:
-    """Returns the arrays by name, as views of the uint8 array `data`, and the metadata.
+def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]:
+    """Returns the arrays with their dtypes by name, and the metadata.
 
     Raises:
-      DataError: the bytes are not an intact file of this format.
+      DataError: the bytes are not an intact file of this format, or of a dtype that picograd does not have.
     """
-    view = data.data
-    length = int.from_bytes(view[:8], "little")
-    if len(view) < 8 or 8 + length > len(view):
-        raise DataError(f"a header of {length} bytes does not fit into {len(view)} bytes")
     try:
-        header = json.loads(bytes(view[8 : 8 + length]))
-    except ValueError:
-        raise DataError("the header is no JSON") from None
-    if not isinstance(header, dict):
-        raise DataError("the header is no JSON object")
-    metadata = header.pop("__metadata__", None) or {}
-    body = view[8 + length :]
-    entries = {name: _checked(name, entry) for name, entry in header.items()}
-    end = 0
+        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise DataError(str(error)) from None
     arrays: dict[str, tuple[Array, DType]] = {}
-    for name, (dtype, shape, start, stop) in sorted(entries.items(), key=lambda item: item[1][2:]):
-        if start != end or stop > len(body):
-            raise DataError(f"tensor {name} has bytes {start}:{stop}, where {end} follows, of {len(body)}")
-        arrays[name] = (np.frombuffer(body[start:stop], dtype.numpy).reshape(shape), dtype)
-        end = stop
-    if end != len(body):
-        raise DataError(f"{len(body) - end} bytes after the last tensor belong to none")
-    return {name: arrays[name] for name in header}, metadata
-
-
-def _checked(name: str, entry: Any) -> tuple[DType, tuple[int, ...], int, int]:
-    """Returns (dtype, shape, first byte, byte after the last) of a header entry."""
-    try:
-        shape = tuple(int(n) for n in entry["shape"])
-        start, stop = (int(n) for n in entry["data_offsets"])
+    for name, entry in entries:
         dtype = NAMES.get(entry["dtype"])
-    except (TypeError, KeyError, ValueError):
-        raise DataError(f"the header entry of tensor {name} is incomplete") from None
-    if dtype is None:
-        raise DataError(f"tensor {name} has dtype {entry['dtype']}, which picograd does not have")
-    if min((0, start, *shape)) < 0 or stop - start != math.prod(shape) * dtype.itemsize:
-        raise DataError(f"tensor {name} of shape {shape} and dtype {dtype} does not fill bytes {start}:{stop}")
-    return dtype, shape, start, stop
+        if dtype is None:
+            raise DataError(f"tensor {name} has dtype {entry['dtype']}, which picograd does not have")
+        arrays[name] = (np.frombuffer(entry["data"], dtype.numpy).reshape(entry["shape"]), dtype)
+    header_nbytes = int.from_bytes(data[:8], "little")
+    return arrays, json.loads(data[8 : 8 + header_nbytes]).get("__metadata__") or {}

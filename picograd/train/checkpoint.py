@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from picograd.data.files import write_atomic
 from picograd.errors import DataError
+from picograd.nn.tensorfile import decode, encode
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FORMAT = "picograd checkpoint 1"
@@ -57,7 +56,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     run = json.dumps({"kind": checkpoint.kind, "step": checkpoint.step, "config": dict(checkpoint.config)})
     metadata = {"format": FORMAT, "run": run, "sha256": digest_of(run, arrays)}
     try:
-        write_atomic(path, safetensors.numpy.save(arrays, metadata))
+        write_atomic(path, encode(arrays, metadata))
     except OSError as error:
         raise DataError(
             f"save_checkpoint: {path}: cannot be written: {error.strerror or error}.",
@@ -129,16 +128,14 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     except OSError as error:
         raise DataError(f"load_checkpoint: {path}: cannot be read: {error.strerror or error}.") from None
     try:
-        arrays = safetensors.numpy.load(data)
-        header_nbytes = int.from_bytes(data[:8], "little")
-        metadata = json.loads(data[8 : 8 + header_nbytes]).get("__metadata__", {})
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        arrays, metadata = decode(data)
+    except DataError as error:
         raise DataError(
-            f"load_checkpoint: {path}: truncated or not a safetensors file ({len(data):,} bytes): {error}. "
+            f"load_checkpoint: {path}: truncated or not a safetensors file ({len(data):,} bytes): {error.fact}. "
             "The file is left as it is.",
             hint="resume from another checkpoint.",
         ) from None
-    return arrays, metadata
+    return {name: array for name, (array, _) in arrays.items()}, metadata
 
 
 def _part(arrays: Arrays, prefix: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -286,10 +285,8 @@ def test_long_plan_can_be_interrupted(threads: Callable[[int], None]) -> None:
     runner = make_runner([(program, (0,))], [BufferUse(F32, 4000, "output", 0)])
     out = buffer_of(np.zeros(4000, np.float32), F32)
     threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-    start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         runner([], [out], {})
-    assert time.perf_counter() - start < 5  # the whole plan takes 8 s and more
     assert 0 < np.count_nonzero(array_of(out)) < 4000
     assert runner._state[2] == 0
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor, realize
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import trace
 
 
 class Recorder:
-    """A trace that notes which cells are read and written, and whose values are asked for."""
+    """A trace that notes which cells are made, read and written, and whose values are asked for."""
 
     def __init__(self):
-        self.reads, self.writes, self.host = [], [], []
+        self.made, self.reads, self.writes, self.host = [], [], [], []
+
+    def on_make(self, cell):
+        self.made.append(cell)
 
     def on_read(self, cell):
         self.reads.append(cell)
@@ -26,18 +32,27 @@ class Recorder:
         self.host.append(function)
 
 
+@contextmanager
+def tracing(by):
+    """Has `by`, a trace or None, hear of everything within."""
+    token = trace.set(by)
+    try:
+        yield by
+    finally:
+        trace.reset(token)
+
+
 @pytest.fixture
 def recorder():
-    recorder = Recorder()
-    token = trace.set(recorder)
-    yield recorder
-    trace.reset(token)
+    with tracing(Recorder()) as recorder:
+        yield recorder
 
 
 def test_a_trace_hears_of_reads_and_writes(device, recorder):
     x, y = Tensor([1.0, 2.0]), Tensor([3.0, 4.0])
     recorder.reads.clear()
     z = x + y
+    assert recorder.made == [x.cell, y.cell, z.cell]
     assert recorder.reads == [x.cell, y.cell] and recorder.writes == []
     x += z
     assert x.cell in recorder.writes and z.cell in recorder.reads
@@ -55,21 +70,17 @@ def test_a_trace_hears_of_draws(device, recorder):
     assert recorder.writes == [state.count, state.count]
     assert first.op is not second.op
     assert state.count.op.code is OpCode.ADD and state.count.op.src[0].code is OpCode.BUFFER
-    token = trace.set(None)
-    assert Tensor.rand(2).tolist() not in (first.tolist(), second.tolist())
-    trace.reset(token)
+    with tracing(None):
+        assert Tensor.rand(2).tolist() not in (first.tolist(), second.tolist())
 
 
 def test_draws_inside_and_outside_a_trace_are_one_sequence(device):
-    import picograd as pg
-
     pg.manual_seed(3)
     plain = [Tensor.rand(2).tolist() for _ in range(4)]
     pg.manual_seed(3)
     first = Tensor.rand(2)
-    token = trace.set(Recorder())
-    inside = [Tensor.rand(2), Tensor.rand(2)]
-    trace.reset(token)
+    with tracing(Recorder()):
+        inside = [Tensor.rand(2), Tensor.rand(2)]
     last = Tensor.rand(2)
     assert [x.tolist() for x in (first, *inside, last)] == plain
 

@@ -1,0 +1,80 @@
+"""Proposes the choices of a kernel: the one a rule of thumb takes, then the few that are worth timing.
+
+In:    Kernel, Target
+Out:   Opts, the best guess first
+Called by: engine/choose.py, codegen/lower.py.    Next: picograd/codegen/lower.py
+
+The guess looks at shapes and the target alone. No proposal changes a bit of the result: the order of the sum over K
+is the same in all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from picograd.codegen.matmul import contiguous_axis, lanes_of
+from picograd.device import Target
+from picograd.ir.op import Op
+from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.stages import Kernel, NestKind
+
+ROW_PANELS = 8
+OWN = 4
+MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
+
+
+def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
+    """Returns what is worth trying: the best guess, then others that cut one product in another way."""
+    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
+    anchors = [nest.anchor for nest in nests if nest.anchor is not None]
+    guess: tuple[RegisterTile | BlockTile, ...] = tuple(best_guess(anchor, target) for anchor in anchors)
+    found = [Opts(guess)]
+    for place, (anchor, tile) in enumerate(zip(anchors, guess)):
+        for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(anchor, tile, target):
+            found.append(Opts((*guess[:place], other, *guess[place + 1 :])))
+    return tuple(dict.fromkeys(found))
+
+
+def best_guess(anchor: Op, target: Target) -> RegisterTile | BlockTile:
+    """Returns the tile of a product that a rule of thumb takes."""
+    if target.is_gpu:
+        side = MOST_SIDE
+        while side > 1 and side * side > target.block_threads:
+            side //= 2
+        return BlockTile(side, OWN)
+    return _register_tile(anchor, _better_turned(anchor), target)
+
+
+def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
+    """As many accumulators as the registers hold, no larger than the result."""
+    m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
+    lanes = lanes_of(anchor, target)
+    vectors = 1 if isinstance(n, int) and n <= lanes else 2
+    rows = 12 if target.num_registers >= 32 else 6
+    return RegisterTile(min(rows, m) if isinstance(m, int) else rows, vectors, ROW_PANELS, turned)
+
+
+def _better_turned(anchor: Op) -> bool:
+    """Which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
+
+    (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed.
+    """
+    a, b = anchor.src
+    m, n = a.shape[-2], b.shape[-1]
+    both_along_k = contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
+    return both_along_k and isinstance(m, int) and isinstance(n, int) and 2 * m <= n
+
+
+def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[RegisterTile]:
+    """Other cuts: more or less work for a thread at a time, a narrower tile, the transposed product."""
+    m = anchor.shape[-1 if tile.turned else -2]
+    panels = -(-m // tile.rows) if isinstance(m, int) else 2 * ROW_PANELS + 1
+    cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
+    narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
+    return [*cuts, narrow, _register_tile(anchor, not tile.turned, target)]
+
+
+def _block_tiles(tile: BlockTile) -> list[BlockTile]:
+    """Other cuts: smaller blocks, more of them, for results that would leave processors idle; larger tiles a thread."""
+    smaller = [replace(tile, side=tile.side // 2)] if tile.side > 4 else []
+    return [*smaller, replace(tile, own=tile.own // 2), replace(tile, own=2 * tile.own)]

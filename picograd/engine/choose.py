@@ -1,0 +1,29 @@
+"""Picks how a kernel is made: the best guess, or with PICOGRAD_TUNE=1 the candidate that timing finds fastest.
+
+In:    Kernel, Device
+Out:   `Generated`, with the Opts to lower it with
+Called by: engine/compiler.py.    Next: picograd/codegen/opts.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from picograd.codegen.opts import candidates
+from picograd.config import setting
+from picograd.engine.tune import fastest
+from picograd.ir.backend import Device
+from picograd.ir.opts import Generated, Opts
+from picograd.ir.stages import Executable, Kernel
+
+
+def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Opts], Executable]) -> Generated:
+    """Returns the choice for a kernel; all choices give the same bits.
+
+    Args:
+      make: gives callable code for a kernel with the Opts of a candidate
+    """
+    found = candidates(kernel, device.target)
+    if setting("PICOGRAD_TUNE") != "1" or len(found) == 1 or kernel.variables:
+        return Generated(found[0])  # NOTE: with a symbolic extent there is no one size to time
+    return Generated(fastest(kernel, found, device, make))

@@ -1,0 +1,120 @@
+"""Times the candidates of a kernel and remembers the winner on disk.
+
+In:    Kernel, candidate Opts, Device
+Out:   the Opts that were fastest
+Called by: engine/choose.py
+
+The candidates take turns, so that a machine that slows down slows all of them. One that is not clearly faster than
+the best guess does not replace it: the gain would not be there next time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.engine.cache import entry_name, read_entry, write_entry
+from picograd.engine.watch import note
+from picograd.evaluator.arrays import dim_value
+from picograd.ir.backend import Device
+from picograd.ir.op import Buffer
+from picograd.ir.opts import Opts
+from picograd.ir.stages import BufferUse, Executable, Kernel, Param, Schedule, ScheduleItem
+from picograd.ir.text import format_kernel
+
+ROUNDS = 9
+LEAST_SECONDS = 0.002  # of one sample
+GAIN = 0.97  # of the best guess's time: a candidate must stay under it
+
+
+def fastest(
+    kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]
+) -> Opts:
+    """Returns the fastest of some candidates, the first of which is the best guess. Cost: some 100 ms a candidate."""
+    name = tuning_name(kernel, found, device.target)
+    known = {str(opts): opts for opts in found}
+    remembered = (read_entry("tuning", name) or b"").decode()
+    if remembered in known:
+        return known[remembered]
+    note("timed", len(found))
+    winner = found[winner_of(time_candidates(kernel, found, device, make))]
+    write_entry("tuning", name, str(winner).encode())
+    return winner
+
+
+def tuning_name(kernel: Kernel, found: Sequence[Opts], target: Target) -> str:
+    """Returns the name under which the winner among the candidates of a kernel is remembered."""
+    return entry_name("\n".join([format_kernel(kernel), *map(str, found)]), target)
+
+
+def winner_of(samples: Sequence[Sequence[float]]) -> int:
+    """Returns which candidate won, from the times of each in every round.
+
+    The first stays unless another needs clearly less in the median, and less in all rounds but one.
+
+    >>> winner_of([[1.0, 1.0, 1.0], [0.9, 0.9, 0.9], [0.5, 1.1, 1.1]])
+    1
+    """
+    best, best_ratio = 0, GAIN
+    for place, sample in enumerate(samples[1:], 1):
+        ratios = sorted(time / guess for time, guess in zip(sample, samples[0]))
+        if statistics.median(ratios) < best_ratio and ratios[-2] < 1:
+            best, best_ratio = place, statistics.median(ratios)
+    return best
+
+
+def time_candidates(
+    kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]
+) -> list[list[float]]:
+    """Returns the times of each candidate, in seconds, round by round."""
+    runs = [_runner(kernel, make(kernel, opts), device) for opts in found]
+    repeats = []
+    for run in runs:
+        run(1)
+        repeats.append(1 + int(LEAST_SECONDS / max(_seconds(run, 1), 1e-7)))
+    samples: list[list[float]] = [[] for _ in runs]
+    for _ in range(ROUNDS):
+        for sample, run, count in zip(samples, runs, repeats):
+            sample.append(_seconds(run, count) / count)
+    return samples
+
+
+def _seconds(run: Callable[[int], None], count: int) -> float:
+    start = time.perf_counter()
+    run(count)
+    return time.perf_counter() - start
+
+
+def _runner(kernel: Kernel, executable: Executable, device: Device) -> Callable[[int], None]:
+    """Returns a function that runs a kernel so many times, alone, on memory of its own, and waits for it."""
+    groups: dict[str, list[Buffer]] = {"in": [], "out": []}
+    uses = []
+    for param in kernel.params:
+        group = groups[param.role]
+        uses.append(BufferUse(param.dtype, param.numel, {"in": "input", "out": "output"}[param.role], len(group)))
+        group.append(_filled(param, device))
+    schedule = Schedule((ScheduleItem(kernel, tuple(range(len(uses)))),), tuple(uses), (), (), 0)
+    submit = device.make_runner(schedule, (executable,))
+    last = np.empty(1, np.uint8)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            submit(groups["in"], groups["out"], {})
+        device.copy_out(groups["out"][0].memory, last)
+
+    return run
+
+
+def _filled(param: Param, device: Device) -> Buffer:
+    """Returns memory for a parameter: normal numbers; zeros where they may be indices."""
+    numel = dim_value(param.numel, {})
+    memory = device.allocate(max(1, numel * param.dtype.itemsize))
+    if param.role == "in":
+        normal = np.random.default_rng(0).standard_normal(numel, np.float32)
+        data = normal if param.dtype.is_float else np.zeros(numel)
+        device.copy_in(memory, data.astype(param.dtype.numpy))
+    return Buffer(device.target.device, param.dtype, numel, memory)

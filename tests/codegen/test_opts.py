@@ -1,0 +1,90 @@
+"""Candidates: another cut of a product is another Program that gives the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.codegen.opts import candidates
+from picograd.engine.devices import compiler_for
+from picograd.evaluator import evaluate_program
+from picograd.ir.op import Buffer, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import Opts
+from picograd.ir.spec_program import verify_program
+from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
+from picograd.ir.text import format_program
+from picograd.schedule.create import create_schedule
+from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS, unspecified
+
+
+def product(m: int, k: int, n: int, turn_b: bool) -> Kernel:
+    """Returns the kernel of (a @ b) ** 2, with b stored transposed or not."""
+    a = Op(OpCode.PARAM, dtypes.float32, (), (0, (m, k)))
+    b = Op(OpCode.PARAM, dtypes.float32, (), (1, (n, k) if turn_b else (k, n)))
+    b = Op(OpCode.PERMUTE, b.dtype, (b,), (1, 0)) if turn_b else b
+    result = Op(OpCode.MATMUL, dtypes.float32, (a, b))
+    (item,) = create_schedule([Op(OpCode.MUL, dtypes.float32, (result, result))]).items
+    return item.kernel
+
+
+@pytest.mark.parametrize("turn_b", [False, True])
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
+def test_every_candidate_gives_the_same_bits(target, turn_b, rng):
+    kernel = product(14 if target.is_gpu else 70, 5, 37, turn_b)  # 70: more panels than one GRID iteration takes
+    proposals = candidates(kernel, target)
+    assert len(proposals) >= 2
+    inputs = [rng.standard_normal(p.numel).astype(np.float32) for p in kernel.params if p.role == "in"]
+    texts, results = set(), []
+    for opts in proposals:
+        program = lower(kernel, target, opts)
+        verify_program(program, after="lower")
+        texts.add(format_program(program))
+        rest = [unspecified(p, {}) for p in kernel.params if p.role == "out"]
+        memory = [*inputs, *rest, *[None] * (len(program.params) - len(kernel.params))]
+        evaluate_program(program, memory, {}, range)
+        results.append(memory[kernel.params.index(next(p for p in kernel.params if p.role == "out"))].tobytes())
+    assert len(texts) == len(proposals)
+    assert set(results) == {results[0]}
+
+
+def test_machine_code_of_every_candidate_gives_the_same_bits(rng):
+    compiler = compiler_for("CPU")
+    kernel = product(50, 70, 130, True)
+    device = compiler.device
+    a, b = rng.standard_normal(50 * 70).astype(np.float32), rng.standard_normal(130 * 70).astype(np.float32)
+    uses = [BufferUse(p.dtype, p.numel, "input" if p.role == "in" else "output", 0) for p in kernel.params]
+    (out,) = [place for place, p in enumerate(kernel.params) if p.role == "out"]
+    ins = [place for place in range(3) if place != out]
+    for source, place in enumerate(ins):
+        uses[place] = BufferUse(uses[place].dtype, uses[place].numel, "input", source)
+    results = set()
+    for opts in candidates(kernel, device.target):
+        run = device.make_runner(
+            Schedule((ScheduleItem(kernel, (0, 1, 2)),), tuple(uses), (), (out,), 0), (compiler.make(kernel, opts),)
+        )
+        buffers = [Buffer("CPU", dtypes.float32, n, device.allocate(4 * n)) for n in (50 * 70, 130 * 70, 50 * 130)]
+        device.copy_in(buffers[0].memory, a)
+        device.copy_in(buffers[1].memory, b)
+        run(buffers[:2], buffers[2:], {})
+        found = np.empty((50, 130), np.float32)
+        device.copy_out(buffers[2].memory, found)
+        results.add(found.tobytes())
+        exact = (a.reshape(50, 70).astype(float) @ b.reshape(130, 70).T.astype(float)) ** 2
+        np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)  # 70 roundings of products of about 1
+    assert len(results) == 1
+
+
+def test_a_layer_on_a_small_batch_is_turned():
+    kernel, wide = product(8, 64, 256, True), product(256, 64, 8, True)
+    for target in CPU_TARGETS:
+        assert candidates(kernel, target)[0].products[0].turned
+        assert not candidates(wide, target)[0].products[0].turned
+
+
+def test_a_kernel_without_a_product_has_one_candidate():
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (8,)))
+    (item,) = create_schedule([Op(OpCode.EXP2, dtypes.float32, (x,))]).items
+    assert candidates(item.kernel, GPU_TARGET) == (Opts(),)
