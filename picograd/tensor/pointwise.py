@@ -173,17 +173,18 @@ def relu(x: Op) -> Op:
 
 def sigmoid(x: Op) -> Op:
     """1 / (1 + exp(-x)); the exponent is held below overflow, so that the gradient is 0 there and not NaN."""
-    limit = math.floor(math.log(_largest(x)))
-    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, limit)) + 1.0)
+    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, _exp_limit(x))) + 1.0)
 
 
-def _largest(x: Op) -> float:
-    return {"float64": 1.7e308, "float16": 6.5e4, "float8_e4m3": 448.0, "float8_e5m2": 5.7e4}.get(x.dtype.name, 3.3e38)
+def _exp_limit(x: Op) -> int:
+    """Greatest integer whose exponential is finite."""
+    largest = {"float64": 1.7e308, "float16": 6.5e4, "float8_e4m3": 448.0, "float8_e5m2": 5.7e4}.get(x.dtype.name, 3.3e38)
+    return math.floor(math.log(largest))
 
 
 def silu(x: Op) -> Op:
-    """x * sigmoid(x)."""
-    return x * sigmoid(x)
+    """x * sigmoid(x); held where sigmoid is, so that -inf and what is near give 0 too."""
+    return maximum(x, -_exp_limit(x)) * sigmoid(x)
 
 
 def softplus(x: Op, beta: float, threshold: float) -> Op:

@@ -172,3 +172,11 @@ def test_bounds_of_clamp_count_in_the_final_dtype(device):
 def test_rounding_keeps_the_sign_of_zero(device):
     same = Tensor([-0.5, 0.5, -0.0]).round().numpy()
     assert np.signbit(same).tolist() == [True, False, True]
+
+
+@pytest.mark.req("C3")
+def test_silu_of_very_negative_numbers_is_zero(device):
+    x = Tensor([-100.0, -1e30, -np.inf], requires_grad=True)
+    y = x.silu()
+    y.sum().backward()
+    assert np.abs(y.detach().numpy()).max() < 1e-35 and np.abs(x.grad.numpy()).max() < 1e-35
