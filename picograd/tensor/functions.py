@@ -74,8 +74,8 @@ class Functions(Casts):
         return self._float_composed(pointwise.rsqrt)
 
     def square(self) -> Self:
-        """Returns x * x."""
-        return self * self
+        """Returns x * x; of bools as int64, as in PyTorch."""
+        return self**2
 
     def reciprocal(self) -> Self:
         """Returns 1 / x."""

@@ -122,6 +122,12 @@ def rsqrt(x: Op) -> Op:
     return unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, x))
 
 
+def flat_sqrt(x: Op) -> Op:
+    """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of what was squared."""
+    zero = compare(OpCode.CMPEQ, x, 0.0)
+    return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
+
+
 def log10(x: Op) -> Op:
     """Logarithm to base 10."""
     return unary(OpCode.LOG2, x) * math.log10(2)

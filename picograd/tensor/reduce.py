@@ -134,14 +134,14 @@ class Reduce(Functions):
     def std(
         self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
     ) -> Self:
-        """Returns the square root of the variance."""
-        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims).sqrt()
+        """Returns the square root of the variance; the gradient of equal elements is 0, as in PyTorch."""
+        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims)._composed(pointwise.flat_sqrt)
 
     def norm(self, p: float | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro"."""
+        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro". The gradient of the 2-norm at 0 is 0."""
         self._floats("norm")
         if p in (2, "fro"):
-            return (self * self).sum(dim, keepdim, axis=axis).sqrt()
+            return (self * self).sum(dim, keepdim, axis=axis)._composed(pointwise.flat_sqrt)
         if not isinstance(p, (int, float)):
             raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
         size = self.abs()

@@ -46,7 +46,7 @@ def backward(function: Callable[..., Tensor], *inputs: Tensor) -> Counts:
 
 # ---- G1: lazy ----
 @pytest.mark.req("G1")
-@pytest.mark.parametrize("ask", [lambda t: t.realize(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: t.item(), print])
+@pytest.mark.parametrize("ask", [Tensor.realize, Tensor.numpy, Tensor.tolist, Tensor.item, print])
 def test_nothing_runs_before_a_value_is_asked_for(ask: Callable[[Tensor], object]) -> None:
     with watch() as counts:
         y = (numbers(3) * 2).exp().sum(0, keepdim=True)
