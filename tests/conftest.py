@@ -25,13 +25,6 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 @pytest.fixture
-def evaluator_device(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The evaluator alone: for SCAN and SORT, which no kernel is generated for."""
-    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
-    return "NUMPY"
-
-
-@pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers that are the same in every run."""
     return np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
 Out:   one scalar expression whose LOADs name memory and index
-Called by: the emitters.    Next: picograd/codegen/elementwise.py
+Called by: the emitters.    Next: picograd/codegen/axes.py
 
 Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
-from picograd.ir.coordinates import Coords, flatten, move, placeholder
+from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import numel
@@ -94,7 +94,7 @@ def elements_within(
     roots: Sequence[Op], coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()
 ) -> list[Op]:
     """Returns the value of each of `roots`, which have one shape, at the same coordinates; see `element_within`."""
-    own: Coords = tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(roots[0].shape))
+    own = placeholders(roots[0].shape)
     here = tuple(own[axis] for axis in axes)
     values = elements(roots, own, {op: (here, result) for op, result in (results or {}).items()})
     return put_in_all(values, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
@@ -155,6 +155,7 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
 
 
 def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op]) -> Op:
+    """Returns the value at a point from the values of its sources."""
     op, coords, valid = point
     if op in known:
         expected, value = known[op]

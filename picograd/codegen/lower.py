@@ -2,23 +2,25 @@
 
 In:    Kernel, Target, Opts
 Out:   Program in the linear form
-Called by: engine/realize.py.    Next: picograd/codegen/index.py
+Called by: engine/compiler.py.    Next: picograd/codegen/builder.py
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
-from picograd.codegen.matmul import emit_matmul
+from picograd.codegen.matmul import Scratch, emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import candidates
 from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
+from picograd.codegen.sort import emit_sort
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
@@ -48,6 +50,8 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         for nest in nests:
             if nest.kind is NestKind.MATMUL:
                 _emit_product(nest, params, first, second, target, next(tiles), new_scratch)
+            elif nest.kind is NestKind.SORT:
+                emit_sort(nest, params, first, target, new_scratch)
             else:
                 _emit(nest, params, first, second, target)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
@@ -62,13 +66,15 @@ def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, tar
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
+    elif nest.kind is NestKind.SCAN:
+        emit_scan(nest, params, first, target)
     else:
         emit_scatter(nest, params, first, second, target)
 
 
 def _emit_product(
     nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
-    tile: RegisterTile | BlockTile, scratch: Callable[[DType, Dim], Op],
+    tile: RegisterTile | BlockTile, scratch: Scratch,
 ) -> None:  # fmt: skip
     if isinstance(tile, BlockTile):
         emit_matmul_gpu(nest, params, first, tile)

@@ -2,7 +2,7 @@
 
 In:    an Op just built for the user
 Out:   `record`, `lines_of`, `copy_lines`
-Next:  picograd/ir/stages.py
+Next:  picograd/ir/statements.py
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from picograd.dtype import DType
@@ -24,6 +25,11 @@ class NestKind(Enum):
     REDUCE = "reduce"
     MATMUL = "matmul"
     SCATTER = "scatter"
+    SCAN = "scan"
+    SORT = "sort"
+
+
+WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Nest:
     kind:     the emitter
     domain:   shape of the iteration space; for MATMUL and SCATTER that of the result
     reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
-    anchor:   the Op the nest is built around (MATMUL, SCATTER), or None
+    anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR
     outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest
               that of its rows, and is stored contiguously into parameter `slot`
     """
@@ -212,3 +218,14 @@ class Plan:
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
     run: Callable[[list[Buffer], list[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
+
+    @cached_property
+    def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:
+        """Returns dtype and elements of each output, or None where they depend on symbolic integers."""
+        fixed = [(use.dtype, use.numel) for use in self.outputs if isinstance(use.numel, int)]
+        return tuple(fixed) if len(fixed) == len(self.outputs) else None
+
+    @cached_property
+    def fixed_lengths(self) -> tuple[int, ...]:
+        """Returns the bytes of each of the fixed outputs."""
+        return tuple(numel * dtype.itemsize for dtype, numel in self.fixed_outputs or ())

@@ -2,20 +2,21 @@
 
 In:    roots: simplified graphs over BUFFERs
 Out:   Schedule
-Called by: engine/realize.py.    Next: picograd/schedule/memory.py
+Called by: engine/plan.py.    Next: picograd/schedule/contract.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.op import Op, Shape, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
-from picograd.schedule.fuse import Draft, Fused, fuse, in_memory
+from picograd.schedule.draft import Draft, Fused, in_memory
+from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
 from picograd.schedule.memory import Lifetime, plan_memory
 
@@ -56,13 +57,13 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
 
 def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
     wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
     inputs = [op for op in values if in_memory(op)]
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
-        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
-        for op in temporary
+        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]]) for op in temporary
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
@@ -75,9 +76,7 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) ->
             buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op)))
         else:
             buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
-    return Schedule(
-        tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes
-    )
+    return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 
 def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op]]:
@@ -97,9 +96,8 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op]]:
     return Kernel(_name(chosen), params, variables, phases), list(slots)
 
 
-def _finish(nest: Draft, fused: Fused, param: object) -> Nest:
+def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op]) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
-    assert callable(param)
     stop = {op for op, home in fused.home.items() if home is not nest}
     became: dict[Op, Op] = {}
     for op in toposort(nest.stored, stop=stop):
@@ -119,15 +117,16 @@ def _finish(nest: Draft, fused: Fused, param: object) -> Nest:
         elif nest.domain != body.shape:
             body = _reshaped(body, nest.domain)
         outputs.append((param(value).arg[0], body))
-    anchor = became[nest.anchors[0]] if nest.kind in (NestKind.MATMUL, NestKind.SCATTER) else None
+    anchor = became[nest.anchors[0]] if nest.kind in WITH_ANCHOR else None
     return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
 
 
-def _reshaped(value: Op, shape: tuple[object, ...]) -> Op:
+def _reshaped(value: Op, shape: Shape) -> Op:
     return value if value.shape == shape else Op(OpCode.RESHAPE, value.dtype, (value,), shape)
 
 
 def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
+    """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
 
     def look(item: object) -> None:

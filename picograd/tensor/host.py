@@ -2,7 +2,7 @@
 
 In:    what users pass to Tensor(...)
 Out:   `host_array`; `default_device`, `device_named`
-Next:  picograd/tensor/core.py
+Next:  picograd/tensor/build.py
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.config import setting
 from picograd.dtype import DType, Scalar
+from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -70,11 +70,6 @@ def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
     if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
         raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
     return value
-
-
-def default_device() -> str:
-    """Returns the device of new tensors, by PICOGRAD_DEVICE."""
-    return setting("PICOGRAD_DEVICE").upper()
 
 
 def device_named(name: str) -> str:

@@ -6,9 +6,9 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import index
+from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.coordinates import placeholder
 
 SHAPE = (8, 8)
 

@@ -408,7 +408,7 @@ SYMBOLIC: dict[str, Callable[[Symbolic], list[Op]]] = {
     "a batch of products": lambda x: [matmul(x(LENGTH, 3, 4), x(LENGTH, 4, 6))],
     "a split axis": lambda x: [build.reshape(x(LENGTH, 6), (LENGTH, 2, 3)) * 3],
     "a merged axis": lambda x: [build.reshape(x(LENGTH, 6), (TIMES_6,)) * 3],
-    "positions": lambda x: [x(LENGTH) + build.cast(build.iota((LENGTH,), 0), F32)],
+    "positions": lambda x: [x(LENGTH) + build.cast(build.positions((LENGTH,), 0), F32)],
     "padded": lambda x: [build.pad(x(LENGTH, 3), ((1, 2), (0, 1))) * 2],
     "flipped": lambda x: [build.flip(x(LENGTH, 3), (0,)) * 2],
 }
@@ -445,3 +445,52 @@ def test_rows_of_a_padded_matrix_stay_two_loops_but_its_batch_is_one(inputs: Inp
     x = build.pad(inputs(2, 3, 6), ((0, 0), (0, 0), (1, 0)))
     text = lowered(create_schedule(simplify_graph([x + x])).items[0].kernel, CPU_TARGETS[0])
     assert "in loop(6)" in text  # 2 x 3 rows, which pad does not tell apart
+
+
+# ---- scans and sorts ----
+@pytest.mark.parametrize("code", [ADD, MUL, MAX, MIN])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((7,), 0), ((1,), 0), ((3, 5), 0), ((3, 5), 1), ((2, 3, 19), 1), ((0, 3), 1)]
+)
+def test_scan(inputs, code, shape, axis):
+    x = inputs(*shape, low=-1, high=3)
+    inputs.check(build.scan(x, code, axis))
+
+
+def test_scan_of_columns_wider_than_a_piece(inputs):
+    inputs.check(build.scan(inputs(2, 3, 300), ADD, 1), gpu=False)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint8, dtypes.int64, dtypes.float64], ids=str)
+def test_scan_of_other_dtypes(inputs, dtype):
+    inputs.check(build.scan(inputs(3, 4, dtype=dtype), ADD, 1))
+
+
+def test_what_is_before_a_scan_joins_it_and_what_is_after_does_not(inputs):
+    x = inputs(4, 6)
+    schedule = inputs.check(build.unary(OpCode.NEG, build.scan(x + x, ADD, 1)))
+    assert [item.kernel.name for item in schedule.items] == ["scan_4_6", "elementwise_4_6"]
+
+
+def argsort(x: Op, axis: int, descending: bool) -> Op:
+    return Op(OpCode.SORT, dtypes.int64, (x,), (axis, descending))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1,), 0), ((2,), 0), ((7,), 0), ((8,), 0), ((5, 3), 0), ((2, 9), 1), ((0,), 0)]
+)
+def test_sort_is_stable(inputs, shape, axis, descending):
+    inputs.check(argsort(inputs(*shape), axis, descending))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint64, dtypes.int8, dtypes.float64], ids=str)
+def test_sort_of_other_dtypes(inputs, dtype):
+    inputs.check(argsort(inputs(11, dtype=dtype), 0, False))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_puts_nan_with_the_greatest(inputs, descending):
+    x = inputs(6)
+    inputs.arrays[x] = np.array([1, np.nan, np.inf, -np.inf, np.nan, 0], np.float32)
+    inputs.check(argsort(x, 0, descending))

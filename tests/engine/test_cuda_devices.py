@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor
 from picograd.compile import hostcxx, nvrtc
 from picograd.engine.devices import usable
@@ -42,6 +43,7 @@ EXPRESSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "matmul in bfloat16": lambda a, b: (a.bfloat16() @ b.T.bfloat16()).float(),
     "gather": lambda a, b: a[Tensor([3, 0, 39], device=a.device)],
     "maximum of a transpose": lambda a, b: a.T.amax(1),
+    "running sums": lambda a, b: a.cumsum(0) + b.cumsum(1),
     "two grids in one kernel": lambda a, b: a.sum() + b.exp().sum(),
 }
 
@@ -54,6 +56,16 @@ def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random
     got, expected = (compute(Tensor(a, device=d), Tensor(b, device=d)).numpy() for d in (device, "NUMPY"))
     # Sums of up to 2800 products differ by their order; nothing else here rounds more than a few times.
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_permutation_is_the_same_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = []
+    for name in (device, "NUMPY"):
+        monkeypatch.setenv("PICOGRAD_DEVICE", name)
+        pg.manual_seed(3)
+        orders.append(Tensor.randperm(100).tolist())
+    assert orders[0] == orders[1] and sorted(orders[0]) == list(range(100))
 
 
 def train(device: str, hidden: int = 64) -> list[float]:

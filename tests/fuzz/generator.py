@@ -415,6 +415,29 @@ def softmax(g: Generator, v: Value) -> Value | None:
     return Value(e / total, 1.0, (4 * v.error + 16 * ULP[v.op.dtype] * (1 + v.size)) * 2 + count * ULP[v.op.dtype])
 
 
+def scan(g: Generator, v: Value) -> Value | None:
+    if not v.shape:
+        return None
+    axis = int(g.rng.integers(len(v.shape)))
+    count = int(v.shape[axis])  # type: ignore[arg-type]
+    code = g.pick((ADD, ADD, MAX, MIN))
+    size, error = (v.size * count, v.error * count) if code is ADD else (v.size, v.error)
+    if code is ADD and v.op.dtype.is_float and not (v.exact and size <= EXACT[v.op.dtype]):
+        error += size * count * ULP[v.op.dtype]
+    if v.op.dtype.is_int:
+        size, error = 2e9, 0.0
+    return Value(build.scan(v.op, code, axis), size, error)
+
+
+def sort(g: Generator, v: Value) -> Value | None:
+    """The order of exact values: of others an error within bounds could change it."""
+    if not v.shape or not v.exact:
+        return None
+    axis = int(g.rng.integers(len(v.shape)))
+    op = Op(OpCode.SORT, dtypes.int64, (v.op,), (axis, g.chance(0.5)))
+    return Value(op, float(v.shape[axis]), 0.0)  # type: ignore[arg-type]
+
+
 # ---- contractions and indexing ----
 def matmul(g: Generator, v: Value) -> Value | None:
     if len(v.shape) < 2 or v.op.dtype.kind == "b":
@@ -487,12 +510,12 @@ def positions(g: Generator, v: Value) -> Value | None:
     if not v.shape or v.op.dtype.kind == "b":
         return None
     axis = int(g.rng.integers(len(v.shape)))
-    count = build.cast(build.iota(v.shape, axis), v.op.dtype)
+    count = build.cast(build.positions(v.shape, axis), v.op.dtype)
     return combined(g, ADD, v, Value(count, float(v.shape[axis]), 0.0))
 
 
 Action = Callable[[Generator, Value], Value | None]
 ACTIONS: tuple[Action, ...] = (
     binary, binary, binary, binary, divide, integer_divide, bits, unary, root, choose, convert, move, move, move, move,
-    reduce, reduce, reduce, normalise, normalise, softmax, matmul, matmul, gather, scatter, store, positions,
+    reduce, reduce, reduce, normalise, normalise, softmax, matmul, matmul, gather, scatter, scan, sort, store, positions,
 )  # fmt: skip

@@ -180,3 +180,7 @@ def test_silu_of_very_negative_numbers_is_zero(device):
     y = x.silu()
     y.sum().backward()
     assert np.abs(y.detach().numpy()).max() < 1e-35 and np.abs(x.grad.numpy()).max() < 1e-35
+
+
+def test_the_absolute_value_of_either_zero_is_positive(device):
+    assert (1 / Tensor([0.0, -0.0]).abs()).tolist() == [float("inf"), float("inf")]

@@ -101,7 +101,7 @@ def test_integers(device):
 
 
 @pytest.mark.req("C1")
-def test_permutations(evaluator_device):
+def test_permutations(device):
     order = Tensor.randperm(50).tolist()
     assert sorted(order) == list(range(50))
     assert order != list(range(50))
@@ -118,7 +118,7 @@ def test_bernoulli(device):
 
 
 @pytest.mark.req("C1")
-def test_multinomial(evaluator_device):
+def test_multinomial(device):
     weights = Tensor([0.0, 1.0, 3.0])
     drawn = weights.multinomial(4000, replacement=True).numpy()
     counts = np.bincount(drawn, minlength=3)

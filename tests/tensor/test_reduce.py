@@ -115,7 +115,7 @@ def test_softmax_of_large_numbers_does_not_overflow(device):
 
 
 @pytest.mark.req("C4")
-def test_running_sums(evaluator_device, rng):
+def test_running_sums(device, rng):
     x = rng.standard_normal((3, 4)).astype(np.float32)
     same_as_torch(lambda t: t.cumsum(0), x)
     same_as_torch(lambda t: t.cumsum(-1), x)

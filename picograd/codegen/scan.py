@@ -1,0 +1,76 @@
+"""The loops of a scan: running sums, products, maxima and minima along one axis.
+
+In:    Nest (kind SCAN), whose anchor is the SCAN
+Out:   one phase of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/sort.py
+
+Rows are independent of each other; along a row the order is the order of the axis, so the bits are those of a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.codegen.axes import vector_lanes
+from picograd.codegen.builder import Builder
+from picograd.codegen.elementwise import along, grid_of_threads, split
+from picograd.codegen.index import element_within
+from picograd.codegen.reduce import identity
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.build import cast
+from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind, MemorySpace
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+
+PIECE = 256  # of the elements right of the axis, whose running values one thread keeps
+
+
+def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...].
+
+    CPU:  GRID over what is left of the axis and pieces of what is right of it; vectors run along the right.
+    GPU:  a thread a row.
+    """
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x,), (code, axis) = anchor.src, anchor.arg
+    left, length, right = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+    out, dtype = params[nest.outputs[0][0]], running_dtype(anchor)
+
+    def step(running: Op, where: Dim, coords: Coords) -> None:
+        value = cast(element_within(x, coords), dtype)
+        total = Op(code, dtype, (build.load(running, where), value))
+        build.store(running, where, total)
+        build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
+
+    columns = numel(right)
+    if target.is_gpu:
+        with grid_of_threads(build, numel((*left, columns)), target) as position:
+            *at, column = split(position, [*left, columns])
+            running = build.alloc(dtype, 1, MemorySpace.REGISTER)
+            build.store(running, 0, identity(code, dtype))
+            with build.loop(length, AxisKind.LOOP) as i:
+                step(running, 0, (*at, i, *split(column, list(right))))
+        return
+    width = min(PIECE, columns) if isinstance(columns, int) else PIECE
+    lanes = vector_lanes([x], target) if width > 1 else 1
+    with build.loop(numel((*left, floordiv(add(columns, width - 1), width))), AxisKind.GRID) as position:
+        *at, piece = split(position, [*left, floordiv(add(columns, width - 1), width)])
+        start = mul(piece, width)
+        count = minimum(subtract(columns, start), width)
+        running = build.alloc(dtype, width, MemorySpace.REGISTER if width == 1 else MemorySpace.SHARED)
+        along(build, 0, count, lanes, lambda c: build.store(running, c, identity(code, dtype)))
+        with build.loop(length, AxisKind.LOOP) as i:
+            along(
+                build, 0, count, lanes, lambda c: step(running, c, (*at, i, *split(add(start, c), list(right))))
+            )  # fmt: skip
+
+
+def running_dtype(anchor: Op) -> DType:
+    """The dtype of the running value: float64 for floats, whose rounding errors pile up along the axis."""
+    return dtypes.float64 if anchor.dtype.is_float else anchor.dtype

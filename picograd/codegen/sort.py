@@ -1,0 +1,143 @@
+"""The loops of a stable argsort: merge sort, bottom up.
+
+In:    Nest (kind SORT), whose anchor is the SORT
+Out:   one phase of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/scatter.py
+
+Runs of 1, 2, 4, ... positions that are in order already are merged two and two. Two tables of positions take turns,
+and with each position stands its key, so that a comparison reads what lies next to each other:
+
+    keys    3 1 2 0      positions  0 1 2 3
+    pass 0  1 3 0 2                 1 0 3 2
+    pass 1  0 1 2 3                 3 1 2 0
+
+A NaN counts as the greatest value. Equal keys keep their order, forwards and backwards. Cost: n log2 n comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder
+from picograd.codegen.elementwise import grid_of_threads, split
+from picograd.codegen.index import element_within
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.build import both, cast, compare, where
+from picograd.ir.coordinates import flatten
+from picograd.ir.op import Dim, Op, const, greatest
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, mod, mul, to_op
+
+Scratch = Callable[[DType, Dim], Op]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Two tables of keys and of positions; a pass reads one of them and writes the other.
+
+    keys, positions:  memory of rows x 2 x length elements
+    first:            index of the first element of this row
+    length:           of a table
+    """
+
+    keys: Op
+    positions: Op
+    first: Dim
+    length: Dim
+
+    def at(self, table: Dim, index: Dim) -> Dim:
+        """Returns where an element of one of the two tables stands in memory."""
+        return add(self.first, add(mul(table, self.length), index))
+
+
+def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, target: Target, scratch: Scratch) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element; a row a thread."""
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x,), (axis, descending) = anchor.src, anchor.arg
+    rows, length = (*x.shape[:axis], *x.shape[axis + 1 :]), x.shape[axis]
+    keys, positions = (scratch(t, mul(numel(rows), mul(2, length))) for t in (_key_dtype(x.dtype), dtypes.int64))
+    out = params[nest.outputs[0][0]]
+    num_passes = max(0, greatest(length) - 1).bit_length()
+
+    def sort_row(row: Dim) -> None:
+        at = split(row, list(rows))
+        tables = Tables(keys, positions, mul(row, mul(2, length)), length)
+        with build.loop(length, AxisKind.LOOP) as i:
+            key = element_within(x, (*at[:axis], i, *at[axis:]))
+            build.store(keys, tables.at(0, i), cast(key, keys.dtype))
+            build.store(positions, tables.at(0, i), i)
+        with build.loop(num_passes, AxisKind.LOOP) as number:
+            _merge_runs(tables, number, descending, build)
+        with build.loop(length, AxisKind.LOOP) as i:
+            found = build.load(positions, tables.at(num_passes % 2, i))
+            build.store(out, flatten((*at[:axis], i, *at[axis:]), x.shape), found)
+
+    if target.is_gpu:
+        with grid_of_threads(build, numel(rows), target) as row:
+            sort_row(row)
+    else:
+        with build.loop(numel(rows), AxisKind.GRID) as row:
+            sort_row(row)
+
+
+def _merge_runs(tables: Tables, number: Dim, descending: bool, build: Builder) -> None:
+    """Merges runs of 2 ** number elements of one table into the other, two and two."""
+    source, target = mod(number, 2), mod(add(number, 1), 2)
+    left, right = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
+    width = _int(OpCode.SHL, const(1, dtypes.int64), to_op(number))
+    last = _int(OpCode.SUB, to_op(tables.length), const(1, dtypes.int64))
+    with build.loop(tables.length, AxisKind.LOOP) as i:
+        pair = _int(OpCode.ADD, to_op(number), const(1, dtypes.int64))
+        start = _int(OpCode.SHL, _int(OpCode.SHR, to_op(i), pair), pair)
+        with build.when(compare(OpCode.CMPEQ, start, to_op(i))):
+            build.store(left, 0, start)
+            build.store(right, 0, _int(OpCode.ADD, start, width))
+        middle = _int(OpCode.MIN, _int(OpCode.ADD, start, width), to_op(tables.length))
+        end = _int(OpCode.MIN, _int(OpCode.ADD, middle, width), to_op(tables.length))
+        a, b = build.load(left, 0), build.load(right, 0)
+        places = [tables.at(source, _int(OpCode.MIN, side, last)) for side in (a, b)]
+        key_a, key_b = (build.load(tables.keys, place) for place in places)
+        position_a, position_b = (build.load(tables.positions, place) for place in places)
+        sooner = _before(key_b, key_a, descending)
+        take_b = both(_less(b, end), _or(_not(_less(a, middle)), sooner))
+        build.store(tables.keys, tables.at(target, i), where(take_b, key_b, key_a))
+        build.store(tables.positions, tables.at(target, i), where(take_b, position_b, position_a))
+        step = cast(take_b, dtypes.int64)
+        build.store(right, 0, _int(OpCode.ADD, b, step))
+        build.store(left, 0, _int(OpCode.ADD, a, _int(OpCode.SUB, const(1, dtypes.int64), step)))
+
+
+def _before(key: Op, other: Op, descending: bool) -> Op:
+    """True where `key` has to stand before an equal-or-earlier `other`: it is smaller, or greater when descending."""
+    small, great = (other, key) if descending else (key, other)
+    less = _less(small, great)
+    if not key.dtype.is_float:
+        return less
+    return _or(less, both(compare(OpCode.CMPNE, great, great), compare(OpCode.CMPEQ, small, small)))
+
+
+def _key_dtype(dtype: DType) -> DType:
+    """Keys of 8 and 16 bits of float are compared as float32, which holds them exactly."""
+    return dtype.wide
+
+
+def _int(code: OpCode, a: Op, b: Op) -> Op:
+    return Op(code, dtypes.int64, (a, b))
+
+
+def _less(a: Op, b: Op) -> Op:
+    return compare(OpCode.CMPLT, a, b)
+
+
+def _or(a: Op, b: Op) -> Op:
+    return Op(OpCode.OR, dtypes.bool_, (a, b))
+
+
+def _not(x: Op) -> Op:
+    return compare(OpCode.CMPNE, x, const(True, dtypes.bool_))
