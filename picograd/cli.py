@@ -6,6 +6,7 @@ Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command li
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from dataclasses import dataclass
@@ -78,7 +79,9 @@ def main(args: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
-            return run(command)
+            status = run(command)
+        sys.stdout.flush()
+        return status
     except PicogradError as error:
         print(f"{type(error).__name__}: {error.fact}", file=sys.stderr)
         if error.hint:
@@ -87,6 +90,9 @@ def main(args: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read the output, `head` say, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails again
+        return 141
 
 
 def run(command: Train | Doctor | Cache) -> int:

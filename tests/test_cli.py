@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -170,3 +171,12 @@ def test_command_runs_as_a_process(cache: Path) -> None:
     command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"0 B in {cache}\n", "")
+
+
+def test_output_that_nobody_reads_any_more_ends_without_a_traceback(cache: Path) -> None:
+    command = [sys.executable, "-c", "import sys; from picograd.cli import main; sys.exit(main())", "cache", "ls"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import picograd as pg
 from examples.micrograd_cuda import train
+from picograd import Tensor
+from picograd.nn import MLP
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,6 +22,25 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_micrograd_cudas_script_learns(device: str) -> None:
     losses = train(device, steps=8, width=40)
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.req("B1")
+def test_micrograd_cudas_script_at_its_own_width_equals_pytorch(device: str) -> None:
+    losses = train(device, steps=3)
+    pg.manual_seed(0)
+    start, xs = MLP(300, [300, 300, 1]), Tensor.randn(4, 300)
+    weights = [torch.tensor(p.detach().numpy(), requires_grad=True) for p in start.parameters()]
+    ys = torch.tensor([[1.0], [-1.0], [-1.0], [1.0]])
+    for loss in losses:
+        h = torch.tensor(xs.numpy())
+        for k in range(0, 6, 2):
+            h = h @ weights[k].T + weights[k + 1]
+            h = h.relu() if k < 4 else h
+        expected = ((h - ys) ** 2).sum()
+        # sums of 300 float32 terms in another order
+        assert loss == pytest.approx(expected.item(), rel=1e-4)
+        for weight, grad in zip(weights, torch.autograd.grad(expected, weights)):
+            weight.data -= 0.01 * grad
 
 
 @pytest.mark.req("B1")

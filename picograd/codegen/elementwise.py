@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import element, element_within
+from picograd.codegen.index import elements, elements_within
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
@@ -31,12 +31,14 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
     GPU:  one thread an element.
     """
 
+    slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
+
     def values(coords: Coords) -> list[Op]:
-        return [*[element(value, coords) for _, value in nest.outputs], to_op(flatten(coords, nest.domain))]
+        return [*elements(roots, coords), to_op(flatten(coords, nest.domain))]
 
     def store(coords: Coords) -> None:
-        for slot, value in nest.outputs:
-            build.store(params[slot], flatten(coords, nest.domain), element_within(value, coords))
+        for slot, value in zip(slots, elements_within(roots, coords)):
+            build.store(params[slot], flatten(coords, nest.domain), value)
 
     groups, _ = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)

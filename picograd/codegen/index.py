@@ -47,9 +47,19 @@ def element(
             padding makes it conditional.
     Cost:   linear in Ops; iterative, so a chain may be longer than Python's stack.
     """
+    return elements([root], coords, known, valid)[0]
+
+
+def elements(
+    roots: Sequence[Op], coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True
+) -> list[Op]:
+    """Returns the value of each of `roots` at the same `coords`; see `element`.
+
+    Cost:   linear in Ops: what several roots share, as the steps of a chain that are all kept do, is done once.
+    """
     done: dict[Point, Op] = {}
-    start = Point(root, coords, valid)
-    stack = [start]
+    starts = [Point(root, coords, valid) for root in roots]
+    stack = starts[::-1]
     while stack:
         point = stack[-1]
         if point in done:
@@ -62,7 +72,7 @@ def element(
             continue
         done[point] = _value(point, known or {}, [done[s] for s in sources])
         stack.pop()
-    return done[start]
+    return [done[start] for start in starts]
 
 
 def element_within(
@@ -77,20 +87,32 @@ def element_within(
       results: values the nest itself computes
       axes:    which of the coordinates are theirs
     """
-    own = placeholders(root.shape)
+    return elements_within([root], coords, results, axes)[0]
+
+
+def elements_within(
+    roots: Sequence[Op], coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()
+) -> list[Op]:
+    """Returns the value of each of `roots`, which have one shape, at the same coordinates; see `element_within`."""
+    own = placeholders(roots[0].shape)
     here = tuple(own[axis] for axis in axes)
-    value = element(root, own, {op: (here, result) for op, result in (results or {}).items()})
-    return put_in(value, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
+    values = elements(roots, own, {op: (here, result) for op, result in (results or {}).items()})
+    return put_in_all(values, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
 
 
 def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
-    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again.
+    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again."""
+    return put_in_all([root], values)[0]
+
+
+def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
+    """Returns expressions with RANGEs replaced; what they share is replaced once.
 
     Why not all of int64: a user's integers wrap, and expanding their products could take forever.
     """
     done: dict[Op, Op] = {}
     index: set[Op] = set()  # what is made of loops' integers alone
-    for op in toposort([root], stop=values):
+    for op in toposort(roots, stop=values):
         if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
             index.update([op] if op in values or all(s in index for s in op.src) else [])
         if op in values:
@@ -102,7 +124,7 @@ def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
             done[op] = to_op(INDEX_ARITHMETIC[op.code](a, b))
         else:
             done[op] = op.replace(src=tuple(done[s] for s in op.src))
-    return done[root]
+    return [done[root] for root in roots]
 
 
 def _sources(point: Point, known: Mapping[Op, tuple[Coords, Op]], done: Mapping[Point, Op]) -> list[Point]:

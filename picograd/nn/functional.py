@@ -265,7 +265,7 @@ def _reduced_rows(
         count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
     op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
     if reduction == "mean":
-        op = op * (1.0 / max(1, rows.numel)) if count is None else op / reduce(count, OpCode.ADD, axes)
+        op = op / float(rows.numel) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
     return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
 
 
@@ -285,7 +285,7 @@ def _soft_cross_entropy(
     if weight is not None:
         parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
     rows = -parts.sum(dim)
-    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.sum() / max(1, rows.numel()))
+    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.sum() / rows.numel())
 
 
 def nll_loss(
@@ -359,15 +359,22 @@ def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: s
 
 
 def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target, logarithms held above -100.
+    """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target.
 
+    As in PyTorch logarithms are held above -100 and their slopes below 1e12, so that p may be 0 or 1.
     `reduction`: "mean", "sum" or "none".
 
     >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
     """
-    losses = -(target * input.log().clamp(min=-100.0) + (1 - target) * (1 - input).log().clamp(min=-100.0))
+    losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
     return _reduced("binary_cross_entropy", losses, reduction)
+
+
+def _bounded_log(p: Tensor) -> Tensor:
+    """Returns max(log p, -100), with the slope 1 / max(p, 1e-12)."""
+    slope = (p + (p.clamp(min=1e-12) - p).detach()).log()
+    return slope + (p.log().clamp(min=-100.0) - slope).detach()
 
 
 def _reduced(function: str, losses: Tensor, reduction: str) -> Tensor:

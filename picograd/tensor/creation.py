@@ -20,7 +20,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
-from picograd.tensor.host import default_device, device_named
+from picograd.tensor.host import default_device, device_named, fitting
 from picograd.tensor.indexing import Indexing
 
 
@@ -55,7 +55,7 @@ class Creation(Indexing):
         """
         chosen = dtype or dtypes.dtype_of_scalar(fill_value)
         lengths = shape_of_sizes("full", (shape,))
-        return cls._made(filled(fill_value, chosen, lengths), device, requires_grad)
+        return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
 
     @classmethod
     def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
@@ -180,7 +180,8 @@ class Creation(Indexing):
         >>> Tensor.full_like(Tensor([1, 2]), 7)
         Tensor([7, 7])
         """
-        op = filled(fill_value, dtype or tensor.dtype, tensor.op.shape)
+        chosen = dtype or tensor.dtype
+        op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
         return cls._made(op, tensor.cell.device, requires_grad)
 
     @classmethod

@@ -20,6 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, number, promoted
 from picograd.tensor.core import TensorCore
+from picograd.tensor.host import fitting
 from picograd.tensor.joining import Joining
 
 Operand = TensorCore | Scalar
@@ -36,20 +37,25 @@ class Elementwise(Joining):
         """Returns both operands with one dtype and one shape.
 
         Raises:
-          DTypeError: `other` is neither a tensor nor a number, or the common dtype is not of `kinds`.
+          DTypeError: `other` is neither a tensor nor a number (of 64 bits), or the common dtype is not of `kinds`.
           ShapeError: the shapes do not broadcast.
         """
         lhs = self.read()
+        rhs: Op | None
         if isinstance(other, TensorCore):
             rhs = other.read()
             dtype = lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs)
         else:
             value = scalar_of(function, other)
             dtype = dtypes.promote_scalar(lhs.dtype, value)
-            rhs = number(value, dtype, lhs.shape)
+            rhs = None
+            if dtype.kind in "iu" and not -(1 << 63) <= value < 1 << 64:
+                raise DTypeError(f"{function}: {value} does not fit 64 bits.", hint="write it as a float.")
         if dtype.kind not in kinds:
             dtype = self._lifted(function, dtype, kinds)
-        lhs, rhs = cast(lhs, dtype), cast(rhs, dtype)
+        lhs = cast(lhs, dtype)
+        # NOTE: the number becomes the common dtype at once: by way of uint8, 1000 in x / 1000 would be 232.
+        rhs = number(value, dtype, lhs.shape) if rhs is None else cast(rhs, dtype)
         if lhs.shape != rhs.shape:
             shape = broadcast_shapes(function, lhs.shape, rhs.shape)
             lhs, rhs = broadcast_to(lhs, shape), broadcast_to(rhs, shape)
@@ -126,11 +132,10 @@ class Elementwise(Joining):
             return self.floor_divide(other)
         if rounding_mode not in (None, "trunc"):
             raise ArgumentError(f'div: rounding_mode must be None, "floor" or "trunc", got {rounding_mode!r}.')
-        quotient = self._binary("div", OpCode.DIV, other, "f")
         if rounding_mode is None:
-            return quotient
-        lhs, _ = self._operands("div", other)
-        return self.from_op(cast(pointwise.trunc(quotient.op), lhs.dtype), quotient.cell.device)
+            return self._binary("div", OpCode.DIV, other, "f")
+        lhs, rhs = self._operands("div", other, "iuf")
+        return self._result("div", pointwise.trunc_divide(lhs, rhs), other)
 
     def floor_divide(self, other: Operand) -> Self:
         """Returns the quotient rounded to minus infinity.
@@ -172,6 +177,7 @@ class Elementwise(Joining):
                     f"pow: integers have no negative integer powers, got {self.dtype} ** {value}.",
                     hint="x.float() ** exponent",
                 )
+            fitting("pow", value, dtypes.promote_scalar(self.dtype, value))
             lhs = cast(self.read(), dtypes.promote_scalar(self.dtype, value))
             simple = pointwise.constant_power(lhs, value)
             if simple is not None:

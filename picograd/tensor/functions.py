@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import unary, where
 from picograd.ir.op import filled
@@ -19,6 +20,7 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.casts import Casts
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elementwise import Operand
+from picograd.tensor.host import fitting
 
 
 class Functions(Casts):
@@ -109,12 +111,12 @@ class Functions(Casts):
         return self._float_composed(pointwise.rsqrt)
 
     def square(self) -> Self:
-        """Returns x * x.
+        """Returns x * x; of bools as int64, as in PyTorch.
 
         >>> Tensor([3.0, -2.0]).square()
         Tensor([9., 4.])
         """
-        return self * self
+        return self**2
 
     def reciprocal(self) -> Self:
         """Returns 1 / x.
@@ -334,7 +336,7 @@ class Functions(Casts):
         """Returns x held between `min` and `max`, tensors or numbers.
 
         Raises:
-          ArgumentError: neither bound is given.
+          ArgumentError: neither bound is given, or an integer dtype has no value within one.
 
         >>> Tensor([-1.5, 0.0, 2.5]).clamp(min=-1.0, max=1.0)
         Tensor([-1.,  0.,  1.])
@@ -342,8 +344,10 @@ class Functions(Casts):
         if min is None and max is None:
             raise ArgumentError("clamp: give min, max or both.")
         result = self
+        if not self.dtype.is_float and (isinstance(min, float) or isinstance(max, float)):
+            result = self.from_op(to_float(self.read()), self.cell.device)  # both bounds count in the final dtype
         for bound, low in ((min, True), (max, False)):
-            if bound is not None:
+            if bound is not None and not _beyond(result.dtype, bound, low):
                 x, limit = result._operands("clamp", bound)
                 clamped = pointwise.clamp(x, limit, None) if low else pointwise.clamp(x, None, limit)
                 result = result._result("clamp", clamped, bound)
@@ -373,9 +377,12 @@ class Functions(Casts):
         if condition.dtype is not dtypes.bool_:
             raise DTypeError(f"where: the condition must be bool, got {condition.dtype} of shape {condition.shape}.")
         if not isinstance(a, TensorCore):
-            first = b if isinstance(b, TensorCore) else cls.from_op(filled(0, dtypes.dtype_of_scalar(b), ()))
-            a = cls.from_op(filled(a, dtypes.promote_scalar(first.dtype, a), ()), None)
+            other = b.dtype if isinstance(b, TensorCore) else dtypes.dtype_of_scalar(b)
+            chosen = dtypes.promote_scalar(other, a)
+            a = cls.from_op(filled(fitting("where", a, chosen), chosen, ()), None)
         start = cls.from_op(a.read(), a.cell.device)
+        if not isinstance(b, TensorCore):
+            fitting("where", b, dtypes.promote_scalar(start.dtype, b))
         x, y = start._operands("where", b)
         shape = broadcast_shapes("where", condition.op.shape, x.shape)
         op = where(broadcast_to(condition.read(), shape), broadcast_to(x, shape), broadcast_to(y, shape))
@@ -388,7 +395,10 @@ class Functions(Casts):
         >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 0)
         Tensor([0, 2])
         """
-        chosen = cast(value.read(), self.dtype) if isinstance(value, TensorCore) else filled(value, self.dtype, ())
+        if isinstance(value, TensorCore):
+            chosen = cast(value.read(), self.dtype)
+        else:
+            chosen = filled(fitting("masked_fill", value, self.dtype), self.dtype, ())
         return self.select(mask, self.from_op(chosen, self.cell.device), self)
 
     def lerp(self, end: TensorCore, weight: Operand) -> Self:
@@ -398,3 +408,12 @@ class Functions(Casts):
         Tensor([ 2.5, 12.5])
         """
         return self + (type(self).from_op(end.read(), end.cell.device) - self) * weight
+
+
+def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
+    """True for a bound that no value of an integer dtype reaches; ArgumentError where every value is past it."""
+    if isinstance(bound, TensorCore) or dtype.kind not in "iu" or dtype.min <= bound <= dtype.max:
+        return False
+    if (bound < dtype.min) != low:
+        raise ArgumentError(f"clamp: no {dtype} is {'>=' if low else '<='} {bound}.", hint="x.long().clamp(...)")
+    return True

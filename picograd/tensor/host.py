@@ -7,12 +7,13 @@ Next:  picograd/tensor/build.py
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.dtype import DType
+from picograd.dtype import DType, Scalar
 from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 
@@ -24,7 +25,7 @@ def host_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
 
     Raises:
       ShapeError: the list is ragged.
-      DTypeError: the data is neither numbers nor bools, or `dtype` is no DType.
+      DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
     """
     if dtype is not None and not isinstance(dtype, DType):
         raise DTypeError(f"Tensor: dtype must be a picograd dtype, got {dtype!r}.", hint="picograd.dtypes.float32")
@@ -43,6 +44,9 @@ def host_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
         raise DTypeError(f"Tensor: needs numbers or bools, got {type(data).__name__} of NumPy dtype {array.dtype}.")
     if dtype is None and not own_dtype and kept is dtypes.float64:
         dtype = dtypes.default_float
+    if dtype is not None and not own_dtype and array.dtype.kind in "iu" and array.size and dtype.kind in "iu":
+        fitting("Tensor", int(array.min()), dtype)
+        fitting("Tensor", int(array.max()), dtype)
     return convert(array, dtype or kept), dtype or kept
 
 
@@ -52,6 +56,20 @@ def convert(array: Array, dtype: DType) -> Array:
         return array
     with np.errstate(invalid="ignore", over="ignore"):
         return array.astype(dtype.numpy)
+
+
+def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
+    """Returns a number that is to be stored as `dtype`.
+
+    Raises:
+      DTypeError: an integer dtype that cannot hold it (floats lose their fraction; -1 of an unsigned one wraps).
+    """
+    if dtype.kind not in "iu":
+        return value
+    low, high = (-dtype.max if dtype.kind == "u" else dtype.min), dtype.max
+    if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
+        raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
+    return value
 
 
 def device_named(name: str) -> str:

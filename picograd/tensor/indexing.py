@@ -21,6 +21,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
+from picograd.tensor.host import fitting
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
 
@@ -87,7 +88,7 @@ class Indexing(Linalg):
             self.cell.device = self.other_device("x[...] = value", value)
             op = cast(value.read(), self.dtype)
         elif isinstance(value, (bool, int, float)):
-            return filled(value, self.dtype, shape)
+            return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
         else:
             op = type(self)(value, self.dtype, self.device).op
         while len(op.shape) > len(shape) and op.shape[0] == 1:

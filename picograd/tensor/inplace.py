@@ -15,6 +15,7 @@ from picograd.ir.op import filled
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elementwise import Elementwise, Operand
+from picograd.tensor.host import fitting
 
 
 class InPlace(Elementwise):
@@ -111,7 +112,7 @@ class InPlace(Elementwise):
         >>> Tensor.zeros(2).fill_(7)
         Tensor([7., 7.])
         """
-        return self.write("fill_", filled(value, self.dtype, self.op.shape))
+        return self.write("fill_", filled(fitting("fill_", value, self.dtype), self.dtype, self.op.shape))
 
     def zero_(self) -> Self:
         """Stores 0 everywhere, in place.

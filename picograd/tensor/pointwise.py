@@ -18,6 +18,7 @@ from picograd.dtype import Scalar, float64
 from picograd.ir.build import compare, maximum, minimum, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast
 
 Function = Callable[..., Op]
 
@@ -62,7 +63,7 @@ def round_even(x: Op) -> Op:
     odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)
     half_up = Op(OpCode.AND, odd.dtype, (compare(OpCode.CMPEQ, rest, 0.5), odd))
     up = Op(OpCode.OR, odd.dtype, (compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), rest), half_up))
-    return where(up, low + 1.0, low)
+    return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
 
 
 def floor_divide(a: Op, b: Op) -> Op:
@@ -70,6 +71,18 @@ def floor_divide(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
     return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, nearest))
+
+
+def trunc_divide(a: Op, b: Op) -> Op:
+    """a / b rounded toward zero; of integers exactly, without a float between."""
+    if a.dtype.is_float:
+        return trunc(a / b)
+    low = Op(OpCode.IDIV, a.dtype, (a, b))
+    if a.dtype.kind == "u":
+        return low
+    rest = compare(OpCode.CMPNE, Op(OpCode.MOD, a.dtype, (a, b)), 0)
+    below = compare(OpCode.CMPLT, Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
+    return low + cast(Op(OpCode.AND, rest.dtype, (rest, below)), a.dtype)
 
 
 # ---- tests ----
@@ -111,6 +124,12 @@ def constant_power(x: Op, exponent: Scalar) -> Op | None:
 def rsqrt(x: Op) -> Op:
     """1 / sqrt(x)."""
     return unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, x))
+
+
+def flat_sqrt(x: Op) -> Op:
+    """sqrt(x) with the derivative 0 at 0, for lengths: 0 * infinity would make NaN of the gradient of what was squared."""
+    zero = compare(OpCode.CMPEQ, x, 0.0)
+    return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
 
 
 def log10(x: Op) -> Op:
@@ -164,17 +183,18 @@ def relu(x: Op) -> Op:
 
 def sigmoid(x: Op) -> Op:
     """1 / (1 + exp(-x)); the exponent is held below overflow, so that the gradient is 0 there and not NaN."""
-    limit = math.floor(math.log(_largest(x)))
-    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, limit)) + 1.0)
+    return unary(OpCode.RECIPROCAL, unary(OpCode.EXP, minimum(-x, _exp_limit(x))) + 1.0)
 
 
-def _largest(x: Op) -> float:
-    return {"float64": 1.7e308, "float16": 6.5e4, "float8_e4m3": 448.0, "float8_e5m2": 5.7e4}.get(x.dtype.name, 3.3e38)
+def _exp_limit(x: Op) -> int:
+    """Greatest integer whose exponential is finite."""
+    largest = {"float64": 1.7e308, "float16": 6.5e4, "float8_e4m3": 448.0, "float8_e5m2": 5.7e4}.get(x.dtype.name, 3.3e38)
+    return math.floor(math.log(largest))
 
 
 def silu(x: Op) -> Op:
-    """x * sigmoid(x)."""
-    return x * sigmoid(x)
+    """x * sigmoid(x); held where sigmoid is, so that -inf and what is near give 0 too."""
+    return maximum(x, -_exp_limit(x)) * sigmoid(x)
 
 
 def softplus(x: Op, beta: float, threshold: float) -> Op:

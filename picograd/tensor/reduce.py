@@ -22,7 +22,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor import pointwise
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, static
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, static, to_float
 from picograd.tensor.functions import Functions
 
 Axes = int | Sequence[int] | None
@@ -130,13 +130,17 @@ class Reduce(Functions):
     ) -> Self:
         """Returns the square root of the variance, which is divided by count - correction.
 
+        The gradient of equal elements is 0, as in PyTorch.
+
         >>> Tensor([1.0, 3.0]).std()
         Tensor(1.4142135)
         """
-        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims).sqrt()
+        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims)._composed(pointwise.flat_sqrt)
 
     def norm(self, p: float | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
         """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro".
+
+        The gradient of the 2-norm at 0 is 0, as in PyTorch.
 
         Raises:
           ArgumentError: another p.
@@ -147,7 +151,7 @@ class Reduce(Functions):
         """
         self._floats("norm")
         if p in (2, "fro"):
-            return (self * self).sum(dim, keepdim, axis=axis).sqrt()
+            return (self * self).sum(dim, keepdim, axis=axis)._composed(pointwise.flat_sqrt)
         if not isinstance(p, (int, float)):
             raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
         magnitude = self.abs()
@@ -275,12 +279,12 @@ class Reduce(Functions):
 
     # ---- exponentials ----
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns log(sum(exp(x))), with no overflow.
+        """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
 
         >>> Tensor([1000.0, 1000.0]).logsumexp(0)
         Tensor(1000.6932)
         """
-        op = self._floats("logsumexp")
+        op = to_float(self.read())
         return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
 
     def softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:

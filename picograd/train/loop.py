@@ -6,6 +6,7 @@ Out:   the number of steps done; a run that was stopped says how it goes on
 
 from __future__ import annotations
 
+import math
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping
@@ -54,30 +55,35 @@ def run_steps(
 
 
 def check_counts(config: Any, **limits: int) -> None:
-    """Checks that every whole number of the settings, but the seed, is at least 1.
+    """Checks that every whole number of the settings, but the seed, is at least 1, and every rate finite and not negative.
 
     Args:
       limits:  the largest value of some settings, by name
 
     Raises:
-      ArgumentError: a setting is below 1 or above its limit.
+      ArgumentError: a setting is below 1 or above its limit; or it is a rate below 0, infinite or NaN.
     """
     for field in fields(config):
         value = getattr(config, field.name)
+        flag = f"--{field.name.replace('_', '-')}"
+        if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
+            raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
         if field.name == "seed" or not isinstance(value, int):
             continue
         most = limits.get(field.name)
         if value < 1 or (most is not None and value > most):
             allowed = "at least 1" if most is None else f"1 to {most:,}"
-            raise ArgumentError(f"--{field.name.replace('_', '-')}: got {value:,}, it must be {allowed}.")
+            raise ArgumentError(f"{flag}: got {value:,}, it must be {allowed}.")
 
 
 def check_writable(path: Path) -> None:
     """Checks, before any time is spent on training, that a file can be written where it shall be.
 
     Raises:
-      DataError: its folder cannot be made or written.
+      DataError: its folder cannot be made or written, or it is a folder itself.
     """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder.", hint=f"name a file in it: {path / 'run.safetensors'}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):

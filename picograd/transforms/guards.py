@@ -5,14 +5,16 @@ Out:   `Guards`: the names the function mentions, with what they meant when it w
 Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
 
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
-objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds), and the tensors a
-Module holds. Not seen is what functions it calls read for themselves.
+objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds). Of a Module, whose
+own code is not read, all that it holds counts: tensors, modules, plain values and those of objects such as a
+configuration; of an Optimizer the settings of its groups. Not seen is what functions it calls read for themselves.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.nn.module import Module
+from picograd.nn.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
@@ -53,47 +56,103 @@ class Guards:
     """What a capture depends on besides its arguments.
 
     values:  names and attributes
-    held:    (attributes of a Module, name, tensor, how the user would write it)
+    held:    (attributes of an object, name, what it meant, how the user would write it)
+    lists:   (list of Modules, what it held, how the user would write it)
     """
 
     values: tuple[Guard, ...] = ()
-    held: tuple[tuple[dict[str, Any], str, Tensor, str], ...] = ()
+    held: tuple[tuple[dict[str, Any], str, Any, str], ...] = ()
+    lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
 
     def broken(self) -> str | None:
         """Returns the name of the first thing that has changed, with how, or None."""
         for guard in self.values:
             if not guard.holds():
                 return f"{guard.name} {_how(guard.token, guard.read())}"
-        for attributes, name, tensor, path in self.held:
-            if attributes.get(name) is not tensor:
-                return f"{path} is another tensor"
+        for attributes, name, value, path in self.held:
+            now = attributes.get(name, MISSING)
+            if now is not value and (_token(value) is MISSING or not _same(_token(now), _token(value))):
+                return f"{path} {_how_held(value, now)}"
+        for items, before, path in self.lists:
+            if len(items) != len(before) or any(map(operator.is_not, items, before)):
+                return f"{path} holds other modules"
         return None
 
     def shared_with(self, later: Guards) -> Guards:
         """Returns what two traces agree on: what differed and made no difference to the graph is not read."""
         tokens = {guard.name: guard.token for guard in later.values}
-        return Guards(tuple(g for g in self.values if g.name in tokens and _same(g.token, tokens[g.name])), later.held)
+        kept = tuple(g for g in self.values if g.name in tokens and _same(g.token, tokens[g.name]))
+        before = {path: value for _, _, value, path in self.held}
+        held = tuple(h for h in later.held if _token(h[2]) is MISSING or _same(_token(before.get(h[3])), _token(h[2])))
+        return Guards(kept, held, later.lists)
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
     """Returns what the names of a function mean now."""
     values: list[Guard] = []
-    held: list[tuple[dict[str, Any], str, Tensor, str]] = []
+    held = _Held()
     names = _names(_code_of(function))
     for name, read in _variables(function, names, args):
         value = read()
         if _token(value) is not MISSING:
             values.append(Guard(name, read, _token(value)))
+        held.add(name, value)
         if _has_attributes(value):
             for attribute in sorted(names.attributes & vars(value).keys()):
                 read_attribute = functools.partial(vars(value).get, attribute, MISSING)
                 if _token(read_attribute()) is not MISSING:
                     values.append(Guard(f"{name}.{attribute}", read_attribute, _token(read_attribute())))
-        for path, module in _modules(name, value, names.attributes):
-            for part_path, part in module.named_modules(path):
-                own = vars(part)
-                held += [(own, key, t, f"{part_path}.{key}") for key, t in own.items() if isinstance(t, Tensor)]
-    return Guards(tuple(values), tuple(held))
+                held.add_attribute(name, value, attribute, names.attributes)
+    return Guards(tuple(values), tuple(held.entries), tuple(held.lists))
+
+
+class _Held:
+    """Collects what Modules, Optimizers and objects within objects hold, each object once."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[dict[str, Any], str, Any, str]] = []
+        self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
+        self.seen: set[int] = set()
+
+    def add(self, path: str, value: Any) -> None:
+        """Notes all that a Module holds, and the settings of an Optimizer; other values have nothing of their own."""
+        if isinstance(value, Module):
+            for part_path, part in value.named_modules(path):
+                self.add_module(part_path, part)
+        elif isinstance(value, Optimizer):
+            for place, group in enumerate(value.param_groups):
+                shown = f"{path}.param_groups[{place}]"
+                # NOTE: the learning rate is a buffer that plans read, so it may change.
+                names = [name for name in group if name not in ("params", "lr")]
+                self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
+
+    def add_module(self, path: str, module: Module) -> None:
+        for name, value in vars(module).items():
+            shown = f"{path}.{name}"
+            if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
+                continue
+            if isinstance(value, list | tuple) and any(isinstance(item, Module) for item in value):
+                self.lists.append((value, tuple(value), shown))
+            if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
+                self.entries.append((vars(module), name, value, shown))
+            elif _is_users_object(value) and id(value) not in self.seen:
+                self.seen.add(id(value))
+                plain = [(key, own) for key, own in vars(value).items() if isinstance(own, PLAIN)]
+                self.entries += [(vars(value), key, own, f"{shown}.{key}") for key, own in plain]
+
+    def add_attribute(self, path: str, owner: Any, attribute: str, mentioned: frozenset[str]) -> None:
+        """Notes an attribute that code mentions, and of an object in it what the code may mention next."""
+        value = vars(owner)[attribute]
+        if isinstance(owner, Module):
+            return  # noted whole
+        self.add(f"{path}.{attribute}", value)
+        if _is_users_object(value) and id(value) not in self.seen:
+            self.seen.add(id(value))
+            self.entries.append((vars(owner), attribute, value, f"{path}.{attribute}"))
+            for name in sorted(mentioned & vars(value).keys()):
+                if isinstance(vars(value)[name], PLAIN):
+                    self.entries.append((vars(value), name, vars(value)[name], f"{path}.{attribute}.{name}"))
+                self.add_attribute(f"{path}.{attribute}", value, name, mentioned)
 
 
 def modules_of(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Module, ...]:
@@ -190,6 +249,11 @@ def _modules(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     return [(path, item) for path, item in held if isinstance(item, Module)]
 
 
+def _is_users_object(value: Any) -> bool:
+    """True for objects whose attributes are read one by one: of users' classes, no Modules."""
+    return _has_attributes(value) and not isinstance(value, Module) and not type(value).__module__.startswith("picograd.")
+
+
 def _has_attributes(value: Any) -> bool:
     """True for objects of users' classes and Modules; not for tensors, functions, classes and Python's own."""
     if isinstance(value, Module):
@@ -251,6 +315,14 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
     return type(a) is type(b) and isinstance(a, PLAIN) and (bool(a == b) or (a != a and b != b))
+
+
+def _how_held(before: Any, now: Any) -> str:
+    if isinstance(before, PLAIN):
+        return _how(before, now)
+    if isinstance(before, Module | Tensor):
+        return f"is another {'module' if isinstance(before, Module) else 'tensor'}"
+    return f"was {before!r} and is {now!r}" if isinstance(before, list | tuple) else "is another object"
 
 
 def _how(before: Any, now: Any) -> str:

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from picograd.dtype import DType
 from picograd.engine.plan import template
 from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
 from picograd.errors import JitError
@@ -346,7 +347,7 @@ def _check_same(first: Capture, second: Capture, name: str) -> None:
         if a != b:
             place = next((line for op in second.roots for line in lines_of(op)), None)
             raise JitError(
-                f"jit: the second trace of {name} differs from the first: {_brief(a)} became {_brief(b)}.",
+                f"jit: the second trace of {name} differs from the first: {_shown(a)} became {_shown(b)}.",
                 "a Python value that changes from call to call must be an argument, or a Tensor written in place.",
                 line=place,
             )
@@ -354,6 +355,17 @@ def _check_same(first: Capture, second: Capture, name: str) -> None:
         f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
         "tensors that the function makes and keeps must be made before the first call.",
     )
+
+
+def _shown(part: Any) -> str:
+    """Returns one entry of a template's key as a reader knows it: an operation with its argument, or an input."""
+    if isinstance(part, tuple) and len(part) >= 3 and isinstance(part[0], OpCode):
+        code, dtype, arg = part[:3]
+        value = struct.unpack("d", arg)[0] if isinstance(arg, bytes) else arg
+        return _brief(f"{code.value} {dtype}" if value is None else f"{code.value} {value} {dtype}")
+    if isinstance(part, tuple) and len(part) == 3 and isinstance(part[1], DType):
+        return f"input {part[0]}, {part[1]} {part[2]},"
+    return _brief(part)
 
 
 def _brief(part: Any) -> str:

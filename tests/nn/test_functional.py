@@ -166,3 +166,22 @@ def test_activations_as_functions(device, rng):
             x,
             reference=lambda t: getattr(reference, name)(t, dim=1),  # noqa: B023
         )
+
+
+@pytest.mark.req("C4")
+def test_binary_cross_entropy_of_certain_predictions(device):
+    p = Tensor([0.0, 1.0, 0.0, 1.0, 1e-20, 0.25], requires_grad=True)
+    t = Tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.5])
+    losses = functional.binary_cross_entropy(p, t, reduction="none")
+    same_value(losses, reference.binary_cross_entropy(*[torch.tensor(x.tolist()) for x in (p, t)], reduction="none"))
+    losses.sum().backward()
+    # d/dp = (1 - t) / (1 - p) - t / p: 1 where a certain prediction is right, where PyTorch's bound leaves 0.
+    np.testing.assert_allclose(p.grad.numpy(), [1.0, -1.0, -1e12, 1e12, -1e12, -4 / 3], rtol=1e-5)
+
+
+@pytest.mark.req("C4")
+def test_the_mean_loss_of_no_rows_is_nan(device):
+    x = Tensor.zeros(0, 3)
+    assert np.isnan(functional.cross_entropy(x, Tensor.zeros(0, dtype=dtypes.int64)).item())
+    assert np.isnan(functional.cross_entropy(x, Tensor.zeros(0, dtype=dtypes.int64), ignore_index=None).item())
+    assert np.isnan(functional.cross_entropy(x, x).item())

@@ -62,6 +62,28 @@ def test_micrograd_cudas_twenty_steps(by_hand, device):
     assert net(x)[0].item() == pytest.approx(0.9, abs=0.1)
 
 
+@pytest.mark.req("B2")
+def test_all_twenty_losses_equal_pytorchs(device):
+    ours = with_start_weights()
+    theirs = torch.nn.Sequential(
+        *[part for n, m in ((3, 4), (4, 4), (4, 1)) for part in (torch.nn.Linear(n, m), torch.nn.Tanh())]
+    )
+    names = zip(theirs.state_dict(), ours.state_dict().values(), strict=True)
+    theirs.load_state_dict({name: torch.tensor(value.detach().numpy()) for name, value in names})
+    points = [[2.0, 3.0, -1.0], [3.0, -1.0, 0.5], [0.5, 1.0, 1.0], [1.0, 1.0, -1.0]]
+    signs = [[1.0], [-1.0], [-1.0], [1.0]]
+    mine, other = optim.SGD(ours.parameters(), lr=0.1), torch.optim.SGD(theirs.parameters(), lr=0.1)
+    for _ in range(20):
+        loss = ((ours(Tensor(points)) - Tensor(signs)) ** 2).sum()
+        expected = ((theirs(torch.tensor(points)) - torch.tensor(signs)) ** 2).sum()
+        for optimizer, value in ((mine, loss), (other, expected)):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        # float32 functions of 1 ulp in another order; the first steps are chaotic enough to amplify it tenfold
+        assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-6)
+
+
 def moons(rng):
     """sklearn's make_moons(100, noise=0.1): two half circles."""
     angle = np.linspace(0, np.pi, 50)

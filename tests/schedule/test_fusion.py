@@ -46,7 +46,7 @@ def backward(function: Callable[..., Tensor], *inputs: Tensor) -> Counts:
 
 # ---- G1: lazy ----
 @pytest.mark.req("G1")
-@pytest.mark.parametrize("ask", [lambda t: t.realize(), lambda t: t.numpy(), lambda t: t.tolist(), lambda t: repr(t)])
+@pytest.mark.parametrize("ask", [Tensor.realize, Tensor.numpy, Tensor.tolist, Tensor.item, print])
 def test_nothing_runs_before_a_value_is_asked_for(ask: Callable[[Tensor], object]) -> None:
     with watch() as counts:
         y = (numbers(3) * 2).exp().sum(0, keepdim=True)
@@ -72,6 +72,16 @@ def test_added_integers_become_one_constant() -> None:
     text = explain([((a + 4) + 3).op], ["kernel"])
     assert text.count("ADD") == 1
     assert "CONST 7" in text
+    assert forward(lambda x: (x + 4) + 3, a).kernels == 1
+
+
+@pytest.mark.req("G2")
+def test_added_floats_stay_two_constants_in_one_kernel() -> None:
+    x = numbers(3)
+    text = explain([((x + 4) + 3).op], ["kernel"])
+    assert text.count("ADD") == 2  # (x + 4) + 3 rounds twice
+    assert "CONST 7" not in text
+    assert forward(lambda x: (x + 4) + 3, numbers(3)).kernels == 1
 
 
 SPELLINGS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {

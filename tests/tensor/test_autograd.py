@@ -11,7 +11,7 @@ import torch
 
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
-from tests.helpers import same_value
+from tests.helpers import same_as_torch, same_value
 
 
 def readme_expression(a, b):
@@ -279,3 +279,78 @@ def test_gradients_are_forgotten(device):
     x.grad = None
     (x * 2).backward()
     assert x.grad.tolist() == [2.0]
+
+
+# ---- A4: four ways to one derivative ----
+def textbook(x1, x2):
+    return x1.exp() * x2.sin() ** 2
+
+
+@pytest.mark.req("A4")
+def test_reverse_forward_symbolic_and_central_differences_agree(device):
+    def at(*point):
+        return [Tensor(value, dtypes.float64) for value in point]
+
+    x1, x2 = (x.requires_grad_() for x in at(9.0, 10.0))
+    y = textbook(x1, x2)
+    y.backward()
+    reverse = [x1.grad.item(), x2.grad.item()]
+    forward = [pg.jvp(y, [x1, x2], at(*tangent)).item() for tangent in ((1.0, 0.0), (0.0, 1.0))]
+    h = 1e-5  # the error is h**2 times a third derivative, plus 1e-16 / h of rounding: some 1e-10, relative
+    central = [
+        ((textbook(*at(9.0 + a, 10.0 + b)) - textbook(*at(9.0 - a, 10.0 - b))) / (2 * h)).item()
+        for a, b in ((h, 0.0), (0.0, h))
+    ]
+
+    @pg.jit  # the derivative as an expression: derived once, evaluated anywhere
+    def symbolic(x1, x2):
+        leaves = [x1.clone().requires_grad_(), x2.clone().requires_grad_()]
+        return pg.grad(textbook(*leaves), leaves)
+
+    for a, b in ((1.0, 2.0), (-0.5, 0.3), (9.0, 10.0)):
+        found = [g.item() for g in symbolic(*at(a, b))]
+        assert found == pytest.approx(
+            [math.exp(a) * math.sin(b) ** 2, 2 * math.exp(a) * math.sin(b) * math.cos(b)], rel=1e-12
+        )
+    assert [round(v, 4) for v in (y.item(), *reverse)] == [2398.1804, 2398.1804, 7397.6720]
+    assert forward == pytest.approx(reverse, rel=1e-12)
+    assert found == pytest.approx(reverse, rel=1e-12)
+    assert central == pytest.approx(reverse, rel=1e-8)
+
+
+@pytest.mark.req("A7")
+def test_backward_of_what_has_no_gradient_is_refused(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    for root in (Tensor([1, 2]).sum(), x.argmax(), x.detach().sum(), (x > 1).sum()):
+        with pytest.raises(GradientError, match="depends on no tensor that requires grad"):
+            root.backward()
+    with pytest.raises(pg.ShapeError, match=r"gradient has shape \(3,\), the result it belongs to \(2,\)"):
+        (x * 2).backward(Tensor([1.0, 2.0, 3.0]))
+    assert x.grad is None
+
+
+@pytest.mark.req("A7")
+def test_a_deep_graph_has_second_derivatives_and_forward_mode(device):
+    n = 40
+    x = Tensor(1.0, dtypes.float64, requires_grad=True)
+    y = x
+    for _ in range(n):
+        y = (y * x + y) * 0.5
+    (first,) = pg.grad(y, [x], create_graph=True)  # y = x ((x + 1) / 2)^n
+    assert first.item() == pytest.approx(1 + n / 2, rel=1e-12)
+    assert pg.jvp(y, [x], [Tensor(1.0, dtypes.float64)]).item() == pytest.approx(1 + n / 2, rel=1e-12)
+    assert pg.grad(first, [x])[0].item() == pytest.approx(n + n * (n - 1) / 4, rel=1e-12)
+
+
+@pytest.mark.req("A8")
+def test_a_gradient_through_every_kind_of_view_counts_each_element(device):
+    x = np.arange(12.0).reshape(3, 4)
+    for view in (
+        lambda t: t.T[1:, ::2],
+        lambda t: t[::2, 1:4:2].flatten(),
+        lambda t: t.reshape(4, 3)[[0, 0, 2]],
+        lambda t: t[1, [3, 3, 0]],
+        lambda t: t.unsqueeze(0).expand(5, 3, 4)[1:3],
+        lambda t: t.flip([0])[:2].permute(1, 0).reshape(-1)[::3],
+    ):
+        same_as_torch(view, x)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from picograd import Tensor, dtypes
+from picograd import DTypeError, Tensor, dtypes
 from tests.helpers import same_as_torch, same_value
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.truediv]
@@ -209,3 +209,58 @@ def test_under_no_grad_a_leaf_is_changed_and_stays_the_same_leaf(device):
     assert w.requires_grad and w.is_leaf
     (w * w).sum().backward()
     assert w.grad.tolist() == [1.0, 3.0]
+
+
+@pytest.mark.req("C3")
+def test_numbers_too_large_for_small_integers_divide_as_floats(device):
+    for dtype in (np.uint8, np.int8):
+        x = np.array([5, 100], dtype)
+        same_as_torch(lambda t: t / 1000, x)
+        same_as_torch(lambda t: -3 / t, x)
+        same_as_torch(lambda t: t.div(2.5, rounding_mode="trunc"), x)
+
+
+@pytest.mark.req("C3")
+def test_integers_divide_toward_zero_exactly(device):
+    a = np.array([2**62 + 1, -7, 7, -8, 8, -(2**63) + 1, 0])
+    same_as_torch(lambda x, y: x.div(y, rounding_mode="trunc"), a, np.array([1, 2, -2, -2, 2, 3, 5]))
+    same_as_torch(lambda x: x.div(7, rounding_mode="trunc"), np.array([200, 13], np.uint8))
+
+
+@pytest.mark.req("C3")
+def test_integers_of_more_than_64_bits_are_refused_where_they_would_wrap(device):
+    with pytest.raises(DTypeError, match=f"add: {2**70} does not fit 64 bits"):
+        Tensor([1]) + 2**70
+    assert (Tensor([1.0]) + 2**70).item() == 2.0**70
+
+
+STORES = {
+    "full": lambda value: Tensor.full((2,), value, dtype=dtypes.uint8),
+    "full_like": lambda value: Tensor.full_like(Tensor([1], dtypes.uint8), value),
+    "fill_": lambda value: Tensor([1], dtypes.uint8).fill_(value),
+    "masked_fill": lambda value: Tensor([1], dtypes.uint8).masked_fill(Tensor([True]), value),
+    "x[...] = value": lambda value: Tensor([1], dtypes.uint8).__setitem__(0, value),
+    "where": lambda value: Tensor.select(Tensor([True]), Tensor([1], dtypes.uint8), value),
+    "pow": lambda value: Tensor([1], dtypes.uint8) ** value,
+    "Tensor": lambda value: Tensor([0, value], dtypes.uint8),
+}
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("function", STORES)
+def test_a_number_that_does_not_fit_is_refused(function, device):
+    STORES[function](200)
+    with pytest.raises(DTypeError, match=r"300 does not fit uint8, which ends at 0 and 255\.") as error:
+        STORES[function](300)
+    assert error.value.fact.startswith(f"{function}: ")
+
+
+def test_stored_floats_must_be_finite_where_integers_stand(device):
+    with pytest.raises(DTypeError, match="fill_: nan does not fit int64"):
+        Tensor([1]).fill_(float("nan"))
+    assert Tensor([1]).fill_(2.7).item() == 2
+    assert Tensor([1.0]).fill_(float("inf")).item() == float("inf")
+
+
+def test_arrays_given_with_a_dtype_wrap(device):
+    assert Tensor(np.array([300, -1]), dtypes.uint8).tolist() == [44, 255]

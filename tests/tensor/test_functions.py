@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from picograd import Tensor
+from picograd import ArgumentError, Tensor, dtypes
 from tests.helpers import same_as_torch, same_value
 
 EVERYWHERE = [
@@ -156,6 +156,30 @@ def test_shorthands_for_casts(device):
         "float32", "float64", "float16", "bfloat16", "int32", "int64", "bool",
     ]  # fmt: skip
     assert x.to(x.dtype) is x
+
+
+@pytest.mark.req("C3")
+def test_bounds_of_clamp_count_in_the_final_dtype(device):
+    x = np.array([0, 3, 200], np.uint8)
+    same_as_torch(lambda t: t.clamp(-1, 0.5), x)
+    assert Tensor(x).clamp(-1, 300).tolist() == [0, 3, 200]  # PyTorch refuses bounds that nothing reaches
+    assert Tensor(x).clamp(min=2, max=300).dtype is dtypes.uint8
+    with pytest.raises(ArgumentError, match="clamp: no uint8 is <= -1"):
+        Tensor(x).clamp(max=-1)
+
+
+@pytest.mark.req("C3")
+def test_rounding_keeps_the_sign_of_zero(device):
+    same = Tensor([-0.5, 0.5, -0.0]).round().numpy()
+    assert np.signbit(same).tolist() == [True, False, True]
+
+
+@pytest.mark.req("C3")
+def test_silu_of_very_negative_numbers_is_zero(device):
+    x = Tensor([-100.0, -1e30, -np.inf], requires_grad=True)
+    y = x.silu()
+    y.sum().backward()
+    assert np.abs(y.detach().numpy()).max() < 1e-35 and np.abs(x.grad.numpy()).max() < 1e-35
 
 
 def test_the_absolute_value_of_either_zero_is_positive(device):

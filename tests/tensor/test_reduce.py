@@ -111,6 +111,7 @@ def test_softmax_of_large_numbers_does_not_overflow(device):
     same_as_torch(lambda t: t.softmax(0), np.array([1e4, 1e4 - 1, -1e4], np.float32))
     same_as_torch(lambda t: t.logsumexp(0), np.array([1e4, 1e4 - 1, -np.inf], np.float32), gradient=False)
     assert Tensor([-np.inf, -np.inf]).logsumexp(0).item() == -np.inf
+    same_as_torch(lambda t: t.logsumexp(0), np.array([1, 2, 3]))
 
 
 @pytest.mark.req("C4")
@@ -142,3 +143,11 @@ def test_sixteen_bit_softmax_and_mean_match_pytorch(device, rng):
     # one unit in the last place of float16 is 1e-3
     same_value(Tensor(x).softmax(-1), torch.tensor(x).softmax(-1), rtol=2e-3, atol=1e-4)
     same_value(Tensor(x).mean(1), torch.tensor(x).mean(1), rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.req("C4")
+def test_lengths_of_nothing_have_gradient_zero(device):
+    zeros = np.zeros((2, 4), np.float32)
+    same_as_torch(lambda t: t.std(-1), zeros)
+    same_as_torch(lambda t: t.norm(dim=-1), zeros)
+    same_as_torch(lambda t: t.norm(), zeros)

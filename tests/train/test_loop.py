@@ -85,6 +85,13 @@ def test_counts_out_of_range_are_named(settings: Settings, fact: str) -> None:
     assert caught.value.fact == fact
 
 
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -0.1])
+def test_rates_out_of_range_are_named(rate: float) -> None:
+    with pytest.raises(ArgumentError) as error:
+        check_counts(Settings(weight_decay=rate))
+    assert error.value.fact == f"--weight-decay: got {rate}, it must be a finite number, 0 or more."
+
+
 def test_counts_in_range_and_seed_0_pass() -> None:
     check_counts(Settings(batch=1000), batch=1000)
 
@@ -99,3 +106,10 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         check_writable(tmp_path / "runs" / "a")
     assert caught.value.fact.startswith(f"{tmp_path / 'runs' / 'a'}: cannot be written: ")
+
+
+def test_place_that_is_a_folder_is_found_before_training(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        check_writable(tmp_path)
+    assert error.value.fact == f"{tmp_path}: is a folder."
+    assert list(tmp_path.iterdir()) == []

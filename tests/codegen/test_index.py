@@ -1,0 +1,47 @@
+"""Elements of graphs as expressions: what several roots share is built once."""
+
+from __future__ import annotations
+
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen import index
+from picograd.ir.coordinates import placeholder
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+SHAPE = (8, 8)
+
+
+def kept_steps(length: int) -> list[Op]:
+    """A chain of which every step is an output."""
+    steps = [Op(OpCode.PARAM, dtypes.float32, (), (0, SHAPE))]
+    for _ in range(length):
+        steps.append(Op(OpCode.SIN, dtypes.float32, (steps[-1],)))
+    return steps[1:]
+
+
+def work(monkeypatch: pytest.MonkeyPatch, length: int) -> int:
+    made = 0
+    value = index._value
+
+    def counted(*args: object) -> Op:
+        nonlocal made
+        made += 1
+        return value(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "_value", counted)
+        index.elements_within(kept_steps(length), (placeholder(2, 8), placeholder(3, 8)))
+    return made
+
+
+def test_the_work_for_kept_steps_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [work(monkeypatch, length) for length in (1, 10, 100)] == [2, 11, 101]
+
+
+def test_several_roots_have_the_values_they_have_alone() -> None:
+    roots = kept_steps(3)
+    coords = (placeholder(2, 8), placeholder(3, 8))
+    assert index.elements(roots, coords) == [index.element(root, coords) for root in roots]
+    assert index.elements_within(roots, coords) == [index.element_within(root, coords) for root in roots]

@@ -1,0 +1,168 @@
+"""What a captured function reads of Python besides its arguments: a change is an error, never a stale result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import picograd as pg
+from picograd import JitError, Tensor, nn, optim
+
+pytestmark = pytest.mark.req("G10")
+
+
+class Scale(nn.Module):
+    """Reads a plain value, one of an object, and a list of modules."""
+
+    def __init__(self) -> None:
+        self.rate = 2.0
+        self.settings = Settings()
+        self.blocks = [nn.Linear(1, 1), nn.ReLU()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x * self.rate + self.settings.offset
+
+
+@dataclass
+class Settings:
+    offset: float = 1.0
+
+
+def set_rate(model: Scale) -> None:
+    model.rate = 3.0
+
+
+def set_offset(model: Scale) -> None:
+    model.settings.offset = 7.0
+
+
+def replace_block(model: Scale) -> None:
+    model.blocks[0] = nn.Linear(1, 1)
+
+
+def add_block(model: Scale) -> None:
+    model.blocks.append(nn.ReLU())
+
+
+def remove_rate(model: Scale) -> None:
+    del model.rate
+
+
+CHANGES: dict[str, tuple[Callable[[Scale], None], str]] = {
+    "a plain value": (set_rate, r"model\.rate was 2\.0 and is 3\.0"),
+    "a value of an object": (set_offset, r"model\.settings\.offset was 1\.0 and is 7\.0"),
+    "a module in a list": (replace_block, r"model\.blocks holds other modules"),
+    "one module more": (add_block, r"model\.blocks holds other modules"),
+    "an attribute less": (remove_rate, r"model\.rate was 2\.0"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_module_holds_is_guarded(name: str, device: str) -> None:
+    change, message = CHANGES[name]
+    model = Scale()
+    apply = pg.jit(lambda x: model(x))
+    first = [apply(Tensor([1.0])).tolist() for _ in range(3)]
+    assert first == [model(Tensor([1.0])).tolist()] * 3
+    change(model)
+    with pytest.raises(JitError, match=message):
+        apply(Tensor([1.0]))
+
+
+def test_a_module_within_a_module_that_is_replaced_is_an_error(device: str) -> None:
+    model = nn.MLP(1, [2, 1])
+    apply = pg.jit(lambda x: model(x))
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    model.layers = nn.ModuleList([nn.Linear(1, 2), nn.Linear(2, 1)])
+    with pytest.raises(JitError, match=r"model\.layers is another module"):
+        apply(Tensor([1.0]))
+
+
+def test_the_probability_of_a_dropout_is_guarded(device: str) -> None:
+    drop = nn.Dropout(0.0)
+    dropped = pg.jit(lambda x: drop(x))
+    for _ in range(3):
+        assert dropped(Tensor([1.0])).item() == 1.0
+    drop.p = 1.0
+    with pytest.raises(JitError, match=r"drop\.p was 0\.0 and is 1\.0"):
+        dropped(Tensor([1.0]))
+
+
+def test_an_object_within_an_object_is_guarded(device: str) -> None:
+    class Holder:
+        pass
+
+    holder: Any = Holder()
+    holder.inner = Holder()
+    holder.inner.rate = 2.0
+    scaled = pg.jit(lambda x: x * holder.inner.rate)
+    for _ in range(3):
+        assert scaled(Tensor([1.0])).item() == 2.0
+    holder.inner.rate = 3.0
+    with pytest.raises(JitError, match=r"holder\.inner\.rate was 2\.0 and is 3\.0"):
+        scaled(Tensor([1.0]))
+    holder.inner = Holder()
+    with pytest.raises(JitError, match=r"holder\.inner is another object"):
+        scaled(Tensor([1.0]))
+
+
+def test_settings_of_an_optimizer_are_guarded_and_its_learning_rate_is_read(device: str) -> None:
+    def losses(captured: bool) -> list[float]:
+        weight = Tensor([1.0], requires_grad=True)
+        optimizer = optim.AdamW([weight], lr=0.1)
+
+        def step() -> Tensor:
+            optimizer.zero_grad()
+            loss = (weight * weight).sum()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = pg.jit(step) if captured else step
+        found = []
+        for k in range(5):
+            optimizer.lr = 0.1 * (k + 1)
+            found.append(run().item())
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+        if captured:
+            with pytest.raises(JitError, match=r"optimizer\.param_groups\[0\]\['weight_decay'\] was 0\.01 and is 0\.5"):
+                run()
+        return found
+
+    assert losses(True) == pytest.approx(losses(False), rel=1e-6)
+
+
+def test_a_counter_that_a_module_keeps_and_does_not_use_is_no_error(device: str) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x * 2
+
+    model = Counting()
+    doubled = pg.jit(lambda x: model(x))
+    for _ in range(4):
+        assert doubled(Tensor([1.0])).item() == 2.0
+    model.calls = 17
+    assert doubled(Tensor([1.0])).item() == 2.0
+
+
+def test_a_second_trace_that_differs_is_told_in_numbers(device: str) -> None:
+    calls = [0.0]
+
+    def count(x: Tensor) -> Tensor:
+        calls[0] += 1.0
+        return x + calls[0]
+
+    counted = pg.jit(count)
+    counted(Tensor([0.0]))
+    with pytest.raises(JitError, match=r"differs from the first: CONST 1\.0 float32 became CONST 2\.0 float32\."):
+        counted(Tensor([0.0]))
