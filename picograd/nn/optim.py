@@ -15,13 +15,14 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, PicogradError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.readers import realize_with_readers
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import broadcast_to, cast, detached, unary
 from picograd.tensor.cell import trace
+from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
@@ -106,10 +107,19 @@ class Optimizer:
                 tensor.grad.zero_()
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
-        """Updates all parameters that have gradients, in one plan with whatever still reads their old values."""
+        """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
+
+        After an error parameters and state are what they were before.
+        """
         loss = closure() if closure is not None else None
-        with no_grad():
-            self._step()
+        before = {place: dict(own) for place, own in self.state.items()}
+        tensors = [*self.parameters(), *self._state_tensors()]
+        try:
+            with no_grad(), all_or_nothing([tensor.cell for tensor in tensors]):
+                self._step()
+        except PicogradError:
+            self.state = before
+            raise
         return loss
 
     def _step(self) -> None:

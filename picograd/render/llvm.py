@@ -18,12 +18,26 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
 
+# Keeps what comes first; kept apart from the loops, which should have no registers to save for it.
+REPORT = """define internal void @report(ptr %report, i64 %number, i64 %value) cold noinline {
+entry:
+  %swap = cmpxchg ptr %report, i64 0, i64 %number monotonic monotonic, align 8
+  %first = extractvalue { i64, i1 } %swap, 1
+  br i1 %first, label %keep, label %done
+keep:
+  %at = getelementptr i64, ptr %report, i64 1
+  store i64 %value, ptr %at, align 8
+  br label %done
+done:
+  ret void
+}
+"""
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
 
@@ -41,6 +55,8 @@ def render(program: Program, target: Target) -> Source:
     text = "\n".join(functions)
     if "@zeros" in text:
         text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
+    if "@report" in text:
+        text = f"{REPORT}\n{text}"
     return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
 
 
@@ -132,7 +148,8 @@ class _Function:
             if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
-                assert not loops or isinstance(statement, Let | Load | Alloc), f"{statement} stands beside GRID loops"
+                beside = isinstance(statement, Let | Load | Alloc | Check)
+                assert not loops or beside, f"{statement} stands beside GRID loops"
                 self.statement(statement)
         if self.sink_nbytes:
             self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
@@ -206,6 +223,27 @@ class _Function:
         self.lines.append(f"  br label %{label}.done")
         self.label(f"{label}.done")
 
+    def _check(self, check: Check) -> None:
+        """Writes a branch that is taken when an index is outside, with the report of the first such lane."""
+        self.num_labels += 1
+        label, lanes = f"outside{self.num_labels}", lanes_of(check.value)
+        inside, value = self.operand(check.inside, lanes), self.operand(check.value, lanes)
+        holds = inside
+        if lanes > 1:
+            mask = self.emit(f"bitcast <{lanes} x i1> {inside} to i{lanes}")
+            holds = self.emit(f"icmp eq i{lanes} {mask}, -1")
+        self.lines.append(f"  br i1 {holds}, label %{label}.done, label %{label}")
+        self.label(label)
+        if lanes > 1:
+            wrong = self.emit(f"xor i{lanes} {mask}, -1")
+            whole = self.emit(f"zext i{lanes} {wrong} to i64")
+            lane = self.emit(f"call i64 @llvm.cttz.i64(i64 {whole}, i1 true)")
+            value = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lane}")
+        slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
+        self.lines.append(f"  call void @report(ptr %p{slot}, i64 {check.number + 1}, i64 {value})")
+        self.lines.append(f"  br label %{label}.done")
+        self.label(f"{label}.done")
+
     # ---- statements ----
     def statements(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -225,6 +263,8 @@ class _Function:
             write_store(self, statement)
         elif isinstance(statement, Alloc):
             self._alloc(statement.memory)
+        elif isinstance(statement, Check):
+            self._check(statement)
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
 

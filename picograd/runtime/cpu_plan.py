@@ -16,7 +16,7 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Executable, Launch, Schedule, ScheduleItem
+from picograd.ir.stages import REPORT_WORDS, Executable, Launch, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
 from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
 
@@ -59,6 +59,8 @@ class Layout:
     inputs, outputs: where their addresses stand, by index
     arena, scratch:  where addresses of temporaries stand, by byte offset
     scratch_nbytes:  of memory for the "scratch" parameters of all kernels
+    reports:         where addresses of reports stand, by byte offset
+    checks:          by report, what its kernel's numbers are in the plan
     variables:       (position in words, name) of each symbolic integer
     symbolic:        (entry, launch) of each launch whose grid depends on variables
     total_work:      elements of all launches, at their greatest
@@ -71,6 +73,8 @@ class Layout:
     arena: Patch
     scratch: Patch
     scratch_nbytes: int
+    reports: Patch
+    checks: tuple[tuple[Any, ...], ...]
     variables: list[tuple[int, str]]
     symbolic: list[tuple[int, Launch]]
     total_work: int
@@ -81,10 +85,12 @@ class _Builder:
 
     def __init__(self, schedule: Schedule, num_threads: int):
         self.schedule, self.num_threads = schedule, num_threads
-        self.places: dict[str, list[tuple[int, int]]] = {"input": [], "output": [], "temporary": [], "scratch": []}
+        groups = ("input", "output", "temporary", "scratch", "report")
+        self.places: dict[str, list[tuple[int, int]]] = {group: [] for group in groups}
         self.variables: list[tuple[int, str]] = []
         self.rows: list[list[int]] = []
         self.symbolic: list[tuple[int, Launch]] = []
+        self.checks: list[tuple[Any, ...]] = []
         self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
         self.length = self.scratch_nbytes = self.total_work = 0
 
@@ -95,6 +101,9 @@ class _Builder:
             if slot < len(item.buffers):
                 use = self.schedule.buffers[item.buffers[slot]]
                 self.places[use.role].append((self.length, use.source))
+            elif param.role == "report":
+                self.places["report"].append((self.length, 8 * REPORT_WORDS * len(self.checks)))
+                self.checks.append(item.checks)
             else:
                 self.places["scratch"].append((self.length, scratch_end))
                 scratch_end += -(-greatest(param.numel) * param.dtype.itemsize // 64) * 64
@@ -128,12 +137,12 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
         build.add(item, executable)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
-    inputs, outputs, arena, scratch = (
+    inputs, outputs, arena, scratch, reports = (
         Patch(_column(pairs, 0), _column(pairs, 1)) for pairs in build.places.values()
     )  # fmt: skip
     return Layout(
-        aligned_words(build.length), entries, inputs, outputs, arena, scratch, build.scratch_nbytes, build.variables,
-        build.symbolic, build.total_work,
+        aligned_words(build.length), entries, inputs, outputs, arena, scratch, build.scratch_nbytes, reports,
+        tuple(build.checks), build.variables, build.symbolic, build.total_work,
     )  # fmt: skip
 
 

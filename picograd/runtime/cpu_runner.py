@@ -18,8 +18,9 @@ from functools import cache
 import numpy as np
 
 from picograd.config import num_threads
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
 from picograd.runtime.cpu_plan import aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
@@ -56,6 +57,8 @@ class Runner:
         self._scratch = memory.allocate(max(64, layout.scratch_nbytes))
         layout.words[layout.arena.at] = self._arena.address + layout.arena.of
         layout.words[layout.scratch.at] = self._scratch.address + layout.scratch.of
+        self._reports = aligned_words(REPORT_WORDS * len(layout.checks))
+        layout.words[layout.reports.at] = self._reports.ctypes.data + layout.reports.of
         layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
         self._state = aligned_words(STATE_WORDS)
         self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
@@ -67,13 +70,25 @@ class Runner:
         _runners.add(self)
 
     def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-        """Runs the schedule once."""
+        """Runs the schedule once.
+
+        Raises:
+          OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
+        """
         with self._lock:
             self._patch([b.memory.address for b in inputs], [b.memory.address for b in outputs], dict(variables))
             if self._layout.total_work >= LONG_WORK and threading.current_thread() is threading.main_thread():
                 self._walk_where_it_can_be_stopped()
             else:
                 self._lead()
+            if self._layout.checks and self._reports.any():
+                self._raise_report()
+
+    def _raise_report(self) -> None:
+        """Raises what the first kernel with a report has reported."""
+        reports = self._reports.reshape(-1, REPORT_WORDS).tolist()
+        self._reports[:] = 0
+        raise first_report(reports, self._layout.checks)
 
     def _patch(self, inputs: list[int], outputs: list[int], variables: dict[str, int]) -> None:
         """Writes what changed since the last run into the arguments."""

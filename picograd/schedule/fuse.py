@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from picograd.errors import UnsupportedOp
 from picograd.ir.coordinates import Coords, flatten, move, placeholder
+from picograd.ir.lines import line_of
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
@@ -134,9 +135,8 @@ class _Fuser:
             self.release(op.src[0])
             self.store(op)
         else:
-            raise UnsupportedOp(
-                f"{op.code.value}: no kernel is generated for it yet.", "PICOGRAD_DEVICE=NUMPY runs every operation"
-            )
+            fact = f"{op.code.value}: no kernel is generated for it yet."
+            raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
 
     def visit_anchor(self, op: Op) -> None:
         if op.code is OpCode.REDUCE and self.join_rows(op):

@@ -265,7 +265,7 @@ class Jit:
             else:
                 inputs.append(_buffer(arguments[i]) if kind == "arg" else capture.constants[i])
         outputs = new_outputs(plan, capture.device, capture.form.variables)
-        run(plan, inputs, outputs, capture.form.variables)
+        run(plan, inputs, outputs, capture.form)
         results = [
             Op(OpCode.BUFFER, dtype, (), ((outputs if made else inputs)[i], shape))
             for made, i, dtype, shape in capture.gives
