@@ -108,19 +108,28 @@ def _and(op: Op) -> Range:
 
 
 def _where(op: Op) -> Range:
-    """One of two values; in where(x < c, x + d, x) each is one of a part of x."""
     condition, a, b = op.src
-    below, above = _ranges[a], _ranges[b]
-    if condition.code is OpCode.CMPLT and condition.src[0] is b:
-        (low, high), (_, limit) = above, _ranges[condition.src[1]]
-        least = _ranges[condition.src[1]][0]
-        above = max(low, least), max(high, least)
-        if a.code is OpCode.ADD and a.src[0] is b:
-            shift, top = _ranges[a.src[1]], max(low, min(high, limit - 1))
-            below = low + shift[0], top + shift[1]
-            if low >= limit:  # never chosen
-                return above
-    return _union(below, above)
+    found = [r for r in (_chosen(a, condition, True), _chosen(b, condition, False)) if r is not None]
+    return _union(*found) if found else _whole(op.dtype)
+
+
+def _chosen(value: Op, condition: Op, holds: bool) -> Range | None:
+    """The range of a value, or of one plus something, where p < q holds (or does not); None: that is nowhere."""
+    if condition.code is not OpCode.CMPLT or condition.src[0].dtype.is_float:
+        return _ranges[value]
+    p, q = condition.src
+    (p_low, p_high), (q_low, q_high) = _ranges[p], _ranges[q]
+    if holds:
+        known = {p: (p_low, min(p_high, q_high - 1)), q: (max(q_low, p_low + 1), q_high)}
+    else:
+        known = {p: (max(p_low, q_low), p_high), q: (q_low, min(q_high, p_high))}
+    if any(low > high for low, high in known.values()):
+        return None
+    if value.code is OpCode.ADD and value.src[0] in known:
+        low, high = known[value.src[0]]
+        shift = _ranges[value.src[1]]
+        return low + shift[0], high + shift[1]
+    return known.get(value, _ranges[value])
 
 
 def _reduce(op: Op) -> Range:
