@@ -58,6 +58,7 @@ class Runner:
         layout.words[layout.arena.at] = self._arena.address + layout.arena.of
         layout.words[layout.scratch.at] = self._scratch.address + layout.scratch.of
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks))
+        self._nothing = self._reports.tobytes()
         layout.words[layout.reports.at] = self._reports.ctypes.data + layout.reports.of
         layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
         self._state = aligned_words(STATE_WORDS)
@@ -81,7 +82,7 @@ class Runner:
                 self._walk_where_it_can_be_stopped()
             else:
                 self._lead()
-            if self._layout.checks and self._reports.any():
+            if self._layout.checks and self._reports.tobytes() != self._nothing:
                 self._raise_report()
 
     def _raise_report(self) -> None:
