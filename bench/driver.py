@@ -43,7 +43,7 @@ def bind_to_cores(num_threads: int) -> None:
 
 def without_paths(text: str) -> str:
     """Returns a message with each absolute path cut to its last part, fit to be committed."""
-    return re.sub(r"(?:/[^\s/:'\"]+)+/([^\s/:'\"]+)", r"\1", text)
+    return re.sub(r"(?<![\w.])(?:/[^\s/:'\"]+)+/([^\s/:'\"]+)", r"\1", text)
 
 
 class Worker:

@@ -39,7 +39,7 @@ class Arguments:
     """Compares picograd with its peers.
 
     only:        comma list of workloads, groups or first words of names; all if empty
-    frameworks:  comma list of variants, as picograd,picograd_loop,torch; all that are installed if empty
+    frameworks:  comma list of variants, as picograd,picograd_eager,torch; all that are installed if empty
     repeats:     samples per framework and workload; 7, or 3 with --quick
     threads:     for every framework
     json:        file that receives the raw samples

@@ -19,7 +19,7 @@ Handle = Any
 Data = list[tuple[Array, ...]]  # see `bench.workloads.make_data`
 
 LONG_CALL_S = 1.5
-STACKED_VARIANTS = ("jax_scan", "picograd_loop")
+STACKED_VARIANTS = ("jax_scan",)
 
 
 class Peer(Protocol):
@@ -96,7 +96,7 @@ class TrainingRunner(Runner):
 
 
 class StackedRunner(Runner):
-    """Does one step for each of the stacked batches in a single call of the framework (a scan, a native loop)."""
+    """Does one step for each of the stacked batches in a single call of the framework (a scan)."""
 
     def __init__(self, peer: Peer, workload: Training, variant: str, data: Data) -> None:
         super().__init__(peer)

@@ -41,6 +41,16 @@ class DType:
         return self.kind == "f"
 
     @property
+    def is_narrow(self) -> bool:
+        """True for floats below float32: they are stored as they are and computed with in float32."""
+        return self.is_float and self.itemsize < 4
+
+    @property
+    def wide(self) -> DType:
+        """What arithmetic and sums are done in: float32 for narrow floats, else the dtype itself."""
+        return float32 if self.is_narrow else self
+
+    @property
     def is_int(self) -> bool:
         return self.kind in "iu"
 

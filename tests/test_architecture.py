@@ -1,9 +1,10 @@
-"""The architecture as a test: which package may import which, no cycles, no hidden imports, one road."""
+"""The architecture as a test: which package may import which, no cycles, no hidden imports, one road to read and to run."""
 
 from __future__ import annotations
 
 import ast
 import gc
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,71 @@ def test_environment_variables_stand_in_one_table() -> None:
             text = path.read_text()
             assert "os.environ.get" not in text and "os.getenv" not in text, path
     assert len(picograd.config.VARIABLES) <= 12
+
+
+# ---- the reading order: every header's `Next:`, from Tensor to machine code ----
+READ = ["tensor", "ir", "evaluator", "autodiff", "engine", "schedule", "codegen", "render", "compile", "runtime"]
+# Beside the road these two hold what the engine is made of: caches, counts, memory, threads.
+WITH_SIDE_ROOMS = {"engine", "runtime"}
+
+
+def header(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text())) or ""
+
+
+def nexts(path: Path) -> list[Path]:
+    """Returns the files a header goes on with: one, or two where the road forks."""
+    found = re.search(r"Next: (.*)", header(path))
+    return [PACKAGE.parent / name for name in re.findall(r"picograd/[\w/]+\.py", found[1])] if found else []
+
+
+def walk_from(path: Path, trail: tuple[Path, ...] = ()) -> list[list[Path]]:
+    """Returns the roads that begin at a file, forks taken each way."""
+    assert path.is_file(), f"{trail[-1]} goes on with {path}, which does not exist"
+    assert path not in trail, f"{trail[-1]} goes back to {path}"
+    onward = nexts(path)
+    if not onward:
+        return [[*trail, path]]
+    return [road for after in onward for road in walk_from(after, (*trail, path))]
+
+
+def packages_of(road: list[Path]) -> list[str]:
+    """Returns the packages of a road, in order, each once for every time it is entered."""
+    parts = [path.relative_to(PACKAGE).parts[0] for path in road]
+    return [part for i, part in enumerate(parts) if i == 0 or parts[i - 1] != part]
+
+
+def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
+    assert nexts(PACKAGE / "__init__.py") == [PACKAGE / "tensor" / "tensor.py"]
+    cpu, gpu = walk_from(PACKAGE / "tensor" / "tensor.py")
+    assert packages_of(cpu) == READ
+    fork = next(i for i, (a, b) in enumerate(zip(cpu, gpu)) if a != b)
+    assert packages_of(gpu[fork:])[0] == "render" and packages_of(gpu)[-1] == "runtime"
+    assert not {*cpu} & {*gpu[fork:]}, "the roads meet again after the fork"
+    complete = {*READ} - WITH_SIDE_ROOMS
+    missed = {path for path in modules() if path.name != "__init__.py" and packages_of([path])[0] in complete} - {
+        *cpu,
+        *gpu,
+    }
+    assert not missed
+
+
+def test_what_is_built_on_tensors_leads_to_the_road() -> None:
+    for road in walk_from(PACKAGE / "nn" / "__init__.py"):
+        assert packages_of(road)[:3] == ["nn", "transforms", "tensor"]
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
+    text = header(path)
+    part = packages_of([path])[0]
+    if path.name != "__init__.py" and part in {*READ, "nn", "transforms"} and "backends" not in path.parts:
+        assert "\nIn: " in text and "\nOut: " in text, f"{path} does not say what goes in and out"
+    if part in STAGES:
+        called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", text, re.DOTALL)
+        for caller in re.findall(r"[\w/]+\.py", called[1] if called else ""):
+            name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            assert name in (PACKAGE / caller.removeprefix("picograd/")).read_text(), f"{caller} does not call {path}"
 
 
 # ---- one training step, watched ----

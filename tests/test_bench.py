@@ -56,6 +56,7 @@ def test_unknown_selection_names_the_groups() -> None:
 
 def test_messages_keep_no_absolute_path() -> None:
     assert without_paths("ImportError: /opt/x/lib/libfoo.so: bad") == "ImportError: libfoo.so: bad"
+    assert without_paths("--json bench/results/a.json --to=/opt/x/b.json") == "--json bench/results/a.json --to=b.json"
 
 
 def test_tables_replace_only_what_stands_between_their_markers(tmp_path: Path) -> None:

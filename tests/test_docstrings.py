@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
+import re
 
 import pytest
 
@@ -34,3 +36,72 @@ def test_examples_print_what_they_say(test, monkeypatch):
     printed: list[str] = []
     runner.run(test, out=printed.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+
+
+# ---- every public name is described ----
+# What these mean everywhere, the docstring of Tensor says once.
+SHARED = {"self", "cls", "dim", "axis", "keepdim", "keepdims", "dtype", "device", "requires_grad", "generator", "other"}
+# Methods that only the families of operations, nn and jit call on each other's tensors.
+INTERNAL = {"Tensor.from_op", "Tensor.viewed", "Tensor.viewed_by", "Tensor.read", "Tensor.write", "Tensor.other_device",
+            "Tensor.forget_old", "Generator.state", "Generator.next_key", "Module.extra_repr"}  # fmt: skip
+# What has no example that runs everywhere: a GPU, a file in the current folder.
+NO_EXAMPLE = {"Tensor.cuda", "Drawing.save"}
+
+
+def public_names() -> dict[str, object]:
+    """Returns the public functions, classes and methods; what has several names under the first of them."""
+    found: dict[str, object] = {}
+    for module in (picograd, picograd.nn.functional, picograd.nn.init):
+        own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
+            value = getattr(module, name)
+            if inspect.isclass(value) and not issubclass(value, Exception):
+                found |= methods_of(value)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                found[name if module is picograd else f"{module.__name__.removeprefix('picograd.')}.{name}"] = value
+    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values()]:
+        if inspect.isclass(value):
+            found |= {f"nn.{value.__name__}": value, **methods_of(value)}
+    seen: set[int] = set()
+    return {name: value for name, value in found.items() if not (id(value) in seen or seen.add(id(value)))}
+
+
+def methods_of(owner: type) -> dict[str, object]:
+    """Returns the public methods and properties by name, those inherited from picograd too."""
+    found: dict[str, object] = {}
+    for home in owner.__mro__:
+        if home.__module__.startswith("picograd"):
+            shown = "Tensor" if issubclass(picograd.Tensor, home) else home.__name__
+            for name, value in vars(home).items():
+                function = getattr(value, "__func__", value)
+                if not name.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
+                    found.setdefault(f"{shown}.{name}", function)
+    return {name: function for name, function in found.items() if name not in INTERNAL}
+
+
+PUBLIC = public_names()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_is_described(name: str) -> None:
+    value = PUBLIC[name]
+    text = inspect.getdoc(value) or ""
+    lines = text.splitlines()
+    assert lines and lines[0].endswith(".") and lines[1:2] in ([], [""]), "one sentence on the first line"
+    if isinstance(value, property) or (inspect.isclass(value) and issubclass(value, Exception)):
+        return
+    if name not in NO_EXAMPLE and name.split(".")[-1] != "forward":
+        assert ">>> " in text, "an example"
+    function = value.__init__ if inspect.isclass(value) else value
+    if not inspect.isfunction(function):
+        return
+    said = text + (inspect.getdoc(function) or "")
+    unsaid = [p for p in inspect.signature(function).parameters if p not in SHARED and not re.search(rf"\b{p}\b", said)]
+    assert not unsaid, f"says what {', '.join(unsaid)} may be"
+    raised = set(re.findall(r"raise ([A-Z]\w+)\(", inspect.getsource(function))) & {*picograd.__all__}
+    assert all(re.search(rf"^ *{error}:", said, re.MULTILINE) for error in raised), f"Raises: {', '.join(raised)}"
+
+
+def test_what_arguments_mean_everywhere_is_said_once() -> None:
+    said = picograd.Tensor.__doc__ or ""
+    assert all(re.search(rf"\b{name}\b", said) for name in SHARED - {"self", "cls"})

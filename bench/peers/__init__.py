@@ -16,7 +16,6 @@ from bench.runner import Peer
 VARIANTS: dict[str, tuple[str, str]] = {
     "picograd": ("picograd", "picograd_"),
     "picograd_eager": ("picograd", "picograd_"),
-    "picograd_loop": ("picograd", "picograd_"),
     "torch": ("torch", "torch_"),
     "torch_compile": ("torch", "torch_"),
     "jax": ("jax", "jax_"),

@@ -1,4 +1,4 @@
-"""picograd: the whole step under `pg.jit`, un-jitted, and as one native loop over stacked batches.
+"""picograd: the whole step under `pg.jit`, and un-jitted.
 
 In:    a workload
 Out:   functions of picograd tensors (see `bench.runner.Peer`)
@@ -15,7 +15,7 @@ import picograd as pg
 from bench.runner import Runner
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
 
-VARIANTS = ("picograd", "picograd_eager", "picograd_loop")
+VARIANTS = ("picograd", "picograd_eager")
 F = pg.nn.functional
 Step = Callable[[Any, Any], Any]
 
@@ -37,9 +37,10 @@ def numpy(handle: Any) -> Array:
 
 
 def tensor_nbytes(runner: Runner) -> int | None:
-    """The high-water mark of picograd's allocator since the process began."""
-    peak = getattr(pg, "peak_memory", None)
-    return None if peak is None else int(peak())
+    """The most bytes of tensors, arenas of plans included, held at one time during one step; data and network count."""
+    pg.reset_peak_memory_stats()
+    runner.step(runner.granularity)
+    return pg.max_memory_allocated()
 
 
 def train(workload: Training, variant: str) -> Step:
@@ -57,10 +58,8 @@ def train(workload: Training, variant: str) -> Step:
         optimizer.step()
         return loss
 
-    if variant == "picograd_eager":
-        return step
-    jitted: Step = pg.jit(step, steps=workload.num_batches) if variant == "picograd_loop" else pg.jit(step)
-    return jitted
+    jitted: Step = pg.jit(step)
+    return step if variant == "picograd_eager" else jitted
 
 
 def _network(workload: Training, layers: list[tuple[Any, ...]], table: Any, x: Any) -> Any:

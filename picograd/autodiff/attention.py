@@ -2,7 +2,7 @@
 
 In:    the incoming gradient `grad` of one of its two results, and that OUTPUT `out`
 Out:   the gradient of q, k or v
-Next:  picograd/autodiff/chain_rules.py
+Next:  picograd/autodiff/gradient.py
 
 S = scale q k^T, capped: C = cap tanh(S / cap); P = exp(C - L) where visible, L the logsumexp; O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - rowsum(dO O)) + P dL;  dS = dC (1 - (C / cap)^2);  dq = scale dS k.
@@ -12,16 +12,27 @@ they stand as R T rows of one matrix.
 
 from __future__ import annotations
 
-from picograd.dtype import DType, float32
-from picograd.ir.build import both, cast, compare, iota, reduce, repeat_axes, reshape, static, swap_last, unary, where
+from picograd.dtype import DType
+from picograd.ir.build import (
+    both,
+    cast,
+    compare,
+    positions,
+    reduce,
+    repeat_axes,
+    reshape,
+    static_shape,
+    swap_last,
+    unary,
+    where,
+)
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 
 
 def _dtype(out: Op) -> DType:
-    dtype = out.src[0].dtype
-    return float32 if dtype.itemsize < 4 else dtype
+    return out.src[0].dtype.wide
 
 
 def _matmul(lhs: Op, rhs: Op) -> Op:
@@ -30,8 +41,8 @@ def _matmul(lhs: Op, rhs: Op) -> Op:
 
 def _grouped(x: Op, out: Op) -> Op:
     """Returns x (B, H, T, ...) as (B, G, R T, ...) in the dtype that is computed in."""
-    B, H, T, *rest = static(x.shape)
-    G = static(out.src[0].src[1].shape)[1]
+    B, H, T, *rest = static_shape(x.shape)
+    G = static_shape(out.src[0].src[1].shape)[1]
     rows = H // G * T
     return cast(reshape(x, (B, G, rows, *rest)), _dtype(out))
 
@@ -42,7 +53,7 @@ def _visible(arg: AttentionArg, T: int, S: int, shape: tuple[int, ...]) -> Op | 
         return None
     B, G, rows, _ = shape
     full = (B, G, rows // T, T, S)
-    position, key = iota(full, 3) + (S - T), iota(full, 4)
+    position, key = positions(full, 3) + (S - T), positions(full, 4)
     parts: list[Op] = []
     if arg.causal:
         parts.append(compare(OpCode.CMPLE, key, position))
@@ -64,7 +75,7 @@ def _weights(out: Op) -> tuple[Op, Op | None]:
         scores = bent * arg.soft_cap
     logsumexp = _grouped(Op(OpCode.OUTPUT, dtype, (attention,), 1), out)
     difference = scores - repeat_axes(logsumexp, (3,), scores.shape)
-    seen = _visible(arg, static(q.shape)[2], static(k.shape)[2], static(scores.shape))
+    seen = _visible(arg, static_shape(q.shape)[2], static_shape(k.shape)[2], static_shape(scores.shape))
     if seen is not None:
         difference = where(seen, difference, filled(float("-inf"), dtype, scores.shape))
     return unary(OpCode.EXP, difference), bent

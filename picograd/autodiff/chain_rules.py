@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `chain_rules`
-Next:  picograd/autodiff/gradient.py
+Next:  picograd/autodiff/transposes.py
 
 A row gives, for each source, the gradient of that source from the gradient `grad` of the Op `out`. The gradients are
 graphs of the same Ops, so they have derivatives by the same table. Extend it: `chain_rules + PatternMatcher([...])`;

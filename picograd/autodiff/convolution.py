@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from picograd.ir.build import flip, permute, reshape, shrink, static
+from picograd.ir.build import flip, permute, reshape, shrink, static_shape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
@@ -26,7 +26,7 @@ def conv_x(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    lengths, taps, windows = static(x.shape), static(w.shape)[2:], static(out.shape)[2:]
+    lengths, taps, windows = static_shape(x.shape), static_shape(w.shape)[2:], static_shape(out.shape)[2:]
     padding: list[tuple[int, int]] = []
     bounds: list[tuple[int, int]] = [(0, lengths[0]), (0, lengths[1])]
     for i, length in enumerate(lengths[2:]):
@@ -42,7 +42,7 @@ def conv_x(grad: Op, out: Op) -> Op:
 
 def _reversed(w: Op, groups: int) -> Op:
     """Returns w (O, C / groups, *kernel) as (C, O / groups, *kernel), taps backwards."""
-    outputs, channels, *kernel = static(w.shape)
+    outputs, channels, *kernel = static_shape(w.shape)
     spatial = tuple(range(3, 3 + len(kernel)))
     split = reshape(w, (groups, outputs // groups, channels, *kernel))
     swapped = reshape(permute(split, (0, 2, 1, *spatial)), (groups * channels, outputs // groups, *kernel))
@@ -56,8 +56,8 @@ def conv_w(grad: Op, out: Op) -> Op:
     """
     x, w = out.src
     arg: ConvArg = out.arg
-    batch, channels, *lengths = static(x.shape)
-    taps, windows, spatial = static(w.shape)[2:], static(out.shape)[2:], tuple(range(2, len(x.shape)))
+    batch, channels, *lengths = static_shape(x.shape)
+    taps, windows, spatial = static_shape(w.shape)[2:], static_shape(out.shape)[2:], tuple(range(2, len(x.shape)))
     split = reshape(x, (batch, arg.groups, channels // arg.groups, *lengths))
     moved = permute(split, (2, 1, 0, *(axis + 1 for axis in spatial)))  # (C / groups, groups, B, *)
     operand = reshape(moved, (channels // arg.groups, arg.groups * batch, *lengths))

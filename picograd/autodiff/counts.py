@@ -2,7 +2,7 @@
 
 In:    roots, and Ops whose values are already there
 Out:   `count_ops`
-Next:  picograd/schedule/fuse.py
+Next:  picograd/engine/realize.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    functions (grad, out) -> gradient of one source
 Out:   `Derivative`; `elementwise`, `linear`, `multilinear`, `general`, which make rows; `sources_of`
-Next:  picograd/autodiff/transposes.py
+Next:  picograd/autodiff/chain_rules.py
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ Equal candidates share the gradient equally, as in PyTorch's maximum and amax; a
 
 from __future__ import annotations
 
-from picograd.dtype import DType, float32, int64
+from picograd.dtype import int64
 from picograd.ir.build import (
     cast,
     compare,
     gather,
-    iota,
     move_back,
     move_last,
+    positions,
     reduce,
     repeat_axes,
     scan,
@@ -54,15 +54,11 @@ def _share(grad: Op, count: Op) -> Op:
     return cast(cast(grad, count.dtype) / count, grad.dtype)
 
 
-def _wide(x: Op) -> DType:
-    return float32 if x.dtype.itemsize < 4 else x.dtype
-
-
 def reduce_extreme(grad: Op, out: Op) -> Op:
     """The elements equal to the extreme share its gradient."""
     x, axes = out.src[0], out.arg[1]
     chosen = compare(OpCode.CMPEQ, x, repeat_axes(out, axes, x.shape))
-    count = reduce(cast(chosen, _wide(x)), OpCode.ADD, axes)
+    count = reduce(cast(chosen, x.dtype.wide), OpCode.ADD, axes)
     return where(chosen, repeat_axes(_share(grad, count), axes, x.shape), zeros_like(x))
 
 
@@ -71,7 +67,7 @@ def scan_extreme(grad: Op, out: Op) -> Op:
     operation, axis = out.arg
     x, result, grad = (move_last(op, axis) for op in (out.src[0], out, grad))
     last = len(x.shape) - 1
-    position = iota(x.shape, last)
+    position = positions(x.shape, last)
     chosen = where(compare(OpCode.CMPEQ, x, result), position, filled(0, int64, x.shape))
     index = scan(chosen, OpCode.MAX, last)
     return move_back(scatter(zeros_like(x), index, grad, OpCode.ADD, last, last), axis)
@@ -86,7 +82,7 @@ def _scattered(grad: Op, out: Op) -> tuple[Op, Op, Op]:
     axis, batch = out.arg[1:]
     base_chosen = compare(OpCode.CMPEQ, base, out)
     updates_chosen = compare(OpCode.CMPEQ, updates, gather(out, index, axis, batch))
-    wide = _wide(base)
+    wide = base.dtype.wide
     count = scatter(cast(base_chosen, wide), index, cast(updates_chosen, wide), OpCode.ADD, axis, batch)
     return base_chosen, updates_chosen, _share(grad, count)
 

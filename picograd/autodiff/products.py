@@ -16,14 +16,14 @@ from picograd.ir.build import (
     compare,
     expand,
     flip,
-    iota,
     move_back,
     move_last,
     pad,
     permute,
+    positions,
     reshape,
     shrink,
-    static,
+    static_shape,
     where,
     zeros_like,
 )
@@ -37,7 +37,7 @@ def reduce_product(grad: Op, out: Op) -> Op:
     kept = tuple(i for i in range(len(x.shape)) if i not in axes)
     order = kept + tuple(axes)
     moved = permute(x, order)
-    count = prod(static(tuple(x.shape[axis] for axis in axes)))
+    count = prod(static_shape(tuple(x.shape[axis] for axis in axes)))
     if count == 0:
         return zeros_like(x)
     result = _others(reshape(moved, (*out.shape, count)), grad)
@@ -46,7 +46,7 @@ def reduce_product(grad: Op, out: Op) -> Op:
 
 def _others(x: Op, grad: Op) -> Op:
     """Returns grad times the product of the other elements of each row of x (..., n)."""
-    rows, count = x.shape[:-1], static(x.shape[-1:])[0]
+    rows, count = x.shape[:-1], static_shape(x.shape[-1:])[0]
     width = 1 << (count - 1).bit_length()
     level = _filled_with_ones(_pad_last(x, 0, width - count), 0, count)
     levels: list[Op] = []  # each: (..., width / 2, 2)
@@ -57,7 +57,7 @@ def _others(x: Op, grad: Op) -> Op:
         level = reshape(_part_of_last(pairs, 0, 1) * _part_of_last(pairs, 1, 2), (*rows, width))
     result = reshape(grad, (*rows, 1))
     for pairs in reversed(levels):
-        half = static(pairs.shape[-2:])[0]
+        half = static_shape(pairs.shape[-2:])[0]
         both = expand(reshape(result, (*rows, half, 1)), pairs.shape)
         result = reshape(both * flip(pairs, (len(rows) + 1,)), (*rows, 2 * half))
     return _part_of_last(result, 0, count)
@@ -67,7 +67,7 @@ def scan_product(grad: Op, out: Op) -> Op:
     """The running product by doubling (Hillis and Steele 1986), differentiated: y[i] <- y[i] y[i - step]."""
     axis = out.arg[1]
     level, result = move_last(out.src[0], axis), move_last(grad, axis)
-    count = static(level.shape[-1:])[0]
+    count = static_shape(level.shape[-1:])[0]
     levels: list[tuple[int, Op, Op]] = []
     step = 1
     while step < count:
@@ -93,7 +93,7 @@ def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
     """Returns x with ones before `start` and from `stop` on, along its last axis."""
     if (start, stop) == (0, x.shape[-1]):
         return x
-    position = iota(x.shape, len(x.shape) - 1)
+    position = positions(x.shape, len(x.shape) - 1)
     if start:
         inside = compare(OpCode.CMPLE, position._other(start), position)
     else:

@@ -2,7 +2,7 @@
 
 In:    scalar Ops of dtype float32 or float64
 Out:   scalar Ops made of FMA, MUL, ADD, SUB, DIV, WHERE, comparisons and integer operations on the bits
-Called by: codegen/legalize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/trigonometry.py
 
 Greatest errors in ulp, against float64 and long double; tests/codegen/test_legalize.py measures them:
 
@@ -149,6 +149,7 @@ def _at_the_limits(x: Op, y: Op) -> Op:
 
 
 def log(x: Op) -> Op:
+    """Returns log(x) = n log 2 + log(1 + f), with x = 2^n (1 + f)."""
     n, f = _exponent_and_fraction(x)
     first, second = LN2[x.dtype]
     if x.dtype is dtypes.float32:
@@ -161,6 +162,7 @@ def log(x: Op) -> Op:
 
 
 def log2(x: Op) -> Op:
+    """Returns log2(x) = n + log2(1 + f), with x = 2^n (1 + f); float64 carries the sum in two parts."""
     n, f = _exponent_and_fraction(x)
     first, second = LOG2_E_PARTS[x.dtype]
     if x.dtype is dtypes.float32:
@@ -213,35 +215,36 @@ def pow_(x: Op, y: Op) -> Op:
     return _power_at_the_limits(x, y, _power(absolute(x), y))
 
 
-def _power_for_float32(size: Op, y: Op) -> Op:
-    n, f = _exponent_and_fraction(size)
+def _power_for_float32(base: Op, y: Op) -> Op:
+    n, f = _exponent_and_fraction(base)
     s = f / (f + 2.0)
     z = s * s
     logarithm = fma(n, math.log(2), fma(horner(z, ATANH[f.dtype]) * z, s, s + s))
     return exp(y * logarithm)
 
 
-def _power(size: Op, y: Op) -> Op:
-    n, f = _exponent_and_fraction(size)
+def _power(base: Op, y: Op) -> Op:
+    """Returns base ** y for base > 0: exp of y log(base), the product carried in two parts."""
+    n, f = _exponent_and_fraction(base)
     high, low = _log_of_fraction(f)
-    first, second = LN2[size.dtype]
+    first, second = LN2[base.dtype]
     total, error = _two_sum(n * first, high)
     high, low = _fast_two_sum(total, error + fma(n, second, low))
     product = y * high
     rest = fma(y, high, -product) + y * low
-    lowest, highest = EXP_RANGE[size.dtype]
+    lowest, highest = EXP_RANGE[base.dtype]
     inside = both(less(like(lowest, y), product), less(product, highest))
     return exp_inside(at_most(at_least(product, lowest), highest), where(inside, rest, 0.0))
 
 
 def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     """Puts a power right where x is 0, negative or infinite, and where y is 0 or infinite (C17, F.10.4.4)."""
-    size = absolute(x)
-    zero, infinite = equal(size, 0.0), equal(size, math.inf)
+    magnitude = absolute(x)
+    zero, infinite = equal(magnitude, 0.0), equal(magnitude, math.inf)
     negative_y = less(y, 0.0)
     result = where(zero, where(negative_y, like(math.inf, x), 0.0), result)
     result = where(infinite, where(negative_y, like(0.0, x), math.inf), result)
-    grows = xor(less(like(1.0, x), size), negative_y)
+    grows = xor(less(like(1.0, x), magnitude), negative_y)
     result = where(equal(absolute(y), math.inf), where(grows, like(math.inf, x), 0.0), result)
     is_whole, half = equal(floor(y), y), y * 0.5
     is_odd = both(is_whole, differs(floor(half), half))
@@ -250,6 +253,6 @@ def _power_at_the_limits(x: Op, y: Op, result: Op) -> Op:
     result = where(both(below_zero, is_odd), flipped, result)
     finite_below = both(less(x, 0.0), both(differs(x, -math.inf), differs(is_whole, True)))
     result = where(finite_below, like(math.nan, x), result)
-    result = where(both(equal(size, 1.0), equal(absolute(y), math.inf)), like(1.0, x), result)
+    result = where(both(equal(magnitude, 1.0), equal(absolute(y), math.inf)), like(1.0, x), result)
     result = where(differs(x, x), x, where(differs(y, y), y, result))
     return where(or_(equal(x, 1.0), equal(y, 0.0)), like(1.0, x), result)

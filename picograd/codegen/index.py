@@ -2,7 +2,7 @@
 
 In:    a value over PARAMs (movement and elementwise Ops) and integer coordinates
 Out:   one scalar expression whose LOADs name memory and index
-Called by: the emitters.    Next: picograd/codegen/elementwise.py
+Called by: the emitters.    Next: picograd/codegen/axes.py
 
 Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 """
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read, to_op_bool
-from picograd.ir.coordinates import Coords, flatten, move, placeholder
+from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import numel
@@ -77,7 +77,7 @@ def element_within(
       results: values the nest itself computes
       axes:    which of the coordinates are theirs
     """
-    own: Coords = tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(root.shape))
+    own = placeholders(root.shape)
     here = tuple(own[axis] for axis in axes)
     value = element(root, own, {op: (here, result) for op, result in (results or {}).items()})
     return put_in(value, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
@@ -133,6 +133,7 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
 
 
 def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op]) -> Op:
+    """Returns the value at a point from the values of its sources."""
     op, coords, valid = point
     if op in known:
         expected, value = known[op]

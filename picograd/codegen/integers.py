@@ -3,7 +3,7 @@
 In:    scalar Ops
 Out:   scalar Ops: IDIV and MOD are left on unsigned integers with a divisor that is not 0, and on indices known not to
        be negative; SHL and SHR with counts below the width
-Called by: codegen/legalize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/narrow.py
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _divide_signed(code: OpCode, a: Op, b: Op, never_zero: bool) -> Op:
         down = quotient + where(uneven, const(1, unsigned), 0)
         result = where(signs_differ, zero - down, quotient)
     else:
-        size = where(Op(OpCode.AND, dtypes.bool_, (signs_differ, uneven)), divisor - rest, rest)
-        result = where(less(b, 0), zero - size, size)
+        magnitude = where(Op(OpCode.AND, dtypes.bool_, (signs_differ, uneven)), divisor - rest, rest)
+        result = where(less(b, 0), zero - magnitude, magnitude)
     signed = bitcast(result, a.dtype)
     return signed if never_zero else where(equal(b, 0), 0, signed)
 

@@ -2,7 +2,7 @@
 
 In:    statements in the free form, Target
 Out:   the same, with every operation one the target has
-Called by: codegen/lower.py.    Next: picograd/codegen/linearize.py
+Called by: codegen/lower.py.    Next: picograd/codegen/scalar.py
 
 Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for language "llvm"; CUDA has an exp of its own
 """

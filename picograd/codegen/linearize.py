@@ -2,7 +2,7 @@
 
 In:    statements in the free form (trees of expressions, UNROLL and VECTOR loops)
 Out:   statements in the linear form (ir/statements.py)
-Called by: codegen/lower.py.    Next: picograd/render/llvm.py
+Called by: codegen/lower.py.    Next: picograd/render/llvm.py, and for a GPU picograd/render/cuda.py
 
 Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)      becomes
           v1 = load b[0];  v2 = splat v1                  (before the loop of i)
@@ -75,6 +75,8 @@ class _Scope:
 
 
 class _Linearizer:
+    """The state of the walk: open scopes, and what names, ranges and constants stand for in this copy of a body."""
+
     def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
         self.stored_in = stored_in
@@ -89,6 +91,7 @@ class _Linearizer:
 
     # ---- statements ----
     def run(self, statements: Sequence[Statement]) -> None:
+        """Writes statements into the innermost open scope."""
         for statement in statements:
             if isinstance(statement, For):
                 self.run_for(statement)
@@ -110,6 +113,7 @@ class _Linearizer:
                 raise AssertionError(f"linearize: {statement} belongs to the linear form")
 
     def run_for(self, loop: For) -> None:
+        """Writes a loop: UNROLL as copies of its body, VECTOR as one body of vectors, others as loops."""
         kind = loop.range.arg[1]
         if kind is AxisKind.UNROLL:
             for value in range(int(loop.range.src[0].arg)):
@@ -136,6 +140,7 @@ class _Linearizer:
     def inside(
         self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, index: Op | None
     ) -> tuple[Statement, ...]:
+        """Returns the statements of a body, written in a scope of its own; what it stores makes earlier loads stale."""
         self.scopes.append(_Scope(stored, conditional))
         if index is not None:
             self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1

@@ -2,20 +2,20 @@
 
 In:    Kernel, Target, Opts
 Out:   Program in the linear form
-Called by: engine/realize.py.    Next: picograd/codegen/index.py
+Called by: engine/compiler.py.    Next: picograd/codegen/builder.py
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
-from picograd.codegen.matmul import emit_matmul
+from picograd.codegen.matmul import Scratch, emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import candidates
 from picograd.codegen.reduce import emit_reduce
@@ -77,7 +77,7 @@ def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, tar
 
 def _emit_product(
     nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
-    tile: RegisterTile | BlockTile, scratch: Callable[[DType, Dim], Op],
+    tile: RegisterTile | BlockTile, scratch: Scratch,
 ) -> None:  # fmt: skip
     if isinstance(tile, BlockTile):
         emit_matmul_gpu(nest, params, first, tile)

@@ -2,7 +2,7 @@
 
 In:    scalar Ops that touch floats narrower than float32
 Out:   scalar Ops on float32 and integers; a narrow float is only loaded, stored, chosen and converted
-Called by: codegen/legalize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/linearize.py
 
 A narrow float becomes float32 by moving its bits, and back by adding half of the last place it keeps. What both
 directions do with NaN, infinity and subnormals is what ml_dtypes does.
@@ -36,15 +36,11 @@ SINGLE = FORMATS[dtypes.float32]
 MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
 
 
-def is_narrow(dtype: DType) -> bool:
-    return dtype.is_float and dtype.itemsize < 4
-
-
 def compute_wide(op: Op) -> Op | None:
     """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands."""
-    if op.code not in ELEMENTWISE or op.code in MOVES or not any(is_narrow(s.dtype) for s in op.src):
+    if op.code not in ELEMENTWISE or op.code in MOVES or not any(s.dtype.is_narrow for s in op.src):
         return None
-    wide = tuple(cast(s, dtypes.float32) if is_narrow(s.dtype) else s for s in op.src)
+    wide = tuple(cast(s, dtypes.float32) if s.dtype.is_narrow else s for s in op.src)
     if op.code in COMPARE:
         return Op(op.code, op.dtype, wide, op.arg)
     if op.code in (OpCode.MAX, OpCode.MIN):
@@ -57,11 +53,11 @@ def compute_wide(op: Op) -> Op | None:
 def convert(op: Op, half_in_hardware: bool) -> Op | None:
     """CAST to or from a narrow float."""
     x, target = op.src[0], op.dtype
-    if not (is_narrow(x.dtype) or is_narrow(target)) or x.dtype is target:
+    if not (x.dtype.is_narrow or target.is_narrow) or x.dtype is target:
         return None
     if half_in_hardware and {x.dtype, target} == {dtypes.float16, dtypes.float32}:
         return None
-    if is_narrow(x.dtype):
+    if x.dtype.is_narrow:
         if target is not dtypes.float32:
             return cast(cast(x, dtypes.float32), target)
         return _widen_bfloat16(x) if x.dtype is dtypes.bfloat16 else _widen(x)
@@ -93,13 +89,13 @@ def _widen(x: Op) -> Op:
     """Moves exponent and mantissa into place; a factor corrects the bias, also of subnormals."""
     form = FORMATS[x.dtype]
     bits = cast(bits_of(x), dtypes.uint32)
-    size = and_(bits, form.sign - 1)
-    scaled = bitcast(shl(size, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
+    magnitude = and_(bits, form.sign - 1)
+    scaled = bitcast(shl(magnitude, SINGLE.mantissa - form.mantissa), dtypes.float32) * 2.0 ** (SINGLE.bias - form.bias)
     if _has_infinity(x.dtype):
-        beyond = or_(shl(size, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
-        value = where(less(size, form.infinity), bits_of(scaled), beyond)
+        beyond = or_(shl(magnitude, SINGLE.mantissa - form.mantissa), SINGLE.infinity)
+        value = where(less(magnitude, form.infinity), bits_of(scaled), beyond)
     else:
-        value = where(less(size, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
+        value = where(less(magnitude, form.sign - 1), bits_of(scaled), const(0x7FC00000, dtypes.uint32))
     sign = shl(and_(bits, form.sign), 32 - 8 * x.dtype.itemsize)
     return bitcast(or_(value, sign), dtypes.float32)
 
@@ -112,13 +108,13 @@ def _round(x: Op, target: DType) -> Op:
     """
     form = FORMATS[target]
     bits = bits_of(x)
-    size = and_(bits, SINGLE.sign - 1)
+    magnitude = and_(bits, SINGLE.sign - 1)
     dropped = SINGLE.mantissa - form.mantissa
-    even = and_(shr(size, dropped), 1)
-    normal = shr(size + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
+    even = and_(shr(magnitude, dropped), 1)
+    normal = shr(magnitude + even + ((1 << (dropped - 1)) - 1), dropped) - ((SINGLE.bias - form.bias) << form.mantissa)
     adder = 2.0 ** (1 - form.bias - form.mantissa + SINGLE.mantissa)
-    subnormal = bits_of(bitcast(size, dtypes.float32) + adder) - bits_of(like(adder, x))
-    is_normal = less(bitcast(size, dtypes.float32), 2.0 ** (1 - form.bias))
+    subnormal = bits_of(bitcast(magnitude, dtypes.float32) + adder) - bits_of(like(adder, x))
+    is_normal = less(bitcast(magnitude, dtypes.float32), 2.0 ** (1 - form.bias))
     result = where(is_normal, subnormal, normal)
     if _has_infinity(target):
         limit = form.infinity

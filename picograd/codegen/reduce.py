@@ -83,7 +83,7 @@ class Rows:
 
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
-    return dtypes.float32 if op.dtype.is_float and op.dtype.itemsize < 4 else op.dtype
+    return op.dtype.wide
 
 
 def identity(code: OpCode, dtype: DType) -> Op:
@@ -160,6 +160,7 @@ def _is_short(rows: Rows) -> bool:
 
 # ---- one row after the other, lanes along it ----
 def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
+    """Writes one row on one thread: each level of reductions, then the values of its elements, then those of the row."""
     here = rows.row_coords(at)
     results: Results = {}
     for level in rows.levels:
@@ -277,6 +278,7 @@ def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
 
 
 def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:
+    """Writes one row as one lane of a vector of rows: columns one after the other."""
     here = rows.row_coords(at)
     results: Results = {}
     for level in rows.levels:
@@ -331,6 +333,7 @@ def _each_column(rows: Rows, nest: Nest, at: list[Dim], results: Results, build:
 
 # ---- a block of threads a row ----
 def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
+    """Writes rows on a GPU: a block for each row, its threads side by side along the columns."""
     threads = target.block_threads
     columns = numel(tuple(rows.column_extents))
     with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:

@@ -2,7 +2,8 @@
 
 In:    scalar Ops
 Out:   scalar Ops
-Called by: codegen/exponentials.py, trigonometry.py, integers.py, narrow.py
+Called by: codegen/exponentials.py, codegen/trigonometry.py, codegen/integers.py, codegen/narrow.py
+Next:  picograd/codegen/exponentials.py
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
+from picograd.ir.build import both as both
+from picograd.ir.build import cast as cast
+from picograd.ir.build import compare
+from picograd.ir.build import where as where
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 
@@ -66,18 +71,6 @@ def fma(a: Op, b: Op | float, c: Op | float) -> Op:
     return Op(OpCode.FMA, a.dtype, (a, b, c))
 
 
-def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
-    """Returns a where the condition holds, else b; one of them is an Op."""
-    known = a if isinstance(a, Op) else b
-    assert isinstance(known, Op)
-    both = tuple(v if isinstance(v, Op) else like(v, known) for v in (a, b))
-    return Op(OpCode.WHERE, known.dtype, (condition, *both))
-
-
-def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
-    return Op(code, dtypes.bool_, (a, b if isinstance(b, Op) else like(b, a)))
-
-
 def less(a: Op, b: Op | Scalar) -> Op:
     return compare(OpCode.CMPLT, a, b)
 
@@ -88,10 +81,6 @@ def equal(a: Op, b: Op | Scalar) -> Op:
 
 def differs(a: Op, b: Op | Scalar) -> Op:
     return compare(OpCode.CMPNE, a, b)
-
-
-def both(a: Op, b: Op) -> Op:
-    return Op(OpCode.AND, a.dtype, (a, b))
 
 
 def at_most(a: Op, b: Scalar) -> Op:
@@ -106,10 +95,6 @@ def at_least(a: Op, b: Scalar) -> Op:
 
 def floor(a: Op) -> Op:
     return Op(OpCode.FLOOR, a.dtype, (a,))
-
-
-def cast(a: Op, dtype: DType) -> Op:
-    return a if a.dtype is dtype else Op(OpCode.CAST, dtype, (a,))
 
 
 def bitcast(a: Op, dtype: DType) -> Op:

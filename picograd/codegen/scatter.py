@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCATTER), whose anchor is the SCATTER
 Out:   two phases of statements in the free form: copy, update
-Called by: codegen/lower.py.    Next: picograd/codegen/lower.py
+Called by: codegen/lower.py.    Next: picograd/codegen/legalize.py
 
 Updates of one element follow each other in one thread, so a sum has the same bits on every run.
 """
@@ -71,6 +71,7 @@ def emit_scatter(nest: Nest, params: Sequence[Op], copy: Builder, build: Builder
 def _update(
     anchor: Op, out: Op, at: Sequence[Dim], index_at: Sequence[Dim], right_at: Sequence[Dim], build: Builder
 ) -> None:
+    """Writes one update, where its index is inside the base."""
     base, index, updates = anchor.src
     code, axis, batch = anchor.arg
     chosen = element_within(index, (*at[:batch], *index_at))

@@ -124,7 +124,7 @@ def _before(key: Op, other: Op, descending: bool) -> Op:
 
 def _key_dtype(dtype: DType) -> DType:
     """Keys of 8 and 16 bits of float are compared as float32, which holds them exactly."""
-    return dtypes.float32 if dtype.is_float and dtype.itemsize < 4 else dtype
+    return dtype.wide
 
 
 def _int(code: OpCode, a: Op, b: Op) -> Op:

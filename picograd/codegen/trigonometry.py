@@ -2,7 +2,7 @@
 
 In:    scalar Ops of dtype float32 or float64
 Out:   scalar Ops
-Called by: codegen/legalize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/polynomials.py
 
 An argument is brought to a quarter turn and a rest of at most pi / 4. A large one needs as many bits of 1 / (2 pi)
 as it has before the point (Payne and Hanek 1983, "Radian reduction for trigonometric functions"). Errors: 1.6 ulp

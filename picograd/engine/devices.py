@@ -1,19 +1,23 @@
 """The devices by name: made when first asked for, so that importing picograd needs none of their drivers.
 
 In:    a device's name
-Out:   its Compiler (or none, for the evaluator);  `usable`
+Out:   its Compiler (or none, for the evaluator);  `usable`; `memory_of`
 Called by: engine/realize.py
 """
 
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from picograd.errors import DeviceError
+from picograd.ir.backend import MemoryCount, MemoryUse
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler
@@ -26,6 +30,7 @@ FACTORIES = {
     "CUDASIM": "picograd.engine.backends.cudasim",
 }
 EVALUATOR = "NUMPY"
+_evaluator_memory = MemoryCount()
 
 
 @cache
@@ -42,6 +47,22 @@ def compiler_for(name: str) -> Compiler:
             f"PICOGRAD_DEVICE={_first_usable()}",
         )
     return factory()
+
+
+def memory_of(name: str) -> MemoryUse:
+    """Returns the count of a device's memory.
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+    """
+    return _evaluator_memory if name == EVALUATOR else compiler_for(name).device.memory
+
+
+def counted(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns an array that the evaluator's count knows of for as long as it is alive."""
+    _evaluator_memory.take(array.nbytes)
+    weakref.finalize(array, _evaluator_memory.give, array.nbytes).atexit = False
+    return array
 
 
 def _factory(name: str) -> Callable[[], Compiler] | None:

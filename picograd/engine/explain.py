@@ -13,7 +13,7 @@ from picograd.device import Target
 from picograd.engine.choose import choose
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.engine.realize import default_device, device_of, realized
+from picograd.engine.realize import default_device, devices_of, realized
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
 
@@ -26,7 +26,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     Args:
       stages: of "graph", "schedule", "kernel", "choice", "program", "source"
     """
-    compiler = compiler_for(device_of(roots[0]) or default_device())
+    compiler = compiler_for(devices_of(roots[:1])[0] or default_device())
     target = target or compiler.device.target
     graphs = parametrize(roots, template(roots, realized))
     schedule = schedule_graphs(graphs)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.config import verify_on
+from picograd.engine.devices import counted
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line, PicogradError
@@ -216,6 +217,6 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
-            buffer.memory = np.array(value, dtype=buffer.dtype.numpy, order="C")
+            buffer.memory = counted(np.array(value, dtype=buffer.dtype.numpy, order="C"))
 
     return Plan(Schedule((), uses, inputs, tuple(range(len(graphs))), 0), (), uses, run)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from picograd.config import setting
 from picograd.dtype import DType
-from picograd.engine.devices import EVALUATOR, compiler_for
+from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, template
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
@@ -45,8 +45,8 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
     by_device: dict[str | None, list[Op]] = {}
-    for op in missing:
-        by_device.setdefault(device_of(op), []).append(op)
+    for op, device in zip(missing, devices_of(missing)):
+        by_device.setdefault(device, []).append(op)
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         made.update(zip(roots, _compute(roots, name or default_device())))
@@ -60,26 +60,27 @@ def default_device() -> str:
     return setting("PICOGRAD_DEVICE").upper()
 
 
-def device_of(root: Op) -> str | None:
-    """Returns the device whose memory a graph reads, or None; a copy from another device is made on the way.
+def devices_of(roots: Sequence[Op]) -> list[str | None]:
+    """Returns for each graph the device whose memory it reads, or None; copies between devices are made on the way.
 
     Raises:
-      DeviceError: the graph reads memory of two devices.
+      DeviceError: a graph reads memory of two devices.
     """
-    found: dict[str, Op] = {}
-    for op in toposort([root], stop=realized):
-        if op in realized or op.code is OpCode.BUFFER:
-            found.setdefault(realized.get(op, op).arg[0].device, op)
-    copies = [op for op in toposort([root], stop=realized) if op.code is OpCode.COPY and op not in realized]
-    if copies:
-        for op in copies:
-            if op not in realized:
-                realized[op] = _copy(op.src[0], op.arg)
-        return device_of(root)
-    if len(found) > 1:
-        names = ", ".join(f"{op.shape} on {name}" for name, op in found.items())
-        raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
-    return next(iter(found), None)
+    found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
+    for op in toposort(roots, stop=realized):
+        if op.code is OpCode.COPY and op not in realized:
+            realized[op] = _copy(op.src[0], op.arg)
+        buffer = op if op.code is OpCode.BUFFER else realized.get(op)
+        if buffer is None:
+            for source in op.src:
+                other = found[source]
+                if buffer is None:
+                    buffer = other
+                elif other is not None and other.arg[0].device != buffer.arg[0].device:
+                    names = ", ".join(f"{read.shape} on {read.arg[0].device}" for read in (buffer, other))
+                    raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
+        found[op] = buffer
+    return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 
 
 def _copy(source: Op, device: str) -> Op:
@@ -116,14 +117,25 @@ def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
 
 def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buffer]:
     """Returns fresh memory for what a plan computes."""
-    if name == EVALUATOR:
-        return [Buffer(name, use.dtype, dim_value(use.numel, variables)) for use in plan.outputs]
-    allocate = compiler_for(name).device.allocate
-    outputs = []
-    for use in plan.outputs:
-        numel = use.numel if isinstance(use.numel, int) else dim_value(use.numel, variables)
-        outputs.append(Buffer(name, use.dtype, numel, allocate(max(1, numel * use.dtype.itemsize))))
-    return outputs
+    fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
+    if fixed is None:
+        fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
+        lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
+    if name == EVALUATOR:  # which makes the memory itself
+        return [Buffer(name, dtype, numel) for dtype, numel in fixed]
+    memories = compiler_for(name).device.allocate_all(lengths)
+    return [Buffer(name, dtype, numel, memory) for (dtype, numel), memory in zip(fixed, memories)]
+
+
+def complete_outputs(plan: Plan, name: str, variables: Mapping[str, int], some: list[Buffer | None]) -> list[Buffer]:
+    """Returns memory for what a plan computes: what there is in `some`, and fresh memory for the others."""
+    if plan.fixed_outputs is None or name == EVALUATOR or not any(some):
+        return new_outputs(plan, name, variables)
+    missing = [i for i, buffer in enumerate(some) if buffer is None]
+    memories = compiler_for(name).device.allocate_all([plan.fixed_lengths[i] for i in missing])
+    for i, memory in zip(missing, memories):
+        some[i] = Buffer(name, *plan.fixed_outputs[i], memory)
+    return cast(list[Buffer], some)
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], form: Template) -> None:
@@ -156,10 +168,10 @@ def from_host(array: np.ndarray[Any, Any], dtype: DType, device: str) -> Op:
     """
     data = np.array(array, dtype=dtype.numpy, order="C")
     if device == EVALUATOR:
-        memory: Any = data
+        memory: Any = counted(data)
     else:
         target = compiler_for(device).device
-        memory = target.allocate(max(1, data.nbytes))
+        memory = target.allocate(data.nbytes)
         target.copy_in(memory, data)
     return Op(OpCode.BUFFER, dtype, (), (Buffer(device, dtype, data.size, memory), data.shape))
 

@@ -34,7 +34,7 @@ def rounded(value: Any, dtype: DType) -> Array:
 
 def wide(array: Array, dtype: DType) -> Array:
     """Returns an array in the precision its + - * / are computed in: float32 for narrower floats."""
-    return array.astype(np.float32) if dtype.kind == "f" and dtype.itemsize < 4 else array
+    return array.astype(np.float32) if dtype.is_narrow else array
 
 
 def double(array: Array, dtype: DType) -> Array:

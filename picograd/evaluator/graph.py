@@ -65,6 +65,7 @@ def _bound(order: Sequence[Op]) -> dict[str, int]:
 
 
 def _run(order: Sequence[Op], outputs: list[Op], values: Mapping[Op, Array], variables: Variables) -> list[Array]:
+    """Runs Ops in order; a value is dropped once its last reader has run."""
     uses: dict[Op, int] = {}
     for op in order:
         if op not in values:

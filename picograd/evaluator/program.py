@@ -2,7 +2,7 @@
 
 In:    a Program, an array for each slot, values of symbolic integers
 Out:   the arrays of "out" and "scratch" slots, written in place
-Next:  picograd/schedule/fuse.py
+Next:  picograd/autodiff/derivative.py
 
 Each statement becomes a Python closure over a Frame. A body with a Barrier in it becomes a generator that yields the
 number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next.
@@ -80,11 +80,11 @@ def evaluate_program(
     """
     known = dict(variables or {})
     memories = prepare(program.params, arrays, known)
-    compiler = Compiler(program.name, order)
+    maker = StepMaker(program.name, order)
     values: dict[Op, Any] = {op: np.int64(known[op.arg[0]]) for op in program.variables}
     with np.errstate(all="ignore"):
         for phase in program.phases:
-            step = compiler.body(phase)
+            step = maker.body(phase)
             frame = Frame({**values, **_memory_ops(phase, memories)}, {})
             result = step.run(frame)
             if step.waits:  # no threads: nobody to wait for
@@ -98,7 +98,7 @@ def _memory_ops(statements: Sequence[Statement], memories: Sequence[Array]) -> d
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
 
 
-class Compiler:
+class StepMaker:
     """Turns statements into Steps.
 
     name:   of the program, for errors
@@ -139,6 +139,7 @@ class Compiler:
 
     # ---- statements ----
     def loop(self, statement: For) -> Step:
+        """Returns a step that runs the body for each index; threads of a BLOCK that waits run side by side."""
         kind = statement.range.arg[1]
         if kind is AxisKind.VECTOR:
             return self._vector(statement)
@@ -200,6 +201,7 @@ class Compiler:
         return run
 
     def condition(self, statement: If) -> Step:
+        """Returns a step that runs the body where the condition holds."""
         holds, body = self.expression(statement.condition), self.body(statement.body)
 
         def taken(frame: Frame) -> bool:
@@ -219,6 +221,7 @@ class Compiler:
         return Step(body.waits, run_waiting if body.waits else run)
 
     def alloc(self, statement: Alloc) -> Step:
+        """Returns a step that makes memory of unspecified content: SHARED memory once a block, else once a frame."""
         op = statement.memory
         _, numel, space = op.arg
 
@@ -248,6 +251,7 @@ class Compiler:
         return Step(False, run)
 
     def store(self, statement: Store) -> Step:
+        """Returns a step that stores a value, or its lanes in order, where valid."""
         memory, index, value = (self.expression(x) for x in (statement.memory, statement.index, statement.value))
         valid = self.expression(statement.valid) if statement.valid is not None else None
 
@@ -298,6 +302,7 @@ class Compiler:
         return run
 
     def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
+        """Returns what one Op of an expression computes from the values of its sources."""
         if op.code in VALUES:
             return lambda frame, args: self._value(op, frame)
         if op.code is OpCode.CONST:

@@ -1,11 +1,14 @@
 """What every device offers to the engine.
 
 In:    Binaries, Schedules, host arrays
-Out:   `Device`, the protocol that runtime/ implements
+Out:   `Device`, the protocol that runtime/ implements; `MemoryUse`, `MemoryCount`
+Next:  picograd/ir/text_values.py
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -18,6 +21,74 @@ from picograd.ir.stages import Binary, Executable, Schedule
 Runner = Callable[[Sequence[Buffer], Sequence[Buffer], Mapping[str, int]], None]
 
 
+class MemoryUse(Protocol):
+    """How many bytes of a device's memory objects are alive, counted as they were asked for."""
+
+    @property
+    def in_use(self) -> int:
+        """Bytes held now."""
+        ...
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at one time since the last `reset_peak`."""
+        ...
+
+    def reset_peak(self) -> None:
+        """Makes the peak start from what is held now."""
+        ...
+
+
+class MemoryCount:
+    """Implements MemoryUse for devices whose allocator does not count. Safe for many threads.
+
+    >>> count = MemoryCount()
+    >>> count.take(100)
+    >>> count.give(100)
+    >>> count.in_use, count.peak
+    (0, 100)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given: deque[int] = deque()
+        self._in_use = self._peak = 0
+
+    def take(self, nbytes: int) -> None:
+        """Counts memory that somebody holds from now on."""
+        with self._lock:
+            self._collect()
+            self._in_use += nbytes
+            self._peak = max(self._peak, self._in_use)
+
+    def give(self, nbytes: int) -> None:
+        """Counts memory that nobody holds any more."""
+        # NOTE: a __del__ may call this anywhere, also while this thread holds the lock: it may only append to a deque.
+        self._given.append(nbytes)
+
+    def _collect(self) -> None:
+        while self._given:
+            self._in_use -= self._given.popleft()
+
+    @property
+    def in_use(self) -> int:
+        """Bytes held now."""
+        with self._lock:
+            self._collect()
+            return self._in_use
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at one time since the last `reset_peak`."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        """Makes the peak start from what is held now."""
+        with self._lock:
+            self._collect()
+            self._peak = self._in_use
+
+
 class Device(Protocol):
     """Memory, code and launches of one machine.
 
@@ -28,12 +99,21 @@ class Device(Protocol):
     name: str
     target: Target
 
+    @property
+    def memory(self) -> MemoryUse:
+        """How much memory is in use."""
+        ...
+
     def allocate(self, nbytes: int) -> Any:
         """Returns memory of at least `nbytes` bytes, aligned to 64; it is free again when the object dies.
 
         Raises:
           OutOfMemoryError: the device has no more.
         """
+        ...
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[Any]:
+        """Returns memory of at least each number of bytes, as `allocate` would."""
         ...
 
     def copy_in(self, memory: Any, array: np.ndarray[Any, Any]) -> None:
@@ -52,7 +132,7 @@ class Device(Protocol):
         """Returns run(inputs, outputs, variables), which runs the whole schedule once, in order.
 
         inputs and outputs are Buffers with memory, by the indices of `Schedule.inputs` and of the BufferUses with
-        role "output"; variables are the values of symbolic integers by name. The arena for temporaries belongs to
-        the runner and is kept from run to run.
+        role "output"; variables are the values of symbolic integers by name. The arena for temporaries is kept from
+        run to run.
         """
         ...

@@ -2,21 +2,22 @@
 
 In:    Ops, and what an opcode takes as its arg
 Out:   `reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...
-Next:  picograd/ir/pattern.py
+       An operand may be a Python scalar where another gives it dtype and shape.
+Next:  picograd/ir/symbolic.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from picograd.dtype import DType, bool_, int64
+from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import shape_of  # noqa: F401  (an Op can be built only once its shape rules are known)
 
 
-def static(shape: Shape) -> tuple[int, ...]:
+def static_shape(shape: Shape) -> tuple[int, ...]:
     """Returns a shape that must be numbers.
 
     Raises:
@@ -33,6 +34,8 @@ def static(shape: Shape) -> tuple[int, ...]:
 
 def reshape(x: Op, shape: Shape) -> Op:
     """Returns x with its elements, in order, in another shape; two reshapes become one."""
+    if x.shape == shape:
+        return x
     if x.code is OpCode.RESHAPE:
         x = x.src[0]
     return x if x.shape == shape else Op(OpCode.RESHAPE, x.dtype, (x,), shape)
@@ -40,7 +43,7 @@ def reshape(x: Op, shape: Shape) -> Op:
 
 def permute(x: Op, axes: tuple[int, ...]) -> Op:
     """Returns x with axis i of the result being axis axes[i] of x; two orders become one."""
-    if x.code is OpCode.PERMUTE:
+    if x.code is OpCode.PERMUTE and len(axes) == len(x.arg):
         x, axes = x.src[0], tuple(x.arg[axis] for axis in axes)
     return x if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, x.dtype, (x,), axes)
 
@@ -106,9 +109,9 @@ def unary(code: OpCode, x: Op) -> Op:
     return Op(code, x.dtype, (x,))
 
 
-def compare(code: OpCode, a: Op, b: Op) -> Op:
+def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
     """Returns where a stands in the relation `code` to b."""
-    return Op(code, bool_, (a, b))
+    return Op(code, bool_, (a, _beside(a, b)))
 
 
 def both(a: Op, b: Op) -> Op:
@@ -116,9 +119,21 @@ def both(a: Op, b: Op) -> Op:
     return Op(OpCode.AND, bool_, (a, b))
 
 
-def where(condition: Op, a: Op, b: Op) -> Op:
-    """Returns a where the condition holds, else b."""
-    return Op(OpCode.WHERE, a.dtype, (condition, a, b))
+def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
+    """Returns a where the condition holds, else b; at least one of them is an Op."""
+    known = a if isinstance(a, Op) else b
+    assert isinstance(known, Op), "where: one of a and b must be an Op"
+    return Op(OpCode.WHERE, known.dtype, (condition, _beside(known, a), _beside(known, b)))
+
+
+def maximum(a: Op, b: Op | Scalar) -> Op:
+    """Returns the greater of both; NaN wins."""
+    return Op(OpCode.MAX, a.dtype, (a, _beside(a, b)))
+
+
+def minimum(a: Op, b: Op | Scalar) -> Op:
+    """Returns the smaller of both; NaN wins."""
+    return Op(OpCode.MIN, a.dtype, (a, _beside(a, b)))
 
 
 def zeros_like(x: Op) -> Op:
@@ -126,12 +141,18 @@ def zeros_like(x: Op) -> Op:
     return filled(0, x.dtype, x.shape)
 
 
+def _beside(x: Op, value: Op | Scalar) -> Op:
+    """Returns an operand that goes with x: an Op as it is, a number in the dtype and shape of x."""
+    return value if isinstance(value, Op) else filled(value, x.dtype, x.shape)
+
+
 # ---- along axes ----
 
 
-def reduce(x: Op, operation: OpCode, axes: tuple[int, ...]) -> Op:
-    """Returns x with `axes` combined by ADD, MUL, MAX or MIN; they disappear."""
-    return Op(OpCode.REDUCE, x.dtype, (x,), (operation, axes)) if axes else x
+def reduce(x: Op, operation: OpCode, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns x with `axes` combined by ADD, MUL, MAX or MIN; they disappear, or with keepdim are of length 1."""
+    result = Op(OpCode.REDUCE, x.dtype, (x,), (operation, axes)) if axes else x
+    return reshape(result, tuple(1 if i in axes else dim for i, dim in enumerate(x.shape))) if keepdim else result
 
 
 def scan(x: Op, operation: OpCode, axis: int) -> Op:
@@ -149,7 +170,11 @@ def scatter(base: Op, index: Op, updates: Op, operation: OpCode | None, axis: in
     return Op(OpCode.SCATTER, base.dtype, (base, index, updates), (operation, axis, batch))
 
 
-def iota(shape: Shape, axis: int) -> Op:
+def iota(length: Dim, dtype: DType = int64) -> Op:
+    """Returns 0, 1, ... length - 1."""
+    return Op(OpCode.IOTA, dtype, (), length)
+
+
+def positions(shape: Shape, axis: int) -> Op:
     """Returns the int64 position along `axis` of every element of `shape`."""
-    count = Op(OpCode.IOTA, int64, (), shape[axis])
-    return repeat_axes(count, (i for i in range(len(shape)) if i != axis), shape)
+    return repeat_axes(iota(shape[axis]), (i for i in range(len(shape)) if i != axis), shape)

@@ -2,7 +2,7 @@
 
 In:    an integer Op and the length of the axis it counts along
 Out:   `checked`, `Site`, `OutOfRange`
-Next:  picograd/ir/stages.py
+Next:  picograd/ir/statements.py
 
 A CHECK carries a Site in the graphs a user builds. What is compiled and kept knows numbers instead: the place among the
 CHECKs of a plan, and in a kernel the place among its own. So equal kernels are one kernel whoever wrote them, and

@@ -1,8 +1,8 @@
 """Where an element stands: positions, coordinates, and what movement does to them.
 
 In:    coordinates (integers or symbolic), shapes, movement Ops
-Out:   `flatten`, `unflatten`, `reshape_coords`, `move`, `placeholder`
-Next:  picograd/ir/statements.py
+Out:   `flatten`, `unflatten`, `reshape_coords`, `move`, `placeholder`, `placeholders`
+Next:  picograd/ir/pattern.py
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ Coords = tuple[Dim, ...]
 def placeholder(axis: int, extent: Dim) -> Op:
     """A RANGE that stands for an axis while accesses are analysed; its id is negative, as no real loop's is."""
     return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
+
+
+def placeholders(shape: Shape) -> Coords:
+    """The coordinates of any element of a shape: a placeholder for each axis, 0 for those of length 1."""
+    return tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(shape))
 
 
 def flatten(coords: Sequence[Dim], shape: Shape) -> Dim:

@@ -2,15 +2,15 @@
 
 In:    an OpCode, a dtype, sources and a static argument
 Out:   `Op`, with its shape; `toposort`; `Buffer`
-Next:  picograd/ir/symbolic.py
+Next:  picograd/ir/shape.py
 """
 
 from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, ClassVar, Union
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
 from picograd.ir.opcode import OpCode
@@ -106,10 +106,7 @@ class Op:
     @property
     def numel(self) -> int:
         """Elements of the result; a symbolic dimension counts with its greatest value."""
-        count = 1
-        for dim in self.shape:
-            count *= dim if isinstance(dim, int) else greatest(dim)
-        return count
+        return greatest_numel(self.shape)
 
     # ---- arithmetic on Ops of one shape, or with a Python scalar ----
     def _other(self, value: Op | Scalar) -> Op:
@@ -175,6 +172,14 @@ def greatest(dim: Dim) -> int:
     return _extremes(dim)[1]
 
 
+def greatest_numel(shape: Shape) -> int:
+    """Returns the elements of a shape, a symbolic dimension counted with its greatest value."""
+    count = 1
+    for dim in shape:
+        count *= dim if isinstance(dim, int) else greatest(dim)
+    return count
+
+
 def _extremes(dim: Dim) -> tuple[int, int]:
     """Returns bounds of the values of a dimension, each occurrence of a variable by itself."""
     if isinstance(dim, int):
@@ -204,10 +209,19 @@ _COMBINE: dict[OpCode, Callable[[int, int], int]] = {
 }
 
 
-def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:
+class OpSet(Protocol):
+    """Whatever says of an Op whether it belongs: a set, a dict, a rule."""
+
+    def __contains__(self, op: Op, /) -> bool: ...
+
+
+def toposort(
+    roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None
+) -> list[Op]:
     """Returns every Op reachable from `roots`, sources first; below an Op in `stop` it does not look.
 
-    Iterative: a graph may be deeper than Python's stack. Cost: linear in Ops and edges.
+    `sources` says what comes before an Op where that is more than its `src`. Iterative: a graph may be deeper than
+    Python's stack. Cost: linear in Ops and edges.
     """
     order: list[Op] = []
     seen: set[Op] = set()
@@ -221,8 +235,8 @@ def toposort(roots: Iterable[Op], stop: Any = None) -> list[Op]:
             continue
         seen.add(op)
         stack.append((op, True))
-        if stop is None or op not in stop:
-            for s in reversed(op.src):
+        if op not in stop:
+            for s in reversed(op.src if sources is None else sources(op)):
                 if s not in seen:
                     stack.append((s, False))
     return order

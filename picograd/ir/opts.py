@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `RegisterTile`, `BlockTile`, `Opts`, `Generated`
-Next:  picograd/ir/text_values.py
+Next:  picograd/ir/backend.py
 
 An emitter reads them, codegen/opts.py proposes them, engine/choose.py picks among the proposals.
 """

@@ -118,6 +118,7 @@ def _pad(src: tuple[Op, ...], arg: tuple[tuple[int, int], ...]) -> Shape:
 
 
 def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
+    """The lengths of the parts that are kept."""
     shape = src[0].shape
     result: list[Dim] = []
     for dim, (start, stop) in zip(shape, arg):
@@ -177,6 +178,7 @@ def _scatter(src: tuple[Op, ...], arg: tuple[OpCode | None, int, int]) -> Shape:
 
 
 def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
+    """(*batch, M, K) @ (*batch, K, N): (*batch, M, N)."""
     lhs, rhs = src[0].shape, src[1].shape
     if len(lhs) < 2 or len(rhs) < 2:
         raise ShapeError(f"matmul: lhs {lhs}, rhs {rhs} need two axes each, a row's and a column's.")
@@ -190,6 +192,7 @@ def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
 
 
 def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
+    """x (B, C, *spatial), w (O, C / groups, *kernel): (B, O, *places where the kernel fits)."""
     x, w = src[0].shape, src[1].shape
     num_spatial = len(x) - 2
     if num_spatial < 1 or len(w) != len(x):

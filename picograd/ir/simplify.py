@@ -2,7 +2,7 @@
 
 In:    a tensor graph (not a Program: there EXPAND and REDUCE are about lanes)
 Out:   `simplify`, `strip_identity`: tables; `simplify_graph`: one pass from the sources to the roots
-Next:  picograd/ir/statements.py
+Next:  picograd/ir/lines.py
 
 Only integers reassociate. What depends on order and device anyhow is not counted as bits: the payload of a NaN, the
 sign of a MAX or MIN of zeros of both signs, and that of a sum of negative zeros only.
@@ -202,6 +202,7 @@ def scan_short(out: Op) -> Op | None:
 
 
 def reduce_constant(out: Op) -> Op | None:
+    """A REDUCE of nothing is its identity; of equal constants, what folds to the same bits."""
     x, (operation, axes) = out.src[0], out.arg
     lengths = [x.shape[axis] for axis in axes]
     value = const_value(x)

@@ -190,6 +190,7 @@ def verify_graph(roots: Sequence[Op], after: str) -> None:
 
 
 def _verify_ops(roots: Iterable[Op], where: str, spec: str) -> None:
+    """Raises VerifyError at the first Op that breaks a rule, bodies of CALL and LOOP included."""
     order = toposort(roots)
     for op in order:
         for rule in RULES_OF[op.code]:

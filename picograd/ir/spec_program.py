@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.text_program import format_statement
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
@@ -44,11 +44,6 @@ def verify_program(program: Program, after: str, linear: bool = True) -> None:
         checker.body(phase, _Scope())
 
 
-def lanes_of(op: Op) -> int:
-    """Returns how many lanes an operand of the linear form has."""
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1
-
-
 @dataclass
 class _Scope:
     """What may be used at one place of a program.
@@ -67,12 +62,15 @@ class _Scope:
 
 
 class _Checker:
+    """Walks a Program and raises VerifyError at the first statement that breaks a rule."""
+
     def __init__(self, program: Program, where: str, linear: bool):
         self.program, self.where, self.linear = program, where, linear
         self.named: set[Op] = set()
         self.good: set[Op] = set()  # expressions whose own operations are right, wherever they stand
 
     def body(self, statements: Sequence[Statement], scope: _Scope) -> None:
+        """Checks statements in order; what they name is defined from there on."""
         for place, statement in enumerate(statements):
             rule = next(self.failures(statement, scope), None)
             if rule is not None:
@@ -121,6 +119,7 @@ class _Checker:
 
     # ---- statements ----
     def loop(self, statement: For, scope: _Scope) -> Failures:
+        """Yields the rules that a For breaks."""
         axis = statement.range
         if axis.code is not OpCode.RANGE or axis.dtype is not dtypes.int64:
             yield "a loop runs over an int64 RANGE"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from picograd.dtype import DType
@@ -222,3 +223,14 @@ class Plan:
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
     run: Callable[[list[Buffer], list[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
+
+    @cached_property
+    def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:
+        """Returns dtype and elements of each output, or None where they depend on symbolic integers."""
+        fixed = [(use.dtype, use.numel) for use in self.outputs if isinstance(use.numel, int)]
+        return tuple(fixed) if len(fixed) == len(self.outputs) else None
+
+    @cached_property
+    def fixed_lengths(self) -> tuple[int, ...]:
+        """Returns the bytes of each of the fixed outputs."""
+        return tuple(numel * dtype.itemsize for dtype, numel in self.fixed_outputs or ())

@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Barrier; `walk`, `operands`
+Out:   For, If, Alloc, Let, Load, Store, Barrier; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Check:
 
 
 Statement = For | If | Alloc | Let | Load | Store | Barrier | Check
+
+
+def lanes_of(op: Op) -> int:
+    """Returns how many lanes an operand of the linear form has."""
+    return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
 def walk(statements: Iterable[Statement]) -> Iterator[Statement]:

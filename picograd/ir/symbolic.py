@@ -2,7 +2,7 @@
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `substitute`
-Next:  picograd/ir/shape.py
+Next:  picograd/ir/coordinates.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
 VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.
@@ -22,6 +22,7 @@ from picograd.ir.opcode import OpCode
 Terms = dict[Op, int]
 LARGE = 1 << 62  # stands for "not bounded" in `bounds`
 
+# What is known of an expression, for as long as it lives: its terms, and the text that orders atoms.
 _affine_of: weakref.WeakKeyDictionary[Op, tuple[Terms, int]] = weakref.WeakKeyDictionary()
 _text_of: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
 
@@ -47,6 +48,7 @@ def affine(value: Dim) -> tuple[Terms, int]:
 
 
 def _take_apart(op: Op) -> tuple[Terms, int]:
+    """Returns (terms, constant) of an expression in normal form."""
     if op.code is OpCode.CONST:
         return {}, int(op.arg)
     if op.code is OpCode.ADD:

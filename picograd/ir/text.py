@@ -20,7 +20,7 @@ from typing import Any
 
 from picograd.dtype import dtype_named
 from picograd.errors import DataError
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind, Param, Plan, Schedule
 from picograd.ir.text_program import format_expression as format_expression
@@ -46,20 +46,7 @@ def ops_in(value: Any) -> list[Op]:
 
 def _order(roots: Iterable[Op]) -> list[Op]:
     """Returns every Op that the text of `roots` names, after those its own line names."""
-    order: list[Op] = []
-    seen: set[Op] = set()
-    stack: list[tuple[Op, bool]] = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        op, ready = stack.pop()
-        if ready:
-            order.append(op)
-            continue
-        if op in seen:
-            continue
-        seen.add(op)
-        stack.append((op, True))
-        stack.extend((s, False) for s in reversed([*op.src, *ops_in(op.arg), *ops_in(op.shape)]) if s not in seen)
-    return order
+    return toposort(roots, sources=lambda op: [*op.src, *ops_in(op.arg), *ops_in(op.shape)])
 
 
 def buffers_of(roots: Iterable[Op]) -> list[Buffer]:
@@ -89,6 +76,7 @@ class _Names:
         return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"
 
     def argument(self, op: Op) -> str:
+        """Returns the text of what an Op is besides its code and sources."""
         if op.code is OpCode.BUFFER:
             buffer = op.arg[0]
             place = self.buffers.setdefault(id(buffer), len(self.buffers))
@@ -131,6 +119,8 @@ def parse_graph(text: str, buffers: Sequence[Buffer] = ()) -> list[Op]:
 
 
 class _GraphReader:
+    """Reads the lines of a graph into Ops by number."""
+
     def __init__(self, buffers: Sequence[Buffer] = ()):
         self.ops: dict[int, Op] = {}
         self.buffers: dict[int, Buffer] = dict(enumerate(buffers))

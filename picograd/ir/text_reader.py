@@ -55,6 +55,8 @@ def parse_program(text: str) -> Program:
 
 
 class _Reader:
+    """Reads the lines of a Program; names stand for what earlier lines declared."""
+
     def __init__(self) -> None:
         self.ops: dict[str, Op] = {}
         self.values = ValueReader(self.argument_name)
@@ -71,6 +73,7 @@ class _Reader:
 
     # ---- lines ----
     def program(self, text: str) -> Program:
+        """Returns the Program of a text: its heading, its declarations, its phases."""
         lines = [(len(line) - len(line.lstrip()), line.strip()) for line in text.splitlines() if line.strip()]
         name = lines[0][1].removeprefix("program ")
         params: list[Param] = []
@@ -115,6 +118,7 @@ class _Reader:
         return tuple(statements), at
 
     def simple(self, line: str) -> Statement:
+        """Returns the statement of one line that opens no body."""
         if line == "barrier":
             return Barrier()
         if line.startswith("check "):
@@ -200,6 +204,7 @@ class _Reader:
         return self.op(node.value), self.op(node.slice)
 
     def op(self, node: ast.expr) -> Op:
+        """Returns the Op of an expression, given as Python's syntax tree."""
         if isinstance(node, ast.Name) and node.id in self.ops:
             return self.ops[node.id]
         if isinstance(node, ast.BinOp):
@@ -225,6 +230,7 @@ class _Reader:
         return Op(code, derived_dtype(code, src), src)
 
     def call(self, name: str, node: ast.Call) -> Op:
+        """Returns the Op of f(...): a function, CODE(...), or a constant as dtype(value)."""
         special = self.calls.get(name)
         if special is not None:
             return special(node)

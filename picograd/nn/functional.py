@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, reduce, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast, compare, reduce, static, where
+from picograd.tensor.build import broadcast_to, cast, static
 from picograd.tensor.indexing import along_axis, gather_op, same_as_iota
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
@@ -40,6 +41,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Raises:
       ShapeError: the last axes of input and weight differ.
+
+    >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5]))
+    Tensor([[11.5]])
     """
     if weight.ndim != 2 or input.shape[-1:] != weight.shape[1:]:
         raise ShapeError(
@@ -55,7 +59,12 @@ def embedding(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
 
     Raises:
       DTypeError: input is no integer tensor.
+      ShapeError: weight has not two axes.
       IndexingError: when it is computed: an integer is negative or not below V.
+
+    >>> embedding(Tensor([1, 0]), Tensor([[0.0, 1.0], [2.0, 3.0]]))
+    Tensor([[2., 3.],
+            [0., 1.]])
     """
     if not input.dtype.is_int:
         raise DTypeError(
@@ -98,7 +107,7 @@ def layer_norm(
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
-    op = _wide(input.read())
+    op = cast(input.read(), input.dtype.wide)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
     scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
@@ -112,6 +121,9 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Gen
 
     Raises:
       ArgumentError: p is not in [0, 1].
+
+    >>> dropout(Tensor([1.0, 2.0]), training=False)
+    Tensor([1., 2.])
     """
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout: p must be a probability, got {p}.")
@@ -125,34 +137,49 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Gen
     return Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
 
 
-def _wide(op: Op) -> Op:
-    """Returns 16-bit floats as float32, so that sums of them keep their digits."""
-    return cast(op, dtypes.float32) if op.dtype.is_float and op.dtype.itemsize < 4 else op
-
-
 # ---- activations ----
 def relu(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns 0 where input <= 0, else input."""
+    """Returns 0 where input <= 0, else input.
+
+    >>> relu(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.])
+    """
     return input.relu()
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:  # noqa: A002
-    """Returns input * Phi(input); see Tensor.gelu."""
+    """Returns input * Phi(input); `approximate` as in Tensor.gelu.
+
+    >>> gelu(Tensor([0.0, 2.0]))
+    Tensor([0.       , 1.9544997])
+    """
     return input.gelu(approximate)
 
 
 def silu(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns input * sigmoid(input)."""
+    """Returns input * sigmoid(input).
+
+    >>> silu(Tensor([0.0, 2.0]))
+    Tensor([0.      , 1.761594])
+    """
     return input.silu()
 
 
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
-    """Returns exp(x) / sum(exp(x)) along one axis."""
+    """Returns exp(input) / sum(exp(input)) along one axis.
+
+    >>> softmax(Tensor([0.0, 0.0]), dim=0)
+    Tensor([0.5, 0.5])
+    """
     return input.softmax(dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
-    """Returns x - log(sum(exp(x))) along one axis."""
+    """Returns input - log(sum(exp(input))) along one axis.
+
+    >>> log_softmax(Tensor([0.0, 0.0]), dim=0)
+    Tensor([-0.6931472, -0.6931472])
+    """
     return input.log_softmax(dim, dtype)
 
 
@@ -195,7 +222,8 @@ def cross_entropy(
         raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
     if target.dtype.is_float:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x, labels = _wide(_classes_last("cross_entropy", input, target).read()), target.read()
+    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
+    labels = target.read()
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))
     classes = _classes("cross_entropy", labels, x, ignore_index)
@@ -277,9 +305,14 @@ def nll_loss(
 ) -> Tensor:
     """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
 
+    `weight`, `ignore_index` and `reduction` are those of cross_entropy.
+
     Raises:
       ShapeError: target does not fit input.
       IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+
+    >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
+    Tensor(1.)
     """
     _check_losses("nll_loss", reduction)
     x = _classes_last("nll_loss", input, target).read()
@@ -306,22 +339,42 @@ def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # no
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns (input - target) ** 2, the mean over elements."""
+    """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
+
+    >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
+    Tensor(2.)
+    """
     return _reduced("mse_loss", (input - target).square(), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns |input - target|, the mean over elements."""
+    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none").
+
+    >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
+    Tensor(1.)
+    """
     return _reduced("l1_loss", (input - target).abs(), reduction)
 
 
 def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input), the mean over elements; it does not overflow."""
+    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
+
+    `reduction`: "mean", "sum" or "none".
+
+    >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
     return _reduced("binary_cross_entropy_with_logits", input.softplus(threshold=40.0) - input * target, reduction)
 
 
 def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(p) - (1 - t) log(1 - p) for probabilities p, logarithms held above -100."""
+    """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target, logarithms held above -100.
+
+    `reduction`: "mean", "sum" or "none".
+
+    >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
     losses = -(target * input.log().clamp(min=-100.0) + (1 - target) * (1 - input).log().clamp(min=-100.0))
     return _reduced("binary_cross_entropy", losses, reduction)
 

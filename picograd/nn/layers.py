@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/init.py
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """Rows of weight (num_embeddings, embedding_dim) by their numbers, drawn from the normal distribution."""
+    """Rows of weight (num_embeddings, embedding_dim) by their numbers, drawn from the normal distribution.
+
+    >>> Embedding(10, 4)(Tensor([1, 2, 3])).shape
+    (3, 4)
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, device: str | None = None, dtype: DType | None = None):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -64,7 +68,17 @@ class Embedding(Module):
 
 
 class LayerNorm(Module):
-    """Normalises the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros)."""
+    """Normalises the last axes to mean 0 and variance 1, then scales by weight (ones) and shifts by bias (zeros).
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+      normalized_shape:    lengths of the last axes, or of the last axis
+      elementwise_affine:  False: neither weight nor bias
+
+    >>> LayerNorm(2)(Tensor([[1.0, 3.0]])).round(3)
+    Tensor([[-1.,  1.]], requires_grad=True)
+    """
 
     def __init__(
         self,
@@ -90,7 +104,14 @@ class LayerNorm(Module):
 
 
 class Dropout(Module):
-    """In training: each element with the probability 1 - p, divided by it, else 0."""
+    """In training: each element with the probability 1 - p, divided by it, else 0.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0]))
+    Tensor([1., 2.])
+    """
 
     def __init__(self, p: float = 0.5):
         if not 0.0 <= p <= 1.0:
@@ -107,7 +128,11 @@ class Dropout(Module):
 
 # ---- functions as modules ----
 class ReLU(Module):
-    """0 where x <= 0, else x."""
+    """0 where x <= 0, else x.
+
+    >>> ReLU()(Tensor([-1.0, 2.0]))
+    Tensor([0., 2.])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""
@@ -115,7 +140,11 @@ class ReLU(Module):
 
 
 class Tanh(Module):
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent.
+
+    >>> Tanh()(Tensor([0.0]))
+    Tensor([0.])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""
@@ -123,7 +152,11 @@ class Tanh(Module):
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> Sigmoid()(Tensor([0.0]))
+    Tensor([0.5])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""
@@ -131,7 +164,11 @@ class Sigmoid(Module):
 
 
 class GELU(Module):
-    """x * Phi(x), or with approximate="tanh" its cheaper form."""
+    """x * Phi(x), or with approximate="tanh" its cheaper form.
+
+    >>> GELU()(Tensor([0.0]))
+    Tensor([0.])
+    """
 
     def __init__(self, approximate: str = "none"):
         self.approximate = approximate
@@ -142,7 +179,11 @@ class GELU(Module):
 
 
 class SiLU(Module):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x).
+
+    >>> SiLU()(Tensor([0.0]))
+    Tensor([0.])
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape -> the same shape."""
@@ -150,8 +191,27 @@ class SiLU(Module):
 
 
 # ---- containers ----
-class Sequential(Module):
-    """Modules (or functions) one after the other."""
+class _Numbered(Module):
+    """Modules held under the names 0, 1, ..."""
+
+    length: int
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, str(place)) for place in range(self.length))
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, place: int) -> Any:
+        return getattr(self, str(range(self.length)[place]))
+
+
+class Sequential(_Numbered):
+    """Modules (or functions) `layers`, one after the other.
+
+    >>> Sequential(Linear(2, 3), Tanh())(Tensor.ones(4, 2)).shape
+    (4, 3)
+    """
 
     def __init__(self, *layers: Module | Callable[[Tensor], Tensor]):
         for place, layer in enumerate(layers):
@@ -164,43 +224,37 @@ class Sequential(Module):
             x = layer(x)
         return x
 
-    def __iter__(self) -> Iterator[Any]:
-        return (getattr(self, str(place)) for place in range(self.length))
 
-    def __len__(self) -> int:
-        return self.length
+class ModuleList(_Numbered):
+    """A list of modules, which are part of the module that holds it.
 
-    def __getitem__(self, place: int) -> Any:
-        return getattr(self, str(range(self.length)[place]))
-
-
-class ModuleList(Module):
-    """A list of modules."""
+    >>> len(ModuleList([Linear(2, 3), Tanh()]))
+    2
+    """
 
     def __init__(self, modules: Iterable[Module] = ()):
         self.length = 0
         self.extend(modules)
 
     def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end; returns self."""
+        """Adds a module at the end; returns self.
+
+        >>> len(ModuleList([Linear(2, 3)]).append(Tanh()))
+        2
+        """
         setattr(self, str(self.length), module)
         self.length += 1
         return self
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end; returns self."""
+        """Adds modules at the end; returns self.
+
+        >>> len(ModuleList([Linear(2, 3)]).extend([Tanh(), Tanh()]))
+        3
+        """
         for module in modules:
             self.append(module)
         return self
-
-    def __iter__(self) -> Iterator[Any]:
-        return (getattr(self, str(place)) for place in range(self.length))
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, place: int) -> Any:
-        return getattr(self, str(range(self.length)[place]))
 
 
 class MLP(Module):

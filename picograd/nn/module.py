@@ -47,13 +47,23 @@ class Module:
         return kinds
 
     def register_buffer(self, name: str, tensor: Tensor | None) -> None:
-        """Makes a tensor that is not trained part of the state."""
+        """Makes `tensor`, which is not trained, part of the state under `name`.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.register_buffer("mean", Tensor([0.0]))
+        >>> sorted(net.state_dict())
+        ['bias', 'mean', 'weight']
+        """
         object.__setattr__(self, name, tensor)
         if tensor is not None:
             self._kinds()[name] = "buffer"
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result; what calling the module does."""
+        """Computes the result from whatever arguments a subclass takes (args, kwargs); what calling the module does.
+
+        >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
+        (4, 3)
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward(); define it.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -61,7 +71,11 @@ class Module:
 
     # ---- what it holds ----
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yields (name, module) for the modules held directly; those in a list are name.0, name.1, ..."""
+        """Yields (name, module) for the modules held directly; those in a list are name.0, name.1, ...
+
+        >>> [(name, type(child).__name__) for name, child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).named_children()]
+        [('0', 'Linear'), ('1', 'Tanh')]
+        """
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -71,12 +85,20 @@ class Module:
                         yield f"{name}.{place}", item
 
     def children(self) -> Iterator[Module]:
-        """Yields the modules held directly."""
+        """Yields the modules held directly.
+
+        >>> [type(child).__name__ for child in nn.Sequential(nn.Linear(2, 3), nn.Tanh()).children()]
+        ['Linear', 'Tanh']
+        """
         for _, module in self.named_children():
             yield module
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yields (path, module) for this module and all below it, each once."""
+        """Yields (path, module) for this module and all below it, each once; paths start with `prefix`.
+
+        >>> [path for path, _ in nn.MLP(2, [3, 1]).named_modules()]
+        ['', 'layers', 'layers.0', 'layers.1']
+        """
         seen: set[int] = set()
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
@@ -89,7 +111,11 @@ class Module:
             stack.extend(reversed(below))
 
     def modules(self) -> Iterator[Module]:
-        """Yields this module and all below it, each once."""
+        """Yields this module and all below it, each once.
+
+        >>> len(list(nn.MLP(2, [3, 1]).modules()))
+        4
+        """
         for _, module in self.named_modules():
             yield module
 
@@ -101,7 +127,11 @@ class Module:
                     yield (f"{path}.{name}" if path else name), tensor
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, parameter), each parameter once even where it is shared."""
+        """Yields (path, parameter), each parameter once even where it is shared.
+
+        >>> [(path, p.shape) for path, p in nn.Linear(2, 3).named_parameters()]
+        [('weight', (3, 2)), ('bias', (3,))]
+        """
         seen: set[int] = set()
         for name, tensor in self._named_tensors("parameter"):
             if id(tensor) not in seen:
@@ -109,22 +139,38 @@ class Module:
                 yield name, tensor
 
     def parameters(self) -> Iterator[Tensor]:
-        """Yields the parameters, each once."""
+        """Yields the parameters, each once.
+
+        >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
+        9
+        """
         for _, tensor in self.named_parameters():
             yield tensor
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor) for the state that is not trained."""
+        """Yields (path, tensor) for the state that is not trained.
+
+        >>> list(nn.Linear(2, 3).named_buffers())
+        []
+        """
         return self._named_tensors("buffer")
 
     def buffers(self) -> Iterator[Tensor]:
-        """Yields the state that is not trained."""
+        """Yields the state that is not trained.
+
+        >>> list(nn.Linear(2, 3).buffers())
+        []
+        """
         for _, tensor in self.named_buffers():
             yield tensor
 
     # ---- state ----
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns all parameters and buffers by path; the tensors share storage with the module."""
+        """Returns all parameters and buffers by path; the tensors share storage with the module.
+
+        >>> list(nn.MLP(2, [3, 1]).state_dict())
+        ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
+        """
         state = {name: tensor.detach() for name, tensor in self._named_tensors("parameter")}
         state.update((name, tensor.detach()) for name, tensor in self._named_tensors("buffer"))
         return state
@@ -135,6 +181,11 @@ class Module:
         Raises:
           ArgumentError: paths are missing or unknown (unless strict is False).
           ShapeError:    a tensor has another shape than its place.
+
+        >>> a, b = nn.Linear(2, 3), nn.Linear(2, 3)
+        >>> b.load_state_dict(a.state_dict())
+        >>> bool((a.weight == b.weight).all())
+        True
         """
         own = self.state_dict()
         missing = [name for name in own if name not in state_dict]
@@ -154,23 +205,42 @@ class Module:
 
     # ---- modes ----
     def train(self, mode: bool = True) -> Self:
-        """Sets the training mode of this module and all below it; returns self."""
+        """Sets the training mode of this module and all below it; returns self.
+
+        >>> nn.Dropout().train(False).training
+        False
+        """
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self
 
     def eval(self) -> Self:
-        """Sets the evaluation mode of this module and all below it; returns self."""
+        """Sets the evaluation mode of this module and all below it; returns self.
+
+        >>> nn.Dropout().eval().training
+        False
+        """
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freezes or unfreezes all parameters; returns self."""
+        """Freezes or unfreezes all parameters; returns self.
+
+        >>> any(p.requires_grad for p in nn.Linear(2, 3).requires_grad_(False).parameters())
+        False
+        """
         for tensor in self.parameters():
             tensor.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters, or makes them 0."""
+        """Forgets the gradients of all parameters; with set_to_none=False makes them 0.
+
+        >>> net = nn.Linear(2, 1)
+        >>> net(Tensor.ones(1, 2)).sum().backward()
+        >>> net.zero_grad()
+        >>> net.weight.grad is None
+        True
+        """
         for tensor in self.parameters():
             if set_to_none:
                 tensor.grad = None
@@ -178,13 +248,26 @@ class Module:
                 tensor.grad.zero_()
 
     def apply(self, function: Callable[[Module], None]) -> Self:
-        """Calls `function` with every module below this one, then with this one; returns self."""
+        """Calls `function` with every module below this one, then with this one; returns self.
+
+        >>> net = nn.MLP(2, [3, 1])
+        >>> seen = []
+        >>> _ = net.apply(lambda module: seen.append(type(module).__name__))
+        >>> seen
+        ['Linear', 'Linear', 'ModuleList', 'MLP']
+        """
         for module in reversed(list(self.modules())):
             function(module)
         return self
 
     def to(self, *targets: Any) -> Self:
-        """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects."""
+        """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects.
+
+        `targets`: the name of a device, a dtype, or both.
+
+        >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
+        float16
+        """
         seen: set[int] = set()
         for _, tensor in [*self._named_tensors("parameter"), *self.named_buffers()]:
             if id(tensor) not in seen:
@@ -202,11 +285,16 @@ class Module:
         return f"{type(self).__name__}({shown}\n" + "\n".join(inside) + "\n)"
 
     def extra_repr(self) -> str:
-        """Returns what stands between the brackets when the module is printed."""
+        """Returns what stands between the brackets when the module is printed.
+
+        >>> nn.Linear(2, 3)
+        Linear(2, 3, bias=True)
+        """
         return ""
 
 
 def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
+    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
     value = tensor.detach()
     moved = value.to(*(target for target in targets if isinstance(target, str)))
     dtype = next((target for target in targets if target is not None and not isinstance(target, str)), tensor.dtype)

@@ -42,9 +42,8 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) 
 
 def _drop_graph(cell: Cell, buffer: Op) -> None:
     """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
-    number = next(leaf_ids)
-    stale_leaves.add(number)
-    cell.op = Op(OpCode.LEAF, buffer.dtype, (buffer,), number)
+    cell.op = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
+    stale_leaves.add(cell.op)
     realized[cell.op] = buffer
     differentiable_cells.discard(cell)
 

@@ -2,7 +2,7 @@
 
 In:    state dicts: nested dicts and lists of tensors and plain values
 Out:   `save`, `load`
-Next:  picograd/transforms/jit.py
+Next:  picograd/nn/tensorfile.py
 
 A flat dict of tensors is an ordinary safetensors file that other programs read. Files are replaced as a whole:
 whoever reads one sees the old content or the new, never a half.
@@ -27,7 +27,7 @@ MARK = "__tensor__"
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Writes tensors and plain values (numbers, strings, None, in dicts and lists) to one file, bit for bit.
+    """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
 
     Raises:
       ArgumentError: something is neither.
@@ -51,6 +51,12 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
 
     Raises:
       DataError: the file is corrupt, cut short, or of another format.
+
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+    >>> save({"step": 3, "weights": [Tensor([1.5])]}, path)
+    >>> load(path)
+    {'step': 3, 'weights': [Tensor([1.5])]}
     """
     try:
         arrays, metadata = decode(Path(path).read_bytes())

@@ -2,9 +2,10 @@
 
 In:    arrays by name, or the bytes of a file
 Out:   `encode`, `decode`
-Next:  picograd/nn/state.py
+Next:  picograd/transforms/jit.py
 
-The safetensors library writes and checks the bytes; what is ours is the dtypes, of which it knows more than NumPy.
+The safetensors library, loaded when first needed, writes and checks the bytes. What is ours is the dtypes, of which it
+knows more than NumPy.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 from collections.abc import Mapping
 
 import numpy as np
-import safetensors
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -30,6 +30,8 @@ NAMES: dict[str, DType] = {
 
 def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     """Returns the bytes of a file with these arrays."""
+    import safetensors
+
     held = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # alive while their addresses are used
     specs = {
         name: safetensors.TensorSpec(dtype=a.dtype.name, shape=a.shape, data_ptr=a.ctypes.data, data_len=a.nbytes)
@@ -44,6 +46,8 @@ def decode(data: bytes) -> tuple[dict[str, tuple[Array, DType]], dict[str, str]]
     Raises:
       DataError: the bytes are not an intact file of this format, or of a dtype that picograd does not have.
     """
+    import safetensors
+
     try:
         entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except (safetensors.SafetensorError, ValueError) as error:

@@ -2,10 +2,10 @@
 
 In:    parameters with gradients
 Out:   `SGD`, `Adam`, `AdamW`
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/optimizer.py
 """
 
 from picograd.nn.optim import SGD as SGD
 from picograd.nn.optim import Adam as Adam
 from picograd.nn.optim import AdamW as AdamW
-from picograd.nn.optim import Optimizer as Optimizer
+from picograd.nn.optimizer import Optimizer as Optimizer

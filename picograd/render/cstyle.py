@@ -16,7 +16,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.render.rules import Interval, interval_of, literal, rule_for, write_cast, write_rule
+from picograd.render.intervals import Interval, interval_of
+from picograd.render.rules import literal, rule_for, write_cast, write_rule
 
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 

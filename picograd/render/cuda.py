@@ -25,7 +25,7 @@ from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, substitute, to_op
 from picograd.render.cstyle import Writer
-from picograd.render.rules import interval_of
+from picograd.render.intervals import interval_of
 
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 MAX_GRID = (1 << 31) - 1
@@ -188,6 +188,7 @@ class CudaWriter(Writer):
         self.scoped = outer
 
     def write_for(self, loop: For) -> None:
+        """Writes a loop; a BLOCK loop as the threads of the block, those beyond its extent idle."""
         if loop.range.arg[1] is not AxisKind.BLOCK:
             super().write_for(loop)
             return
@@ -227,6 +228,7 @@ class CudaWriter(Writer):
             super().write_store(store)
 
     def write_alloc(self, alloc: Alloc) -> None:
+        """Declares SHARED memory of the block or REGISTERS of a thread."""
         name, numel, space = alloc.memory.arg
         dtype = alloc.memory.dtype
         if space is MemorySpace.GLOBAL:

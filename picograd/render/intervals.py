@@ -1,26 +1,26 @@
-"""The least and greatest value of index arithmetic in the linear form, so that divisions can be cheap ones.
+"""The least and greatest value of integers in the linear form, so that arithmetic on them can be the cheap kind.
 
-In:    a Let's value, and what is known of the VARs it reads
-Out:   `Interval`
-Called by: picograd/render/llvm.py
+In:    an integer operation, and what is known of the VARs and RANGEs it reads
+Out:   `Interval`, `interval_of`, `exact_interval`
+Called by: render/llvm.py, render/cstyle.py, render/rules.py.    Next: picograd/compile/llvm.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import LARGE
 
 Interval = tuple[int, int]
-UNKNOWN: Interval = (-LARGE, LARGE)
+Intervals = Mapping[Op, Interval]
 
 
-def interval_of(op: Op, known: Mapping[Op, Interval]) -> Interval:
-    """Returns (least, greatest) of an int64 operation; UNKNOWN where nothing is certain."""
+def interval_of(op: Op, known: Intervals) -> Interval:
+    """Returns (least, greatest) of an integer, that of its type where nothing is known."""
     if op in known:
         return known[op]
+    whole = int(op.dtype.min), int(op.dtype.max)
     if op.code is OpCode.CONST:
         return int(op.arg), int(op.arg)
     if op.code is OpCode.VARIABLE:
@@ -31,38 +31,39 @@ def interval_of(op: Op, known: Mapping[Op, Interval]) -> Interval:
         return 0, int(op.arg) - 1
     if op.code in (OpCode.EXPAND, OpCode.BIND):
         return interval_of(op.src[0], known)
-    if op.code not in _RULES:
-        return UNKNOWN
-    low, high = _RULES[op.code](*(interval_of(s, known) for s in op.src))
-    # NOTE: an interval that leaves the range of int64 on the way says nothing: the sum may have wrapped.
-    return (low, high) if low > -LARGE and high < LARGE else UNKNOWN
+    if op.code is OpCode.CAST and op.src[0].dtype.kind in "iub":
+        exact: Interval | None = interval_of(op.src[0], known) if op.src[0].dtype.is_int else (0, 1)
+    else:
+        exact = exact_interval(op, known)
+    # NOTE: what leaves the range of its type may have wrapped, so its exact bounds say nothing.
+    return exact if exact is not None and whole[0] <= exact[0] and exact[1] <= whole[1] else whole
 
 
-def _add(a: Interval, b: Interval) -> Interval:
-    return a[0] + b[0], a[1] + b[1]
+def exact_interval(op: Op, known: Intervals) -> Interval | None:
+    """Returns the bounds of an operation in unlimited integers, or None where they are not known."""
+    rule = RULES.get(op.code)
+    if rule is None:
+        return None
+    a, b = (interval_of(s, known) for s in op.src)
+    return None if op.code in (OpCode.IDIV, OpCode.MOD) and b[0] < 1 else rule(a, b)
 
 
-def _multiply(a: Interval, b: Interval) -> Interval:
+def _product(a: Interval, b: Interval) -> Interval:
     corners = [x * y for x in a for y in b]
     return min(corners), max(corners)
 
 
-def _divide(a: Interval, b: Interval) -> Interval:
-    return (a[0] // b[1], a[1] // b[0]) if a[0] >= 0 and b[0] > 0 else UNKNOWN
+def _quotient(a: Interval, b: Interval) -> Interval:
+    corners = [x // y for x in a for y in b]
+    return min(corners), max(corners)
 
 
-def _remainder(a: Interval, b: Interval) -> Interval:
-    return (0, min(a[1], b[1] - 1)) if a[0] >= 0 and b[0] > 0 else UNKNOWN
-
-
-def _minimum(a: Interval, b: Interval) -> Interval:
-    return min(a[0], b[0]), min(a[1], b[1])
-
-
-_RULES = {
-    OpCode.ADD: _add,
-    OpCode.MUL: _multiply,
-    OpCode.IDIV: _divide,
-    OpCode.MOD: _remainder,
-    OpCode.MIN: _minimum,
+RULES: dict[OpCode, Callable[[Interval, Interval], Interval]] = {
+    OpCode.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    OpCode.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    OpCode.MUL: _product,
+    OpCode.IDIV: _quotient,
+    OpCode.MOD: lambda a, b: (0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1),
+    OpCode.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    OpCode.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
 }

@@ -2,7 +2,7 @@
 
 In:    Program in the linear form, Target
 Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
-Called by: engine/realize.py.    Next: picograd/compile/llvm.py
+Called by: engine/backends/cpu.py.    Next: picograd/render/llvm_rows.py
 
 %args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
 begin..end of the phase's GRID loops, counted one loop after the other.
@@ -18,7 +18,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
@@ -94,10 +94,6 @@ def _index_value(value: Op, named: dict[Op, Dim]) -> Dim:
 _COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
 
 
-def lanes_of(op: Op) -> int:
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1
-
-
 # ---- one function ----
 class _Function:
     """The text of one function under construction.
@@ -123,6 +119,7 @@ class _Function:
         self.sink_nbytes = 0
 
     def write(self, symbol: str, statements: Sequence[Statement]) -> str:
+        """Returns the text of one phase as a function: its arguments, its GRID loops one after the other."""
         for slot, param in enumerate(self.program.params):
             self._argument(f"%p{slot}", slot, "ptr")
             self.memories[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = Memory(f"%p{slot}", False)
@@ -245,6 +242,7 @@ class _Function:
             self.statement(statement)
 
     def statement(self, statement: Statement) -> None:
+        """Writes the instructions of one statement."""
         if isinstance(statement, For):
             extent = statement.range.src[0]
             self._loop(statement, "0", self.operand(extent, 1), extent.code is OpCode.CONST and extent.arg > 0)
@@ -289,6 +287,7 @@ class _Function:
         return self.splat(self._value(op), type_of(op.dtype), lanes)
 
     def _value(self, op: Op) -> str:
+        """Returns the name or literal that stands for a scalar value."""
         if op.code is OpCode.RANGE:
             return self.ranges[op.arg[0]]
         if op.code is OpCode.BIND:

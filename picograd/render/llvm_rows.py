@@ -4,6 +4,7 @@ In:    one Op on named operands
 Out:   the instructions for it, written through an `Emit`
 Called by: picograd/render/llvm.py
 Source: LLVM Language Reference Manual, version 22.
+Next:  picograd/render/llvm_memory.py
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def constant(value: Scalar, dtype: DType, lanes: int) -> str:
 
 def operand_kind(dtype: DType) -> str:
     """Returns the column of the tables an operand belongs to: its dtype's kind, or "h" for floats held as bits."""
-    return "h" if dtype.is_float and dtype.itemsize < 4 else dtype.kind
+    return "h" if dtype.is_narrow else dtype.kind
 
 
 # ---- one instruction each: {t} is the operands' type, {s} its spelling in intrinsics ----

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.ir.op import Op
 from picograd.ir.opcode import COMPARE, OpCode
-
-Interval = tuple[int, int]
-Intervals = Mapping[Op, Interval]
+from picograd.render.intervals import Intervals, exact_interval, interval_of
 
 
 @dataclass(frozen=True)
@@ -119,11 +116,6 @@ _BY_CODE: dict[OpCode, tuple[Rule, ...]] = {
 }
 
 
-def is_narrow(dtype: DType) -> bool:
-    """True for floats that are only stored; arithmetic on them is done in float32."""
-    return dtype.is_float and dtype.itemsize < 4
-
-
 def rule_for(op: Op, intervals: Intervals) -> Rule | None:
     """Returns the row that writes an operation, or None if the table has none."""
     letter = _class_of(op, intervals)
@@ -134,17 +126,17 @@ def write_rule(rule: Rule, op: Op, operands: list[str]) -> str:
     """Returns the text of an operation by its row."""
     operand = op.src[-1].dtype
     moves_only = op.code is OpCode.WHERE
-    if is_narrow(operand) and not moves_only:
+    if operand.is_narrow and not moves_only:
         operands = [f"to_float32({text})" for text in operands]
     text = rule.text.format(
         **dict(zip("abc", operands)),
-        T="float32" if is_narrow(op.dtype) else op.dtype,
+        T="float32" if op.dtype.is_narrow else op.dtype,
         U="uint64" if operand.itemsize == 8 else "uint32",
         f="" if operand is dtypes.float64 else "f",
     )
     if op.code in COMPARE or moves_only:
         return text
-    if is_narrow(op.dtype):
+    if op.dtype.is_narrow:
         return f"to_{op.dtype}({text})"
     if op.dtype.is_int and op.dtype.itemsize < 4 and not text.startswith(f"({op.dtype})"):
         return f"({op.dtype})({text})"
@@ -156,7 +148,7 @@ def write_cast(op: Op, operand: str) -> str:
     source, target = op.src[0].dtype, op.dtype
     if source is target:
         return operand
-    if is_narrow(source):
+    if source.is_narrow:
         operand, source = f"to_float32({operand})", dtypes.float32
     if target is source:
         return operand
@@ -164,7 +156,7 @@ def write_cast(op: Op, operand: str) -> str:
 
 
 def _cast_class(dtype: DType) -> str:
-    return "n" if is_narrow(dtype) else "i" if dtype.is_int else dtype.kind
+    return "n" if dtype.is_narrow else "i" if dtype.is_int else dtype.kind
 
 
 # ---- constants ----
@@ -176,7 +168,7 @@ def literal(value: Scalar, dtype: DType) -> str:
     """
     if dtype.kind == "b":
         return "true" if value else "false"
-    if is_narrow(dtype):
+    if dtype.is_narrow:
         return f"to_{dtype}({literal(value, dtypes.float32)})"
     text = _float_literal(float(value), dtype) if dtype.is_float else _int_literal(int(value), dtype)
     return f"({text})" if text.startswith("-") else text
@@ -193,6 +185,7 @@ def _int_literal(value: int, dtype: DType) -> str:
 
 
 def _float_literal(value: float, dtype: DType) -> str:
+    """Returns a literal with the exact bits: decimal where short, else hexadecimal; NaN and infinity by bits."""
     single = dtype is dtypes.float32
     if not math.isfinite(value):
         bits = struct.pack(">f" if single else ">d", value).hex()
@@ -203,54 +196,6 @@ def _float_literal(value: float, dtype: DType) -> str:
         mantissa, exponent = value.hex().split("p")
         text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{int(exponent):+d}"
     return text + "f" if single else text
-
-
-# ---- what is known of integers ----
-def interval_of(op: Op, intervals: Intervals) -> Interval:
-    """Returns (least, greatest) of an integer, that of its type where nothing is known."""
-    whole = int(op.dtype.min), int(op.dtype.max)
-    if op.code is OpCode.CONST:
-        return int(op.arg), int(op.arg)
-    if op.code is OpCode.VARIABLE:
-        return int(op.arg[1]), int(op.arg[2])
-    if op.code is OpCode.BIND:
-        return interval_of(op.src[0], intervals)
-    if op.code is OpCode.CAST and op.src[0].dtype.kind in "iub":
-        least, greatest = interval_of(op.src[0], intervals) if op.src[0].dtype.is_int else (0, 1)
-        return (least, greatest) if whole[0] <= least and greatest <= whole[1] else whole
-    if op.code in _INTERVAL_RULES:
-        exact = _exact_interval(op, intervals)
-        return exact if exact is not None and whole[0] <= exact[0] and exact[1] <= whole[1] else whole
-    return intervals.get(op, whole)
-
-
-def _exact_interval(op: Op, intervals: Intervals) -> Interval | None:
-    """The bounds of an operation in unlimited integers, or None where a divisor can be 0 or less."""
-    a, b = (interval_of(s, intervals) for s in op.src)
-    if op.code in (OpCode.IDIV, OpCode.MOD) and b[0] < 1:
-        return None
-    return _INTERVAL_RULES[op.code](a, b)
-
-
-def _product(a: Interval, b: Interval) -> Interval:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-def _quotient(a: Interval, b: Interval) -> Interval:
-    corners = [x // y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-_INTERVAL_RULES: dict[OpCode, Callable[[Interval, Interval], Interval]] = {
-    OpCode.ADD: lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    OpCode.SUB: lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    OpCode.MUL: _product,
-    OpCode.IDIV: _quotient,
-    OpCode.MOD: lambda a, b: (0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1),
-    OpCode.MIN: lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    OpCode.MAX: lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-}
 
 
 def _class_of(op: Op, intervals: Intervals) -> str:
@@ -268,5 +213,5 @@ def _class_of(op: Op, intervals: Intervals) -> str:
         return "i"
     if dtype.kind == "u" or op.code not in (OpCode.ADD, OpCode.SUB, OpCode.MUL):
         return "x"
-    exact = _exact_interval(op, intervals)
+    exact = exact_interval(op, intervals)
     return "x" if exact is not None and int(dtype.min) <= exact[0] and exact[1] <= int(dtype.max) else "i"

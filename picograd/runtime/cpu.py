@@ -55,6 +55,14 @@ class CPUDevice:
         """
         return self.memory.allocate(nbytes)
 
+    def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
+        """Returns memory of at least each number of bytes.
+
+        Raises:
+          OutOfMemoryError: the system gives no more.
+        """
+        return self.memory.allocate_all(lengths)
+
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         assert array.flags.c_contiguous and array.nbytes <= memory.nbytes, f"{array.nbytes} bytes into {memory}"

@@ -1,7 +1,7 @@
 """Memory of the CPU device: blocks by size class, kept for reuse, aligned to a cache line.
 
 In:    a number of bytes
-Out:   `Memory`, which gives its block back when it dies
+Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
 Called by: picograd/runtime/cpu.py
 
 Blocks up to 1 MiB are cut from slabs; larger ones are mappings of their own on huge pages. A freed block keeps its
@@ -14,7 +14,9 @@ import ctypes
 import mmap
 import threading
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from picograd.errors import OutOfMemoryError
 
@@ -29,18 +31,19 @@ class Memory:
 
     __slots__ = ("address", "nbytes", "_class", "_returned", "__weakref__")
 
-    def __init__(self, address: int, nbytes: int, size_class: int, returned: deque[tuple[int, int]]):
+    def __init__(self, address: int, nbytes: int, size_class: int, returned: deque[tuple[int, int, int]]):
         self.address, self.nbytes = address, nbytes
         self._class, self._returned = size_class, returned
 
     def __del__(self) -> None:
         # NOTE: this can run anywhere, also while this thread holds the pool's lock: it may only append to a deque.
-        self._returned.append((self._class, self.address))
+        self._returned.append((self.address, self.nbytes, self._class))
 
     def __repr__(self) -> str:
         return f"Memory({self.nbytes} bytes at {self.address:#x})"
 
 
+@lru_cache(1024)
 def size_class(nbytes: int) -> int:
     """Returns the block length for a request: four classes between powers of two, so that a quarter is lost at most.
 
@@ -54,38 +57,90 @@ def size_class(nbytes: int) -> int:
 
 
 class MemoryPool:
-    """Blocks in use and blocks kept. Safe for many threads.
-
-    in_use:  bytes of blocks that somebody holds
-    kept:    bytes of blocks that wait for reuse
-    """
+    """Blocks in use and blocks kept. Safe for many threads. Implements ir/backend.py's MemoryUse."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._returned: deque[tuple[int, int]] = deque()
+        self._returned: deque[tuple[int, int, int]] = deque()
         self._free: dict[int, list[int]] = {}
         self._maps: dict[int, mmap.mmap] = {}
         self._slab, self._slab_left = 0, 0
         self._slabs: list[mmap.mmap] = []
-        self.in_use = self.kept = 0
+        self._arenas: list[Memory] = []
+        self._in_use = self._peak = self._kept = 0
 
+    # ---- what is held ----
+    @property
+    def in_use(self) -> int:
+        """Bytes that somebody holds, as they were asked for."""
+        with self._lock:
+            self._collect()
+            return self._in_use
+
+    @property
+    def kept(self) -> int:
+        """Bytes of blocks that wait for reuse."""
+        with self._lock:
+            self._collect()
+            return self._kept
+
+    @property
+    def peak(self) -> int:
+        """The most bytes held at one time since the last `reset_peak`."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        """Makes the peak start from what is held now."""
+        with self._lock:
+            self._collect()
+            self._peak = self._in_use
+
+    # ---- blocks ----
     def allocate(self, nbytes: int) -> Memory:
         """Returns a block of at least `nbytes` bytes.
 
         Raises:
           OutOfMemoryError: the system gives no more, even after kept blocks are returned to it.
         """
-        wanted = size_class(nbytes)
+        return self.allocate_all((nbytes,))[0]
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[Memory]:
+        """Returns a block for each number of bytes: all of them, or none."""
+        made, returned = [], self._returned
         with self._lock:
-            self._collect()
-            free = self._free.get(wanted)
-            if free:
-                address = free.pop()
-                self.kept -= wanted
-            else:
-                address = self._new_block(wanted)
-            self.in_use += wanted
-        return Memory(address, nbytes, wanted, self._returned)
+            if returned:
+                self._collect()
+            for nbytes in lengths:
+                wanted = size_class(nbytes)
+                free = self._free.get(wanted)
+                if free:
+                    address = free.pop()
+                    self._kept -= wanted
+                else:
+                    address = self._new_block(wanted)
+                self._in_use += nbytes
+                made.append(Memory(address, nbytes, wanted, returned))
+            if self._in_use > self._peak:
+                self._peak = self._in_use
+        return made
+
+    def borrow_arena(self, nbytes: int) -> Memory:
+        """Returns memory for the temporaries of one run; it goes back by `return_arena`.
+
+        Runs that follow each other get the same arena, as long as the longest of them needs.
+        """
+        try:
+            arena = self._arenas.pop()
+        except IndexError:  # every arena is in use by a run of another thread
+            return self.allocate(nbytes)
+        if arena.nbytes >= nbytes:
+            return arena
+        del arena  # first, so that the two are not held at one time
+        return self.allocate(nbytes)
+
+    def return_arena(self, arena: Memory) -> None:
+        """Takes back what `borrow_arena` gave."""
+        self._arenas.append(arena)
 
     def after_fork(self) -> None:
         """Makes the pool usable in a child whose parent may have forked inside `allocate`."""
@@ -94,13 +149,16 @@ class MemoryPool:
     def _collect(self) -> None:
         """Takes back the blocks of Memory objects that died."""
         while self._returned:
-            length, address = self._returned.popleft()
-            self.in_use -= length
-            if length > MOST_SLAB_BLOCK and self.kept + length > MOST_KEPT:
+            address, nbytes, length = self._returned.popleft()
+            self._in_use -= nbytes
+            if length > MOST_SLAB_BLOCK and self._kept + length > MOST_KEPT:
                 del self._maps[address]
-            else:
-                self._free.setdefault(length, []).append(address)
-                self.kept += length
+                continue
+            free = self._free.get(length)
+            if free is None:
+                free = self._free[length] = []
+            free.append(address)
+            self._kept += length
 
     def _new_block(self, length: int) -> int:
         if length <= MOST_SLAB_BLOCK:
@@ -125,15 +183,17 @@ class MemoryPool:
             return _anonymous(length)
         except (OSError, OverflowError, ValueError):
             raise OutOfMemoryError(
-                f"CPU: cannot allocate {length / 2**30:.2f} GiB; {self.in_use / 2**30:.2f} GiB are in use."
+                f"CPU: cannot allocate {length / 2**30:.2f} GiB; {self._in_use / 2**30:.2f} GiB are in use."
             ) from None
 
     def _drop_kept(self) -> None:
-        """Returns the large blocks nobody uses to the system."""
+        """Returns the large blocks nobody uses, and arenas no run uses, to the system."""
+        self._arenas.clear()
+        self._collect()
         for length in [n for n in self._free if n > MOST_SLAB_BLOCK]:
             for address in self._free.pop(length):
                 del self._maps[address]
-                self.kept -= length
+                self._kept -= length
 
 
 def _anonymous(length: int) -> mmap.mmap:

@@ -7,7 +7,7 @@ Called by: picograd/runtime/cpu_runner.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,16 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import REPORT_WORDS, Executable, Launch, Schedule, ScheduleItem
+from picograd.ir.stages import Executable, Launch, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
 from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
+HELP_WORK = 1 << 19  # elements of all shared launches of a plan, some 20 us: a thread needs half of that to come
 STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
+ALIGNMENT = 64  # bytes, of places in the arena
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
 
@@ -42,42 +44,41 @@ class Use:
     writes: bool
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Words that hold addresses: words[at] = table[of], or base + of where there is one block of memory."""
-
-    at: Words
-    of: Words
-
-
 @dataclass
 class Layout:
     """A schedule as words.
 
-    words:           argument blocks, one after the other
-    entries:         (number of launches, ENTRY_WORDS)
-    inputs, outputs: where their addresses stand, by index
-    arena, scratch:  where addresses of temporaries stand, by byte offset
-    scratch_nbytes:  of memory for the "scratch" parameters of all kernels
-    reports:         where addresses of reports stand, by byte offset
-    checks:          by report, what its kernel's numbers are in the plan
-    variables:       (position in words, name) of each symbolic integer
-    symbolic:        (entry, launch) of each launch whose grid depends on variables
-    total_work:      elements of all launches, at their greatest
+    words:         argument blocks, one after the other: words[i] = table[of[i]]
+    of:            for each word, which value of the table it is
+    table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
+                   then addresses of reports
+    num_outer:     inputs and outputs
+    offsets:       bytes from the start of the arena, for each place in it
+    variables:     names, by their order in the table
+    checks:        by report, what its kernel's numbers are in the plan
+    entries:       (number of launches, ENTRY_WORDS)
+    arena_nbytes:  of the schedule's temporaries, and behind them of the kernels' "scratch" parameters
+    work:          elements of one iteration, for each entry
+    symbolic:      (entry, launch) of each launch whose grid depends on variables
+    total_work:    elements of all launches, at their greatest
     """
 
     words: Words
-    entries: Words
-    inputs: Patch
-    outputs: Patch
-    arena: Patch
-    scratch: Patch
-    scratch_nbytes: int
-    reports: Patch
+    of: Words
+    table: Words
+    num_outer: int
+    offsets: Words
+    variables: tuple[str, ...]
     checks: tuple[tuple[Any, ...], ...]
-    variables: list[tuple[int, str]]
+    entries: Words
+    arena_nbytes: int
+    work: Words
     symbolic: list[tuple[int, Launch]]
     total_work: int
+
+
+# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number
+Place = tuple[str, Any]
 
 
 class _Builder:
@@ -85,34 +86,31 @@ class _Builder:
 
     def __init__(self, schedule: Schedule, num_threads: int):
         self.schedule, self.num_threads = schedule, num_threads
-        groups = ("input", "output", "temporary", "scratch", "report")
-        self.places: dict[str, list[tuple[int, int]]] = {group: [] for group in groups}
-        self.variables: list[tuple[int, str]] = []
+        self.places: list[Place] = []  # what each word of the arguments is
         self.rows: list[list[int]] = []
-        self.symbolic: list[tuple[int, Launch]] = []
+        self.work: list[int] = []
         self.checks: list[tuple[Any, ...]] = []
+        self.symbolic: list[tuple[int, Launch]] = []
         self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
-        self.length = self.scratch_nbytes = self.total_work = 0
+        self.scratch_start = _up(schedule.arena_nbytes)
+        self.arena_nbytes, self.total_work = schedule.arena_nbytes, 0
 
     def add(self, item: ScheduleItem, executable: Executable) -> None:
         """Adds one kernel: its arguments, and an entry for each launch."""
-        block, scratch_end = self.length, 0
+        block, scratch = len(self.places), self.scratch_start
         for slot, param in enumerate(executable.params):
             if slot < len(item.buffers):
                 use = self.schedule.buffers[item.buffers[slot]]
-                self.places[use.role].append((self.length, use.source))
+                self.places.append(("arena" if use.role == "temporary" else use.role, use.source))
             elif param.role == "report":
-                self.places["report"].append((self.length, 8 * REPORT_WORDS * len(self.checks)))
+                self.places.append(("report", len(self.checks)))
                 self.checks.append(item.checks)
             else:
-                self.places["scratch"].append((self.length, scratch_end))
-                scratch_end += -(-greatest(param.numel) * param.dtype.itemsize // 64) * 64
-            self.length += 1
-        for variable in executable.variables:
-            self.variables.append((self.length, variable.arg[0]))
-            self.length += 1
-        self.scratch_nbytes = max(self.scratch_nbytes, scratch_end)
-        uses = _uses(self.schedule, item.buffers, executable, scratch_end)
+                self.places.append(("arena", scratch))
+                scratch += _up(greatest(param.numel) * param.dtype.itemsize)
+                self.arena_nbytes = max(self.arena_nbytes, scratch)
+        self.places += [("variable", variable.arg[0]) for variable in executable.variables]
+        uses = _uses(self.schedule, item.buffers, executable, scratch - self.scratch_start)
         after = _last_conflict(self.history, uses)
         for launch, function in zip(executable.launches, executable.functions):
             self.add_entry(launch, function, 8 * block, after)
@@ -128,6 +126,7 @@ class _Builder:
         row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, arguments, count, after
         row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
         self.rows.append(row)
+        self.work.append(launch.work)
 
 
 def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
@@ -137,12 +136,19 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
         build.add(item, executable)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
-    inputs, outputs, arena, scratch, reports = (
-        Patch(_column(pairs, 0), _column(pairs, 1)) for pairs in build.places.values()
-    )  # fmt: skip
+    outer: list[Place] = [("input", i) for i in range(len(schedule.inputs))]
+    for role in ("input", "output"):
+        sources = [use.source for use in schedule.buffers if use.role == role]
+        outer += [(role, i) for i in range(max(sources, default=-1) + 1) if (role, i) not in outer]
+    arena, variables, reports = (
+        list(dict.fromkeys(place for place in build.places if place[0] == kind))
+        for kind in ("arena", "variable", "report")
+    )
+    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports])}
     return Layout(
-        aligned_words(build.length), entries, inputs, outputs, arena, scratch, build.scratch_nbytes, reports,
-        tuple(build.checks), build.variables, build.symbolic, build.total_work,
+        aligned_words(len(build.places)), _words(number[place] for place in build.places), aligned_words(len(number)),
+        len(outer), _words(offset for _, offset in arena), tuple(name for _, name in variables),
+        tuple(build.checks), entries, build.arena_nbytes, _words(build.work), build.symbolic, build.total_work,
     )  # fmt: skip
 
 
@@ -219,5 +225,9 @@ def _conflict(a: Use, b: Use) -> bool:
     return (a.writes or b.writes) and a.space == b.space and a.start < b.end and b.start < a.end
 
 
-def _column(pairs: list[tuple[int, int]], column: int) -> Words:
-    return np.array([pair[column] for pair in pairs], np.int64)
+def _words(values: Iterable[int]) -> Words:
+    return np.array(list(values), np.int64)
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -10,19 +10,18 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import os
+import struct
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-
-import numpy as np
 
 from picograd.config import num_threads
 from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
-from picograd.runtime.cpu_plan import aligned_words, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
     ARGUMENTS,
@@ -43,7 +42,7 @@ Walk = Callable[[int, int], None]
 
 
 class Runner:
-    """One schedule, bound to its arena. Calls from many threads run one after the other.
+    """One schedule in its flat form. Calls from many threads run one after the other.
 
     Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
     """
@@ -51,21 +50,21 @@ class Runner:
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, memory: MemoryPool):
         self.executables = tuple(executables)  # the code must stay loaded
         self.num_threads = num_threads()
-        self._walk, self._lock = walk, threading.Lock()
+        self._walk, self._memory, self._lock = walk, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, self.num_threads)
-        self._arena = memory.allocate(max(64, schedule.arena_nbytes))
-        self._scratch = memory.allocate(max(64, layout.scratch_nbytes))
-        layout.words[layout.arena.at] = self._arena.address + layout.arena.of
-        layout.words[layout.scratch.at] = self._scratch.address + layout.scratch.of
-        self._reports = aligned_words(REPORT_WORDS * len(layout.checks))
+        self._write_outer = struct.Struct(f"{layout.num_outer}q").pack_into
+        self._outer = layout.table.data
+        self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
         self._nothing = self._reports.tobytes()
-        layout.words[layout.reports.at] = self._reports.ctypes.data + layout.reports.of
+        layout.table[len(layout.table) - len(self._reports) :] = [report.ctypes.data for report in self._reports]
+        self._is_long = layout.total_work >= LONG_WORK
         layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
         self._state = aligned_words(STATE_WORDS)
         self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
         self._state[YIELD] = yield_address()
         self._state_address = self._state.ctypes.data
-        self._last: tuple[list[int], list[int], dict[str, int]] | None = None
+        self._arena_address = 0
+        self._variables: dict[str, int] = {}
         self._helpers = 0
         self._count_helpers()
         _runners.add(self)
@@ -76,44 +75,60 @@ class Runner:
         Raises:
           OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
         """
-        with self._lock:
-            self._patch([b.memory.address for b in inputs], [b.memory.address for b in outputs], dict(variables))
-            if self._layout.total_work >= LONG_WORK and threading.current_thread() is threading.main_thread():
-                self._walk_where_it_can_be_stopped()
-            else:
-                self._lead()
-            if self._layout.checks and self._reports.tobytes() != self._nothing:
-                self._raise_report()
-
-    def _raise_report(self) -> None:
-        """Raises what the first kernel with a report has reported."""
-        reports = self._reports.reshape(-1, REPORT_WORDS).tolist()
-        self._reports[:] = 0
-        raise first_report(reports, self._layout.checks)
-
-    def _patch(self, inputs: list[int], outputs: list[int], variables: dict[str, int]) -> None:
-        """Writes what changed since the last run into the arguments."""
-        if self._last == (inputs, outputs, variables):
-            return
+        addresses = [b.memory.address for b in inputs]
+        addresses += [b.memory.address for b in outputs]
         layout = self._layout
-        layout.words[layout.inputs.at] = np.array(inputs, np.int64)[layout.inputs.of]
-        layout.words[layout.outputs.at] = np.array(outputs, np.int64)[layout.outputs.of]
-        if variables and (self._last is None or self._last[2] != variables):
-            for at, name in layout.variables:
-                layout.words[at] = variables[name]
-            for entry, launch in layout.symbolic:
-                count = max(0, evaluate_dim(launch.grid, variables))
-                layout.entries[entry, COUNT] = count
-                layout.entries[entry, CHUNK] = chunk_of(count, launch.work, self.num_threads)
-            self._count_helpers()
-        self._last = (inputs, outputs, variables)
+        with self._lock:
+            if variables and self._variables != variables:
+                self._set_variables(dict(variables))
+            arena = self._memory.borrow_arena(layout.arena_nbytes) if layout.arena_nbytes else None
+            try:
+                if arena is not None and arena.address != self._arena_address:
+                    self._set_arena(arena.address)
+                self._write_outer(self._outer, 0, *addresses)
+                layout.table.take(layout.of, None, layout.words, "clip")
+                if self._is_long and threading.current_thread() is threading.main_thread():
+                    self._walk_where_it_can_be_stopped()
+                else:
+                    self._lead()
+            finally:
+                if arena is not None:
+                    self._memory.return_arena(arena)
+                reports = self._take_reports() if layout.checks else []
+            if reports:
+                raise first_report(reports, layout.checks)
+
+    def _take_reports(self) -> list[list[int]]:
+        """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""
+        if self._reports.tobytes() == self._nothing:
+            return []
+        found: list[list[int]] = self._reports.tolist()
+        self._reports[:] = 0
+        return found
+
+    def _set_arena(self, address: int) -> None:
+        """Writes where the temporaries are."""
+        layout, self._arena_address = self._layout, address
+        layout.table[layout.num_outer : layout.num_outer + len(layout.offsets)] = address + layout.offsets
+
+    def _set_variables(self, variables: dict[str, int]) -> None:
+        """Writes values of symbolic integers, and the grids that depend on them."""
+        layout, self._variables = self._layout, variables
+        first = layout.num_outer + len(layout.offsets)
+        layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
+        for entry, launch in layout.symbolic:
+            count = max(0, evaluate_dim(launch.grid, variables))
+            layout.entries[entry, COUNT] = count
+            layout.entries[entry, CHUNK] = chunk_of(count, launch.work, self.num_threads)
+        self._count_helpers()
 
     def _count_helpers(self) -> None:
         """Sets how many other threads are asked to help, and how far."""
         entries = self._layout.entries
         shared = (entries[:, CHUNK] < entries[:, COUNT]).nonzero()[0]
-        self._helpers = self.num_threads - 1 if len(shared) else 0
-        self._state[HELPED] = shared[-1] + 1 if len(shared) else 0
+        is_worth_it = int(entries[shared, COUNT] @ self._layout.work[shared]) >= HELP_WORK
+        self._helpers = self.num_threads - 1 if is_worth_it else 0
+        self._state[HELPED] = shared[-1] + 1 if is_worth_it else 0
 
     def _lead(self) -> None:
         """Calls the helpers and walks; a helper that came before the walk began would find nothing and leave."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
-from picograd.ir.backend import Runner
+from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
@@ -83,8 +83,11 @@ class CudaMemory:
     def __init__(self, address: int, nbytes: int, free: list[int], owner: CudaDevice):
         self.address, self.nbytes, self._free, self._owner = address, nbytes, free, owner
 
+        owner.memory.take(nbytes)
+
     def __del__(self) -> None:
         self._free.append(self.address)
+        self._owner.memory.give(self.nbytes)
 
 
 @dataclass
@@ -120,6 +123,7 @@ class CudaDevice:
         self._stream = call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING: it does not wait for other libraries' work
         self._free: dict[int, list[int]] = defaultdict(list)  # addresses by allocated bytes
         self._held_nbytes = 0
+        self.memory = MemoryCount()
         self.target = _target_of(device)
 
     def _enter(self) -> None:
@@ -150,6 +154,10 @@ class CudaDevice:
             )
         self._held_nbytes += rounded
         return CudaMemory(address, nbytes, free, self)
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[CudaMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
 
     def _new_memory(self, nbytes: int) -> int | None:
         driver = _driver()

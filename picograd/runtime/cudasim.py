@@ -21,7 +21,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.ir.backend import Runner
+from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
@@ -42,9 +42,10 @@ class HostMemory:
     nbytes:   asked for
     """
 
-    __slots__ = ("address", "nbytes", "bytes")
+    __slots__ = ("address", "nbytes", "bytes", "_count")
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int, count: MemoryCount):
+        self._count, self.nbytes = count, 0
         try:
             whole = np.full(nbytes + ALIGNMENT, UNWRITTEN, np.uint8)
         except MemoryError:
@@ -52,6 +53,10 @@ class HostMemory:
         start = -whole.ctypes.data % ALIGNMENT
         self.bytes = whole[start : start + nbytes]
         self.address, self.nbytes = int(whole.ctypes.data) + start, nbytes
+        count.take(nbytes)
+
+    def __del__(self) -> None:
+        self._count.give(self.nbytes)
 
 
 class CudaSimDevice:
@@ -67,10 +72,15 @@ class CudaSimDevice:
 
     def __init__(self, order: str = "forward", seed: int = 0):
         self.order, self.seed = ORDERS.index(order), seed
+        self.memory = MemoryCount()
 
     def allocate(self, nbytes: int) -> HostMemory:
         """Returns memory of at least `nbytes` bytes, filled with NaN."""
-        return HostMemory(nbytes)
+        return HostMemory(nbytes, self.memory)
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[HostMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
 
     def copy_in(self, memory: HostMemory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.ir.backend import Runner
+from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Binary, Executable, Schedule
 
@@ -31,9 +31,14 @@ class NullDevice:
 
     def __init__(self, target: Target):
         self.name, self.target = "NULL", replace(target, device="NULL")
+        self.memory = MemoryCount()  # stays at 0: nothing is held
 
     def allocate(self, nbytes: int) -> NoMemory:
         return NoMemory(nbytes)
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[NoMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
 
     def copy_in(self, memory: NoMemory, array: np.ndarray[Any, Any]) -> None:
         """Does nothing."""

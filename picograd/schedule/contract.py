@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd import dtype as dtypes
 from picograd.ir.build import cast, expand, reduce, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
@@ -53,7 +52,7 @@ def product(a: Op, b: Op) -> Op:
     n = b.shape[-1]
     if m != 1 and n != 1:
         return Op(OpCode.MATMUL, a.dtype, (a, b))
-    wide = dtypes.float32 if a.dtype.is_float and a.dtype.itemsize < 4 else a.dtype
+    wide = a.dtype.wide
     length = m if n == 1 else n
     whole = (*batch, length, k)
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)

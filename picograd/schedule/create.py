@@ -2,7 +2,7 @@
 
 In:    roots: simplified graphs over BUFFERs
 Out:   Schedule
-Called by: engine/realize.py.    Next: picograd/schedule/memory.py
+Called by: engine/plan.py.    Next: picograd/schedule/contract.py
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Dim, Op, greatest, toposort
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
-from picograd.schedule.fuse import Draft, Fused, fuse, in_memory
+from picograd.schedule.draft import Draft, Fused, in_memory
+from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
 from picograd.schedule.memory import Lifetime, plan_memory
 
@@ -58,13 +59,13 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
 
 def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
     wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
     inputs = [op for op in values if in_memory(op)]
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
-        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
-        for op in temporary
+        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]]) for op in temporary
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
@@ -77,9 +78,7 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) ->
             buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op)))
         else:
             buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
-    return Schedule(
-        tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes
-    )
+    return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 
 def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[Any, ...]]:
@@ -134,11 +133,12 @@ def _finish(
     return Nest(nest.kind, nest.domain, nest.reduced, anchor, tuple(outputs))
 
 
-def _reshaped(value: Op, shape: tuple[object, ...]) -> Op:
+def _reshaped(value: Op, shape: Shape) -> Op:
     return value if value.shape == shape else Op(OpCode.RESHAPE, value.dtype, (value,), shape)
 
 
 def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
+    """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
 
     def look(item: object) -> None:

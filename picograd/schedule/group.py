@@ -2,7 +2,7 @@
 
 In:    nests in order (schedule/fuse.py)
 Out:   groups: lists of phases, each a list of nests
-Called by: schedule/create.py.    Next: picograd/schedule/create.py
+Called by: schedule/create.py.    Next: picograd/schedule/memory.py
 
 Two reasons to join: elementwise nests that do not need each other become one kernel (the update of every
 parameter of a network); and a nest that only works on what the rows of a reduction left, or down the columns of
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from picograd.ir.op import Op, greatest, toposort
+from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.fuse import Draft, Fused, in_memory
+from picograd.schedule.draft import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of an elementwise kernel
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
@@ -61,6 +61,7 @@ def _ready(nest: Draft, chosen: Group, groups: list[Group], home: dict[int, Grou
 
 
 def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
+    """True when one kernel may hold `nest` besides the nests of `chosen`; see the two reasons above."""
     if any(op.code is OpCode.CONTIGUOUS and fused.home.get(op) in chosen.nests for op in memory_read(nest, fused)):
         return False  # the user asked for a cut here
     kinds = {n.kind for n in chosen.nests}
@@ -72,7 +73,7 @@ def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
     first = chosen.phases[0][0]
     if nest.kind is NestKind.REDUCE and nest.domain == first.domain:
         return needs_chosen or bool(memory_read(nest, fused) & memory_read(first, fused))
-    small, large = sorted((_numel(nest), _numel(first)))
+    small, large = sorted((greatest_numel(nest.domain), greatest_numel(first.domain)))
     return needs_chosen and small * SMALL <= large
 
 
@@ -91,10 +92,3 @@ def memory_read(nest: Draft, fused: Fused) -> set[Op]:
     stop = {op for op, home in fused.home.items() if home is not nest}
     found = toposort(nest.stored, stop=stop)
     return {op for op in found if op in stop or in_memory(op)}
-
-
-def _numel(nest: Draft) -> int:
-    count = 1
-    for dim in nest.domain:
-        count *= greatest(dim)
-    return count

@@ -2,7 +2,7 @@
 
 In:    tensors whose graphs reach leaves
 Out:   `Autograd`, `grad`, `jvp`, `no_grad`, `enable_grad`
-Next:  picograd/tensor/tensor.py
+Next:  picograd/tensor/compute.py
 
 A gradient is a graph like any other: nothing is computed until someone reads it.
 """
@@ -28,7 +28,7 @@ from picograd.tensor.core import TensorCore, leaf_tensors
 P = ParamSpec("P")
 R = TypeVar("R")
 
-stale_leaves: set[int] = set()  # results whose graph optimizer.step() dropped; see nn/readers.py
+stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see nn/readers.py
 
 
 class Autograd(TensorCore):
@@ -101,7 +101,7 @@ def _leaves(root: Op) -> list[Op]:
         op = stack.pop()
         if op.code is OpCode.LEAF:
             found.append(op)
-            if op.arg in stale_leaves:
+            if op in stale_leaves:
                 raise GradientError(
                     f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
                     " parameters it depends on.",
@@ -162,9 +162,22 @@ def grad(
 def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[TensorCore]) -> Any:
     """Returns the derivative of `outputs` when each input moves along its tangent: forward mode.
 
+    J v, with J the derivatives of outputs by inputs and v the tangents.
+
+    Args:
+      outputs:   any shape
+      inputs:    leaves
+      tangents:  for each input a tensor of its shape
+
+    Returns:   a tensor of the shape of outputs
+
     Raises:
       GradientError: an input is no leaf.
       ShapeError:    a tangent has not its input's shape.
+
+    >>> x = Tensor([2.0, 3.0], requires_grad=True)
+    >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
+    Tensor([4., 0.], requires_grad=True)
     """
     moves: dict[Op, Op] = {}
     for tensor, tangent in zip(inputs, tangents, strict=True):
@@ -217,10 +230,19 @@ def no_grad() -> GradMode:
 
 
 def enable_grad() -> GradMode:
-    """Returns a context, or decorator, in which gradients are recorded again inside no_grad()."""
+    """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
+
+    >>> with no_grad(), enable_grad():
+    ...     is_grad_enabled()
+    True
+    """
     return GradMode(True)
 
 
 def is_grad_enabled() -> bool:
-    """Returns True where gradients are recorded."""
+    """Returns True where gradients are recorded.
+
+    >>> is_grad_enabled()
+    True
+    """
     return grad_mode.get()

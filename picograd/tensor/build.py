@@ -1,8 +1,8 @@
-"""Constructors of Ops beyond those of ir/build.py: broadcasting, promotion, scalars as operands, chains of views.
+"""What tensors add to the constructors of ir/build.py: broadcasting, promotion, steps of views, axes as users write them.
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/cell.py
+Next:  picograd/tensor/movement.py
 """
 
 from __future__ import annotations
@@ -14,35 +14,14 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.ir.build import expand as expand
-from picograd.ir.build import pad as pad
-from picograd.ir.build import shrink as shrink
-from picograd.ir.build import unary as unary
+from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
 
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
 
 
-# ---- movement ----
-def reshape(op: Op, shape: Shape) -> Op:
-    """Returns `op` with another shape of as many elements; two reshapes become one."""
-    if op.shape == shape:
-        return op
-    if op.code is OpCode.RESHAPE:
-        op = op.src[0]
-        if op.shape == shape:
-            return op
-    return Op(OpCode.RESHAPE, op.dtype, (op,), shape)
-
-
-def permute(op: Op, axes: tuple[int, ...]) -> Op:
-    """Returns `op` with its axes in another order; two orders become one."""
-    if op.code is OpCode.PERMUTE and len(axes) == len(op.arg):
-        op, axes = op.src[0], tuple(op.arg[axis] for axis in axes)
-    return op if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, op.dtype, (op,), axes)
-
-
+# ---- views ----
 def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
     """Returns one step of a view applied to `op`."""
     if code is OpCode.RESHAPE:
@@ -121,45 +100,6 @@ def number(value: Scalar, dtype: DType, shape: Shape) -> Op:
     """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
     # NOTE: 0.0 and -0.0 are equal and would share an entry.
     return _kept(value, dtype, shape) if value else filled(value, dtype, shape)
-
-
-# ---- elementwise and reductions on Ops of one shape ----
-def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
-    """Returns the bool of a comparison of `a` with an Op of its shape or a scalar."""
-    return Op(code, dtypes.bool_, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
-
-
-def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
-    """Returns `a` where the condition holds, else `b`; at least one of them is an Op."""
-    dtype = a.dtype if isinstance(a, Op) else b.dtype  # type: ignore[union-attr]
-    a = a if isinstance(a, Op) else filled(a, dtype, condition.shape)
-    b = b if isinstance(b, Op) else filled(b, dtype, condition.shape)
-    return Op(OpCode.WHERE, dtype, (condition, a, b))
-
-
-def maximum(a: Op, b: Op | Scalar) -> Op:
-    """Returns the greater of both; NaN wins."""
-    return Op(OpCode.MAX, a.dtype, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
-
-
-def minimum(a: Op, b: Op | Scalar) -> Op:
-    """Returns the smaller of both; NaN wins."""
-    return Op(OpCode.MIN, a.dtype, (a, b if isinstance(b, Op) else filled(b, a.dtype, a.shape)))
-
-
-def reduce(op: Op, code: OpCode, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns `op` reduced over `axes` by ADD, MUL, MAX or MIN."""
-    shape = op.shape
-    if axes:
-        op = Op(OpCode.REDUCE, op.dtype, (op,), (code, axes))
-    if keepdim:
-        op = reshape(op, tuple(1 if axis in axes else dim for axis, dim in enumerate(shape)))
-    return op
-
-
-def iota(length: Dim, dtype: DType = dtypes.int64) -> Op:
-    """Returns 0, 1, ... length - 1."""
-    return Op(OpCode.IOTA, dtype, (), length)
 
 
 def detached(op: Op) -> Op:

@@ -16,11 +16,11 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elementwise import Elementwise
 from picograd.tensor.host import default_device, device_named
+from picograd.tensor.inplace import InPlace
 
 
-class Casts(Elementwise):
+class Casts(InPlace):
     """Conversions. What is already of the dtype, or on the device, is returned as it is."""
 
     __slots__ = ()
@@ -30,6 +30,9 @@ class Casts(Elementwise):
 
         Raises:
           DTypeError: `dtype` is no picograd dtype.
+
+        >>> Tensor([1.5, -1.5]).cast(dtypes.int32)
+        Tensor([ 1, -1], dtype=int32)
         """
         if dtype is self.dtype:
             return self
@@ -42,13 +45,19 @@ class Casts(Elementwise):
 
         Raises:
           DTypeError: the widths differ.
+
+        >>> Tensor([1.0]).bitcast(dtypes.uint32)
+        Tensor([1065353216], dtype=uint32)
         """
         if dtype.itemsize != self.dtype.itemsize:
             raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
         return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
 
     def to(self, *targets: Any) -> Self:
-        """Returns the tensor on a device, as a dtype, or both; or like another tensor.
+        """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
+
+        Raises:
+          ArgumentError: a target is none of these.
 
         >>> Tensor([1.5]).to(dtypes.int32).tolist()
         [1]
@@ -75,7 +84,11 @@ class Casts(Elementwise):
         return self.from_op(Op(OpCode.COPY, op.dtype, (op,), device), device)
 
     def cpu(self) -> Self:
-        """Returns the tensor on the CPU."""
+        """Returns the tensor on the CPU.
+
+        >>> Tensor([1]).cpu().device
+        'CPU'
+        """
         return self.to("CPU")
 
     def cuda(self) -> Self:
@@ -83,34 +96,66 @@ class Casts(Elementwise):
         return self.to("CUDA")
 
     def type_as(self, other: TensorCore) -> Self:
-        """Returns the elements as the dtype of `other`."""
+        """Returns the elements as the dtype of `other`.
+
+        >>> Tensor([1, 2]).type_as(Tensor([0.5]))
+        Tensor([1., 2.])
+        """
         return self.cast(other.dtype)
 
     # ---- by name ----
     def float(self) -> Self:
-        """Returns the elements as float32."""
+        """Returns the elements as float32.
+
+        >>> Tensor([1, 2]).float()
+        Tensor([1., 2.])
+        """
         return self.cast(dtypes.float32)
 
     def double(self) -> Self:
-        """Returns the elements as float64."""
+        """Returns the elements as float64.
+
+        >>> Tensor([1, 2]).double()
+        Tensor([1., 2.], dtype=float64)
+        """
         return self.cast(dtypes.float64)
 
     def half(self) -> Self:
-        """Returns the elements as float16."""
+        """Returns the elements as float16.
+
+        >>> Tensor([1, 2]).half()
+        Tensor([1., 2.], dtype=float16)
+        """
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Returns the elements as bfloat16."""
+        """Returns the elements as bfloat16.
+
+        >>> Tensor([1, 2]).bfloat16()
+        Tensor([1, 2], dtype=bfloat16)
+        """
         return self.cast(dtypes.bfloat16)
 
     def int(self) -> Self:
-        """Returns the elements as int32."""
+        """Returns the elements as int32.
+
+        >>> Tensor([1.5]).int()
+        Tensor([1], dtype=int32)
+        """
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """Returns the elements as int64."""
+        """Returns the elements as int64.
+
+        >>> Tensor([1.5]).long()
+        Tensor([1])
+        """
         return self.cast(dtypes.int64)
 
     def bool(self) -> Self:
-        """Returns True where the element is not zero."""
+        """Returns True where the element is not zero.
+
+        >>> Tensor([0, 2]).bool()
+        Tensor([False,  True])
+        """
         return self.cast(dtypes.bool_)

@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
-Next:  picograd/tensor/compute.py
+Next:  picograd/tensor/host.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
 DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
@@ -17,12 +17,14 @@ from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
-from picograd.ir.op import Op, filled
+from picograd.ir.build import pad, permute, reshape, where
+from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import apply_step, detached, pad, permute, reshape, where
+from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
 View = tuple[Step, ...]
+Held = tuple[Buffer, Shape]
 
 
 class Cell:
@@ -33,12 +35,41 @@ class Cell:
     made_in: the trace that was active when it was made, or None
     """
 
-    __slots__ = ("op", "device", "made_in", "__weakref__")
+    __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
 
     def __init__(self, op: Op, device: str | None):
-        self.op, self.device, self.made_in = op, device, trace.get()
+        self._value: Op | Held = op
+        self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
+        self.device, self.made_in = device, trace.get()
         if self.made_in is not None:
             self.made_in.on_make(self)
+
+    @property
+    def op(self) -> Op:
+        """The value it holds now."""
+        value = self._value
+        if isinstance(value, Op):
+            return value
+        named = self._named
+        if named is None or named[0] is not value:
+            self._named = named = value, Op(OpCode.BUFFER, value[0].dtype, (), value)
+        return named[1]
+
+    @op.setter
+    def op(self, op: Op) -> None:
+        self._value, self._named = op, None
+
+    def hold(self, held: Held) -> None:
+        """Replaces the value by memory that a plan has filled; its Op is made when somebody asks for it."""
+        self._value, self._named = held, None
+
+    def held(self) -> Buffer | None:
+        """Returns the memory that holds the value, or None where the value is a graph."""
+        value = self._value
+        if isinstance(value, tuple):
+            return value[0]
+        buffer: Buffer | None = value.arg[0] if value.code is OpCode.BUFFER else None
+        return buffer
 
 
 class Trace(Protocol):

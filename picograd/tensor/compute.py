@@ -2,7 +2,7 @@
 
 In:    cells and Ops somebody wants the values of
 Out:   `compute`; the cells then hold memory;  `all_or_nothing`
-Next:  picograd/tensor/core.py
+Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
 longer one. And the gradients of a loss, once backward() was called, share its forward pass.
@@ -21,6 +21,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending_writes
 
+# For each loss whose backward() was called, the gradients that are not computed yet.
 gradients_of: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
 
 

@@ -2,7 +2,7 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
-Next:  picograd/tensor/movement.py
+Next:  picograd/tensor/cell.py
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from picograd.tensor.cell import Cell, View, grad_mode, read_through, set_op, tr
 from picograd.tensor.compute import compute
 from picograd.tensor.host import default_device, device_named, host_array
 
-leaf_ids = itertools.count()
+leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
+# For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
 differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
 
@@ -39,7 +40,7 @@ class TensorCore:
     grad:  gradient that backward() has accumulated, or None
     """
 
-    __slots__ = ("cell", "steps", "grad", "_base", "_op", "__weakref__")
+    __slots__ = ("cell", "steps", "grad", "_shown", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
@@ -80,16 +81,14 @@ class TensorCore:
     # ---- making tensors from Ops ----
     def _start(self, cell: Cell, view: View = ()) -> None:
         self.cell, self.steps, self.grad = cell, view, None
-        self._base: Op | None = None
-        self._op: Op = cell.op
+        self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
 
     @classmethod
     def from_op(cls, op: Op, device: str | None = None) -> Self:
         """Returns a tensor with new storage whose value is `op`."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
-        tensor.steps, tensor.grad = (), None
-        tensor._base = tensor._op = op
+        tensor.steps, tensor.grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
@@ -111,7 +110,7 @@ class TensorCore:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))
         tensor.cell, tensor.steps, tensor.grad = self.cell, taken, None
-        tensor._base, tensor._op = self.cell.op, op
+        tensor._shown = (self.cell.op, op)
         record(op)
         return tensor
 
@@ -120,9 +119,18 @@ class TensorCore:
     def op(self) -> Op:
         """The value now, as a graph."""
         base = self.cell.op
-        if base is not self._base:
-            self._op, self._base = read_through(base, self.steps), base
-        return self._op
+        if not self.steps:
+            return base
+        shown = self._shown
+        if shown is None or shown[0] is not base:
+            self._shown = shown = base, read_through(base, self.steps)
+        return shown[1]
+
+    def forget_old(self) -> None:
+        """Drops what this view showed of a value that its cell no longer holds: it keeps memory alive."""
+        shown = self._shown
+        if shown is not None and shown[0] is not self.cell.op:
+            self._shown = None
 
     def read(self) -> Op:
         """Returns the value as an operand of a new graph: with no gradient under no_grad, noted by a trace."""
@@ -153,6 +161,7 @@ class TensorCore:
         return self
 
     def _check_writable(self, function: str) -> None:
+        """Raises GradientError where this shows a leaf that requires grad."""
         op = self.cell.op
         leaf = False
         for code, arg in self.steps:
@@ -205,19 +214,35 @@ class TensorCore:
         return len(self.op.shape)
 
     def dim(self) -> int:
-        """Returns the number of axes."""
+        """Returns the number of axes.
+
+        >>> Tensor([[1, 2]]).dim()
+        2
+        """
         return len(self.op.shape)
 
     def numel(self) -> int:
-        """Returns the number of elements."""
+        """Returns the number of elements.
+
+        >>> Tensor.zeros(2, 3).numel()
+        6
+        """
         return self.op.numel
 
     def size(self, dim: int | None = None) -> Any:
-        """Returns the shape, or the length of one axis."""
+        """Returns the shape, or the length of one axis.
+
+        >>> Tensor.zeros(2, 3).size(-1)
+        3
+        """
         return self.shape if dim is None else self.shape[dim]
 
     def element_size(self) -> int:
-        """Returns the bytes of one element."""
+        """Returns the bytes of one element.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
         return self.dtype.itemsize
 
     @property
@@ -247,6 +272,9 @@ class TensorCore:
         Raises:
           DTypeError:    it is not a float.
           GradientError: it is a result, whose need for gradients cannot be turned off.
+
+        >>> Tensor([1.0]).requires_grad_()
+        Tensor([1.], requires_grad=True)
         """
         if requires_grad and not self.op.needs_grad:
             if not self.dtype.is_float:
@@ -262,7 +290,7 @@ class TensorCore:
                     hint="use x.detach().",
                 )
             if self.steps and self.steps[-1][0] is OpCode.LEAF:
-                self.steps, self._base = self.steps[:-1], None
+                self.steps, self._shown = self.steps[:-1], None
         return self
 
     def retain_grad(self) -> None:
@@ -270,6 +298,13 @@ class TensorCore:
 
         Raises:
           GradientError: no gradient flows here.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> y = x * 2
+        >>> y.retain_grad()
+        >>> (y * y).backward()
+        >>> y.grad.item()
+        12.0
         """
         if not self.op.needs_grad:
             raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
@@ -278,12 +313,16 @@ class TensorCore:
 
     def _become_leaf(self) -> None:
         number = next(leaf_ids)
-        self.steps, self._base = (*self.steps, (OpCode.LEAF, number)), None
+        self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
         leaf_tensors[number] = self
         record(self.op)
 
     def detach(self) -> Self:
-        """Returns a tensor on the same storage with no gradient."""
+        """Returns a tensor on the same storage with no gradient.
+
+        >>> Tensor([1.0], requires_grad=True).detach()
+        Tensor([1.])
+        """
         view = self.steps[:-1] if self.steps and self.steps[-1][0] is OpCode.LEAF else self.steps
         tensor = object.__new__(type(self))
         tensor._start(self.cell, (*view, (OpCode.DETACH, None)))
@@ -300,17 +339,33 @@ class TensorCore:
 
     # ---- computing ----
     def realize(self) -> Self:
-        """Computes the value now and keeps it; returns self. Inside a trace it does nothing."""
+        """Computes the value now and keeps it; returns self. Inside a trace it does nothing.
+
+        >>> (Tensor([1, 2]) + 1).realize().op.code.name
+        'BUFFER'
+        """
         realize([self])
         return self
 
     def contiguous(self) -> Self:
-        """Returns the value stored in order of its axes, cut from what is fused with it."""
+        """Returns the value stored in order of its axes, cut from what is fused with it.
+
+        >>> Tensor([[1, 2], [3, 4]]).T.contiguous()
+        Tensor([[1, 3],
+                [2, 4]])
+        """
         op = self.read()
         return self.from_op(Op(OpCode.CONTIGUOUS, op.dtype, (op,)), self.cell.device)
 
     def clone(self) -> Self:
-        """Returns a copy with storage of its own; gradients flow through it."""
+        """Returns a copy with storage of its own; gradients flow through it.
+
+        >>> x = Tensor([1, 2])
+        >>> y = x.clone()
+        >>> x += 1
+        >>> y
+        Tensor([1, 2])
+        """
         return self.from_op(self.read(), self.cell.device)
 
     def assign(self, value: Any) -> Self:
@@ -319,6 +374,9 @@ class TensorCore:
         Raises:
           ShapeError:    the shapes differ.
           GradientError: this is a leaf that requires grad, outside no_grad.
+
+        >>> Tensor([1.0, 2.0]).assign([3, 4])
+        Tensor([3., 4.])
         """
         value = value if isinstance(value, TensorCore) else type(self)(value, self.dtype, self.device)
         if value.shape != self.shape:
@@ -340,9 +398,17 @@ def realize(tensors: Iterable[TensorCore]) -> None:
 
     A tensor that needs gradients keeps its graph, for backward(); later readers find its value all the same.
     Writes in place that are still pending join the plan.
+
+    >>> x = Tensor([1, 2]) + 1
+    >>> realize([x, x * 2])
+    >>> x.op.code.name
+    'BUFFER'
     """
     if trace.get() is None:
+        tensors = list(tensors)
         compute(tensor.cell for tensor in tensors)
+        for tensor in tensors:
+            tensor.forget_old()
 
 
 def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:

@@ -15,10 +15,10 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, compare, iota, sizes, where
+from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named
 from picograd.tensor.indexing import Indexing
@@ -48,26 +48,43 @@ class Creation(Indexing):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns a tensor of one number; its dtype is the number's unless given."""
+        """Returns `fill_value` repeated over `shape`; the dtype is the number's unless given.
+
+        >>> Tensor.full((2,), 7)
+        Tensor([7, 7])
+        """
         chosen = dtype or dtypes.dtype_of_scalar(fill_value)
         lengths = shape_of_sizes("full", (shape,))
         return cls._made(filled(fill_value, chosen, lengths), device, requires_grad)
 
     @classmethod
     def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns zeros, float32 unless said otherwise."""
+        """Returns zeros of `shape`, float32 unless said otherwise.
+
+        >>> Tensor.zeros(2, 3)
+        Tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+        """
         lengths = shape_of_sizes("zeros", shape)
         return cls._made(filled(0, dtype or dtypes.default_float, lengths), device, requires_grad)
 
     @classmethod
     def ones(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns ones, float32 unless said otherwise."""
+        """Returns ones of `shape`, float32 unless said otherwise.
+
+        >>> Tensor.ones((2,), dtype=dtypes.int32)
+        Tensor([1, 1], dtype=int32)
+        """
         lengths = shape_of_sizes("ones", shape)
         return cls._made(filled(1, dtype or dtypes.default_float, lengths), device, requires_grad)
 
     @classmethod
     def empty(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns a tensor to be written to; it holds zeros."""
+        """Returns a tensor to be written to; it holds zeros.
+
+        >>> Tensor.empty(2, 3).shape
+        (2, 3)
+        """
         return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @classmethod
@@ -119,6 +136,9 @@ class Creation(Indexing):
 
         Raises:
           ArgumentError: steps is negative.
+
+        >>> Tensor.linspace(0.0, 1.0, 5)
+        Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
         """
         if steps < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
@@ -140,9 +160,14 @@ class Creation(Indexing):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere."""
+        """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere.
+
+        >>> Tensor.eye(2)
+        Tensor([[1., 0.],
+                [0., 1.]])
+        """
         shape = shape_of_sizes("eye", (n, n if m is None else m))
-        diagonal = compare(OpCode.CMPEQ, iota_along(shape, 0), iota_along(shape, 1))
+        diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
         return cls._made(cast(diagonal, dtype or dtypes.default_float), device, requires_grad)
 
     # ---- like another ----
@@ -150,27 +175,47 @@ class Creation(Indexing):
     def full_like(
         cls, tensor: TensorCore, fill_value: Scalar, *, dtype: DType | None = None, requires_grad: bool = False
     ) -> Self:
-        """Returns one number in the shape, dtype and on the device of `tensor`."""
+        """Returns `fill_value` in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.full_like(Tensor([1, 2]), 7)
+        Tensor([7, 7])
+        """
         op = filled(fill_value, dtype or tensor.dtype, tensor.op.shape)
         return cls._made(op, tensor.cell.device, requires_grad)
 
     @classmethod
     def zeros_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
-        """Returns zeros in the shape, dtype and on the device of `tensor`."""
+        """Returns zeros in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.zeros_like(Tensor([1, 2]))
+        Tensor([0, 0])
+        """
         return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
 
     @classmethod
     def ones_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
-        """Returns ones in the shape, dtype and on the device of `tensor`."""
+        """Returns ones in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.ones_like(Tensor([1.0, 2.0]))
+        Tensor([1., 1.])
+        """
         return cls.full_like(tensor, 1, dtype=dtype, requires_grad=requires_grad)
 
     @classmethod
     def empty_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
-        """Returns a tensor of the shape of `tensor` to be written to; it holds zeros."""
+        """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
+
+        >>> Tensor.empty_like(Tensor([1, 2])).shape
+        (2,)
+        """
         return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
 
     def new_zeros(self, *shape: Any) -> Self:
-        """Returns zeros of another shape, with this dtype, on this device."""
+        """Returns zeros of another shape, with this dtype, on this device.
+
+        >>> Tensor([1, 2]).new_zeros(3)
+        Tensor([0, 0, 0])
+        """
         return self._made(filled(0, self.dtype, shape_of_sizes("new_zeros", shape)), self.cell.device)
 
 

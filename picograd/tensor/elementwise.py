@@ -1,8 +1,8 @@
-"""Operators: arithmetic, comparisons and bits, both operand orders, and their forms in place.
+"""Operators: arithmetic, comparisons and bits, both operand orders.
 
 In:    tensors and Python scalars
 Out:   `Elementwise`
-Next:  picograd/tensor/pointwise.py
+Next:  picograd/tensor/inplace.py
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.op import Op, filled
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.build import unary
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import CATEGORY, broadcast_shapes, broadcast_to, cast, number, promoted, unary
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, number, promoted
 from picograd.tensor.core import TensorCore
-from picograd.tensor.movement import Movement
+from picograd.tensor.joining import Joining
 
 Operand = TensorCore | Scalar
 
 
-class Elementwise(Movement):
+class Elementwise(Joining):
     """Operators, with PyTorch's promotion and broadcasting."""
 
     __slots__ = ()
@@ -82,26 +83,45 @@ class Elementwise(Movement):
 
     # ---- arithmetic ----
     def add(self, other: Operand, *, alpha: Scalar = 1) -> Self:
-        """Returns self + alpha * other, broadcast."""
+        """Returns self + alpha * other, broadcast.
+
+        >>> Tensor([1, 2]).add(Tensor([10, 20]), alpha=2)
+        Tensor([21, 42])
+        """
         if alpha != 1:
             other = other * alpha  # type: ignore[operator]
         lhs, rhs = self._operands("add", other)
         return self._result("add", Op(OpCode.OR if lhs.dtype.kind == "b" else OpCode.ADD, lhs.dtype, (lhs, rhs)), other)
 
     def sub(self, other: Operand, *, alpha: Scalar = 1) -> Self:
-        """Returns self - alpha * other, broadcast."""
+        """Returns self - alpha * other, broadcast.
+
+        >>> Tensor([1, 2]).sub(1)
+        Tensor([0, 1])
+        """
         if alpha != 1:
             other = other * alpha  # type: ignore[operator]
         return self._binary("sub", OpCode.SUB, other, "iuf")
 
     def mul(self, other: Operand) -> Self:
-        """Returns self * other, broadcast."""
+        """Returns self * other, broadcast.
+
+        >>> Tensor([1, 2]).mul(0.5)
+        Tensor([0.5, 1. ])
+        """
         lhs, rhs = self._operands("mul", other)
         code = OpCode.AND if lhs.dtype.kind == "b" else OpCode.MUL
         return self._result("mul", Op(code, lhs.dtype, (lhs, rhs)), other)
 
     def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
-        """Returns self / other as a float; rounding_mode "floor" or "trunc" rounds the quotient."""
+        """Returns self / other as a float; rounding_mode "floor" or "trunc" rounds the quotient.
+
+        Raises:
+          ArgumentError: another rounding_mode.
+
+        >>> Tensor([7, -7]).div(2, rounding_mode="trunc")
+        Tensor([ 3, -3])
+        """
         if rounding_mode == "floor":
             return self.floor_divide(other)
         if rounding_mode not in (None, "trunc"):
@@ -112,17 +132,28 @@ class Elementwise(Movement):
         lhs, _ = self._operands("div", other)
         return self.from_op(cast(pointwise.trunc(quotient.op), lhs.dtype), quotient.cell.device)
 
-    def floor_divide(self, other: Operand, _swap: bool = False) -> Self:
-        """Returns the quotient rounded to minus infinity."""
+    def floor_divide(self, other: Operand) -> Self:
+        """Returns the quotient rounded to minus infinity.
+
+        >>> Tensor([7, -7]).floor_divide(2)
+        Tensor([ 3, -4])
+        """
+        return self._floor_divided(other)
+
+    def _floor_divided(self, other: Operand, swap: bool = False) -> Self:
         lhs, rhs = self._operands("floor_divide", other)
-        if _swap:
+        if swap:
             lhs, rhs = rhs, lhs
         if lhs.dtype.kind == "f":
             return self._result("floor_divide", pointwise.floor_divide(lhs, rhs), other)
         return self._result("floor_divide", Op(OpCode.IDIV, lhs.dtype, (lhs, rhs)), other)
 
     def remainder(self, other: Operand) -> Self:
-        """Returns what floor division leaves; it has the sign of the divisor."""
+        """Returns what floor division leaves; it has the sign of the divisor.
+
+        >>> Tensor([7, -7]).remainder(3)
+        Tensor([1, 2])
+        """
         return self._binary("remainder", OpCode.MOD, other)
 
     def pow(self, exponent: Operand) -> Self:
@@ -130,6 +161,9 @@ class Elementwise(Movement):
 
         Raises:
           ArgumentError: integers to a negative integer power.
+
+        >>> Tensor([2.0, 3.0]).pow(2)
+        Tensor([4., 9.])
         """
         if not isinstance(exponent, TensorCore):
             value = scalar_of("pow", exponent)
@@ -181,7 +215,7 @@ class Elementwise(Movement):
         return self._binary("div", OpCode.DIV, other, "f", swap=True)
 
     def __rfloordiv__(self, other: Any) -> Self:
-        return self.floor_divide(other, _swap=True)
+        return self._floor_divided(other, swap=True)
 
     def __rmod__(self, other: Any) -> Self:
         return self._binary("remainder", OpCode.MOD, other, swap=True)
@@ -196,39 +230,94 @@ class Elementwise(Movement):
 
     # ---- comparisons ----
     def __lt__(self, other: Any) -> Self:
+        """Returns True where self < other.
+
+        >>> Tensor([1, 2, 3]).lt(2)
+        Tensor([ True, False, False])
+        """
         return self._compare("lt", OpCode.CMPLT, other) if is_operand(other) else NotImplemented
 
     def __le__(self, other: Any) -> Self:
+        """Returns True where self <= other.
+
+        >>> Tensor([1, 2, 3]).le(2)
+        Tensor([ True,  True, False])
+        """
         return self._compare("le", OpCode.CMPLE, other) if is_operand(other) else NotImplemented
 
     def __gt__(self, other: Any) -> Self:
+        """Returns True where self > other.
+
+        >>> Tensor([1, 2, 3]).gt(2)
+        Tensor([False, False,  True])
+        """
         return self._compare("gt", OpCode.CMPLT, other, swap=True) if is_operand(other) else NotImplemented
 
     def __ge__(self, other: Any) -> Self:
+        """Returns True where self >= other.
+
+        >>> Tensor([1, 2, 3]).ge(2)
+        Tensor([False,  True,  True])
+        """
         return self._compare("ge", OpCode.CMPLE, other, swap=True) if is_operand(other) else NotImplemented
 
     def __eq__(self, other: Any) -> Self:  # type: ignore[override]
+        """Returns True where self == other.
+
+        >>> Tensor([1, 2, 3]).eq(2)
+        Tensor([False,  True, False])
+        """
         return self._compare("eq", OpCode.CMPEQ, other) if is_operand(other) else NotImplemented
 
     def __ne__(self, other: Any) -> Self:  # type: ignore[override]
+        """Returns True where self != other.
+
+        >>> Tensor([1, 2, 3]).ne(2)
+        Tensor([ True, False,  True])
+        """
         return self._compare("ne", OpCode.CMPNE, other) if is_operand(other) else NotImplemented
 
     lt, le, gt, ge, eq, ne = __lt__, __le__, __gt__, __ge__, __eq__, __ne__
 
     # ---- bits ----
     def __and__(self, other: Any) -> Self:
+        """Returns the bits set in both; of bools: both hold.
+
+        >>> Tensor([6, 5]) & 3
+        Tensor([2, 1])
+        """
         return self._binary("bitwise_and", OpCode.AND, other, "biu")
 
     def __or__(self, other: Any) -> Self:
+        """Returns the bits set in one of both; of bools: one holds.
+
+        >>> Tensor([6, 5]) | 3
+        Tensor([7, 7])
+        """
         return self._binary("bitwise_or", OpCode.OR, other, "biu")
 
     def __xor__(self, other: Any) -> Self:
+        """Returns the bits that differ; of bools: just one holds.
+
+        >>> Tensor([6, 5]) ^ 3
+        Tensor([5, 6])
+        """
         return self._binary("bitwise_xor", OpCode.XOR, other, "biu")
 
     def __lshift__(self, other: Any) -> Self:
+        """Returns self * 2 ** other, as integers wrap.
+
+        >>> Tensor([1, 3]) << 2
+        Tensor([ 4, 12])
+        """
         return self._binary("bitwise_left_shift", OpCode.SHL, other, "iu")
 
     def __rshift__(self, other: Any) -> Self:
+        """Returns floor(self / 2 ** other).
+
+        >>> Tensor([5, -5]) >> 1
+        Tensor([ 2, -3])
+        """
         return self._binary("bitwise_right_shift", OpCode.SHR, other, "iu")
 
     def __rlshift__(self, other: Any) -> Self:
@@ -238,6 +327,11 @@ class Elementwise(Movement):
         return self._binary("bitwise_right_shift", OpCode.SHR, other, "iu", swap=True)
 
     def __invert__(self) -> Self:
+        """Returns all bits turned over: -1 - self; of bools: not.
+
+        >>> ~Tensor([0, 5])
+        Tensor([-1, -6])
+        """
         return self._binary("bitwise_not", OpCode.XOR, True if self.dtype.kind == "b" else -1, "biu")
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
@@ -245,84 +339,28 @@ class Elementwise(Movement):
     bitwise_left_shift, bitwise_right_shift = __lshift__, __rshift__
 
     def logical_not(self) -> Self:
-        """Returns True where the element is zero."""
+        """Returns True where the element is zero.
+
+        >>> Tensor([0, 2]).logical_not()
+        Tensor([ True, False])
+        """
         return self.eq(0)
 
     def logical_and(self, other: Operand) -> Self:
-        """Returns True where both are not zero."""
+        """Returns True where both are not zero.
+
+        >>> Tensor([0, 2]).logical_and(Tensor([1, 1]))
+        Tensor([False,  True])
+        """
         return self.ne(0) & (other.ne(0) if isinstance(other, Elementwise) else bool(other))
 
     def logical_or(self, other: Operand) -> Self:
-        """Returns True where one is not zero."""
-        return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        """Returns True where one is not zero.
 
-    # ---- in place ----
-    def _in_place(self, function: str, result: TensorCore) -> Self:
-        """Stores a result of this tensor's shape and category here.
-
-        Raises:
-          DTypeError: a float result does not fit an integer tensor, nor a number a bool one.
-          ShapeError: broadcasting made the result larger.
+        >>> Tensor([0, 2]).logical_or(Tensor([0, 0]))
+        Tensor([False,  True])
         """
-        if CATEGORY[result.dtype.kind] > CATEGORY[self.dtype.kind]:
-            raise DTypeError(
-                f"{function}: a result of dtype {result.dtype} does not fit in place into {self.dtype}.",
-                hint=f"x = x.cast(dtypes.{result.dtype}) first.",
-            )
-        if result.shape != self.shape:
-            raise ShapeError(f"{function}: the result has shape {result.shape}, it does not fit into {self.shape}.")
-        self.cell.device = self.other_device(function, result)
-        return self.write(function, result.op)
-
-    def add_(self, other: Operand, *, alpha: Scalar = 1) -> Self:
-        """Adds alpha * other in place."""
-        return self._in_place("add_", self.add(other, alpha=alpha))
-
-    def sub_(self, other: Operand, *, alpha: Scalar = 1) -> Self:
-        """Subtracts alpha * other in place."""
-        return self._in_place("sub_", self.sub(other, alpha=alpha))
-
-    def mul_(self, other: Operand) -> Self:
-        """Multiplies by `other` in place."""
-        return self._in_place("mul_", self.mul(other))
-
-    def div_(self, other: Operand) -> Self:
-        """Divides by `other` in place."""
-        return self._in_place("div_", self.div(other))
-
-    def pow_(self, exponent: Operand) -> Self:
-        """Raises to a power in place."""
-        return self._in_place("pow_", self.pow(exponent))
-
-    def __ifloordiv__(self, other: Any) -> Self:
-        return self._in_place("floor_divide_", self.floor_divide(other))
-
-    def __imod__(self, other: Any) -> Self:
-        return self._in_place("remainder_", self.remainder(other))
-
-    def __iand__(self, other: Any) -> Self:
-        return self._in_place("bitwise_and_", self & other)
-
-    def __ior__(self, other: Any) -> Self:
-        return self._in_place("bitwise_or_", self | other)
-
-    def __ixor__(self, other: Any) -> Self:
-        return self._in_place("bitwise_xor_", self ^ other)
-
-    __iadd__, __isub__, __imul__, __itruediv__, __ipow__ = add_, sub_, mul_, div_, pow_
-
-    def copy_(self, source: TensorCore) -> Self:
-        """Stores `source`, broadcast and cast to this tensor's shape and dtype, in place."""
-        self.cell.device = self.other_device("copy_", source)
-        return self.write("copy_", broadcast_to(source.read(), self.op.shape))
-
-    def fill_(self, value: Scalar) -> Self:
-        """Stores one number everywhere, in place."""
-        return self.write("fill_", filled(value, self.dtype, self.op.shape))
-
-    def zero_(self) -> Self:
-        """Stores 0 everywhere, in place."""
-        return self.write("zero_", filled(0, self.dtype, self.op.shape))
+        return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(other))
 
 
 def is_operand(value: Any) -> bool:

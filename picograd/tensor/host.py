@@ -2,7 +2,7 @@
 
 In:    what users pass to Tensor(...)
 Out:   `host_array`; `default_device`, `device_named`
-Next:  picograd/tensor/core.py
+Next:  picograd/tensor/build.py
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from picograd import dtype as dtypes
-from picograd.config import setting
 from picograd.dtype import DType
+from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 
 Array = np.ndarray[Any, Any]
@@ -52,11 +52,6 @@ def convert(array: Array, dtype: DType) -> Array:
         return array
     with np.errstate(invalid="ignore", over="ignore"):
         return array.astype(dtype.numpy)
-
-
-def default_device() -> str:
-    """Returns the device of new tensors, by PICOGRAD_DEVICE."""
-    return setting("PICOGRAD_DEVICE").upper()
 
 
 def device_named(name: str) -> str:

@@ -2,7 +2,7 @@
 
 In:    tensors; ints, slices, None, ..., integer arrays, bool masks
 Out:   `Indexing`
-Next:  picograd/tensor/creation.py
+Next:  picograd/tensor/subscript.py
 
 Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
 decide, so it is computed at once.
@@ -16,21 +16,11 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import (
-    axis_of,
-    broadcast_to,
-    cast,
-    compare,
-    iota,
-    permute,
-    reshape,
-    shrink,
-    static,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
@@ -149,6 +139,10 @@ class Indexing(Linalg):
           ShapeError: the ranks differ, or index is too long along another axis.
           DTypeError: index is no integer tensor.
           IndexingError: when it is computed: an index is negative or not below the length of the axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
+        Tensor([[2],
+                [3]])
         """
         op, positions = self.read(), _integer("gather", index)
         axis = axis_of("gather", op.shape, dim)
@@ -163,7 +157,15 @@ class Indexing(Linalg):
         return self.from_op(taken, self.other_device("gather", index))
 
     def take_along_dim(self, indices: TensorCore, dim: int | None = None) -> Self:
-        """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end."""
+        """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
+
+        Raises:
+          ShapeError: indices has another number of axes, or does not broadcast.
+
+        >>> Tensor([[1, 2], [3, 4]]).take_along_dim(Tensor([[-1], [0]]), 1)
+        Tensor([[2],
+                [3]])
+        """
         if dim is None:
             return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
         op = self.read()
@@ -181,7 +183,16 @@ class Indexing(Linalg):
         return self.from_op(taken, self.other_device("take_along_dim", indices))
 
     def index_select(self, dim: int, index: TensorCore) -> Self:
-        """Returns the slices along one axis that a 1-d integer tensor names."""
+        """Returns the slices along one axis that `index`, a 1-d integer tensor, names.
+
+        Raises:
+          ShapeError: index has several axes.
+          DTypeError: index is no integer tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).index_select(0, Tensor([1, 1]))
+        Tensor([[3, 4],
+                [3, 4]])
+        """
         positions = _integer("index_select", index)
         if len(positions.shape) > 1:
             raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
@@ -192,12 +203,21 @@ class Indexing(Linalg):
         return self.from_op(taken, self.other_device("index_select", index))
 
     def masked_select(self, mask: TensorCore) -> Self:
-        """Returns the elements where the mask holds, in one axis; computes the mask."""
+        """Returns the elements where the mask holds, in one axis; computes the mask.
+
+        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
+        Tensor([1, 3])
+        """
         whole = self.expand(np.broadcast_shapes(self.shape, mask.shape))
         return whole[type(self).from_op(broadcast_to(mask.read(), whole.op.shape), mask.cell.device)]
 
     def nonzero(self) -> Self:
-        """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor."""
+        """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
+
+        >>> Tensor([0, 5, 7]).nonzero()
+        Tensor([[1],
+                [2]])
+        """
         return type(self)(np.argwhere(self._host("nonzero")).astype(np.int64), dtypes.int64, self.device)
 
     def one_hot(self, num_classes: int = -1) -> Self:
@@ -208,6 +228,10 @@ class Indexing(Linalg):
         Raises:
           DTypeError:    the classes are no integers.
           ArgumentError: there is no class.
+
+        >>> Tensor([0, 2]).one_hot(3)
+        Tensor([[1, 0, 0],
+                [0, 0, 1]])
         """
         op = _integer("one_hot", self)
         if num_classes < 0:

@@ -2,7 +2,7 @@
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/autograd.py
+Next:  picograd/tensor/memory.py
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ class Interop(Random):
 
         Raises:
           GradientError: gradients would be lost.
+
+        >>> Tensor([1, 2]).numpy()
+        array([1, 2])
         """
         if self.op.needs_grad and grad_mode.get():
             raise GradientError(
@@ -45,13 +48,20 @@ class Interop(Random):
 
         Raises:
           ShapeError: there is not exactly one.
+
+        >>> Tensor([2.5]).item()
+        2.5
         """
         if self.numel() != 1:
             raise ShapeError(f"item: needs exactly one element, got shape {self.shape}.", hint="x.tolist()")
         return self._host("item").reshape(()).item()  # type: ignore[no-any-return]
 
     def tolist(self) -> Any:
-        """Returns nested lists of Python numbers, or one number for a 0-d tensor."""
+        """Returns nested lists of Python numbers, or one number for a 0-d tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         return self._host("tolist").tolist()
 
     def __bool__(self) -> bool:

@@ -10,20 +10,11 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd.errors import ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, positions, reshape, where
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.build import (
-    axis_of,
-    broadcast_shapes,
-    broadcast_to,
-    cast,
-    compare,
-    promoted,
-    reshape,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.reduce import Reduce
 
@@ -63,30 +54,58 @@ class Linalg(Reduce):
 
         Raises:
           ShapeError: an operand is no vector.
+
+        >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0]))
+        Tensor(11.)
         """
         if self.ndim != 1 or other.ndim != 1:
             raise ShapeError(f"dot: needs two vectors, got {self.shape} and {other.shape}.", hint="lhs @ rhs")
         return self.matmul(other)
 
     def mv(self, vector: TensorCore) -> Self:
-        """Returns this matrix (M, K) times a vector (K,): (M,)."""
+        """Returns this matrix (M, K) times a vector (K,): (M,).
+
+        Raises:
+          ShapeError: self is no matrix, or `vector` none of its length.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
+        Tensor([3., 7.])
+        """
         if self.ndim != 2 or vector.ndim != 1:
             raise ShapeError(f"mv: needs a matrix and a vector, got {self.shape} and {vector.shape}.")
         return self.matmul(vector)
 
     def outer(self, other: Any) -> Self:
-        """Returns all products of the elements of two vectors (M,) and (N,): (M, N)."""
+        """Returns all products of the elements of two vectors (M,) and (N,): (M, N).
+
+        Raises:
+          ShapeError: an operand is no vector.
+
+        >>> Tensor([1, 2]).outer(Tensor([1, 10]))
+        Tensor([[ 1, 10],
+                [ 2, 20]])
+        """
         if self.ndim != 1 or other.ndim != 1:
             raise ShapeError(f"outer: needs two vectors, got {self.shape} and {other.shape}.")
         return self.reshape(-1, 1)._binary("outer", OpCode.MUL, other.reshape(1, -1))
 
     # ---- triangles ----
     def tril(self, diagonal: int = 0) -> Self:
-        """Returns the lower triangle of the last two axes, zeros above the diagonal chosen."""
+        """Returns the lower triangle of the last two axes, zeros above the diagonal chosen.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril()
+        Tensor([[1., 0.],
+                [3., 4.]])
+        """
         return self._triangle("tril", diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Self:
-        """Returns the upper triangle of the last two axes, zeros below the diagonal chosen."""
+        """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu(1)
+        Tensor([[0., 2.],
+                [0., 0.]])
+        """
         return self._triangle("triu", diagonal, lower=False)
 
     def _triangle(self, function: str, diagonal: int, lower: bool) -> Self:
@@ -94,7 +113,7 @@ class Linalg(Reduce):
         if len(op.shape) < 2:
             raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
         row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
-        rows, columns = iota_along(op.shape, row) + diagonal, iota_along(op.shape, column)
+        rows, columns = positions(op.shape, row) + diagonal, positions(op.shape, column)
         kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
         return self.from_op(where(kept, op, 0), self.cell.device)
 

@@ -2,7 +2,7 @@
 
 In:    Ops of one shape and a float dtype (unless said)
 Out:   Ops
-Next:  picograd/tensor/functions.py
+Next:  picograd/tensor/reduce.py
 
 Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
 branch not taken never multiplies a zero gradient by infinity.
@@ -15,16 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 from picograd.dtype import Scalar, float64
+from picograd.ir.build import compare, maximum, minimum, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import compare, maximum, minimum, unary, where
 
 Function = Callable[..., Op]
 
 
 def absolute(x: Op) -> Op:
     """|x|, of any number; the derivative at 0 is 0."""
-    return x if x.dtype.kind in "bu" else maximum(x, -x)
+    if x.dtype.kind in "bu":
+        return x
+    greater = maximum(x, -x)
+    return greater + 0.0 if x.dtype.is_float else greater  # of 0.0 and -0.0 either may be taken; the sum is 0.0
 
 
 def sign(x: Op) -> Op:

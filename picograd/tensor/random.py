@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -21,9 +22,10 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, compare, iota, reshape, unary
+from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation import Creation, shape_of_sizes
@@ -58,7 +60,14 @@ class Generator:
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Starts the sequence of `seed` anew on every device; returns self."""
+        """Starts the sequence of `seed` anew on every device; returns self.
+
+        >>> a = Generator(1)
+        >>> Tensor.rand(2, generator=a)
+        Tensor([0.8626317, 0.6300258])
+        >>> Tensor.rand(2, generator=a.manual_seed(1))
+        Tensor([0.8626317, 0.6300258])
+        """
         self.initial_seed = seed & (2**64 - 1)
         for state in self.states.values():
             device = state.seed.device or default_device()
@@ -128,15 +137,15 @@ class Random(Creation):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns numbers evenly from [0, 1), multiples of 2^-24 (float32).
+        """Returns numbers of `shape` evenly from [0, 1), multiples of 2^-24 (float32).
 
         Raises:
           DTypeError: dtype is no float.
+
+        >>> Tensor.rand(2, generator=Generator(1))
+        Tensor([0.8626317, 0.6300258])
         """
-        lengths = shape_of_sizes("rand", shape)
-        place = device_named(device) if device is not None else default_device()
-        op = uniform_op(random_bits(lengths, generator, place), dtype or dtypes.default_float)
-        return cls._drawn(op, place, requires_grad)
+        return cls._drawn_floats("rand", uniform_op, shape, generator, dtype, device, requires_grad)
 
     @classmethod
     def randn(
@@ -147,15 +156,15 @@ class Random(Creation):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns numbers of the normal distribution with mean 0 and variance 1 (Box and Muller 1958).
+        """Returns numbers of `shape` from the normal distribution, mean 0 and variance 1 (Box and Muller 1958).
 
         Raises:
           DTypeError: dtype is no float.
+
+        >>> Tensor.randn(2, generator=Generator(1))
+        Tensor([-0.49724534, -0.7225695 ])
         """
-        lengths = shape_of_sizes("randn", shape)
-        place = device_named(device) if device is not None else default_device()
-        op = normal_op(random_bits(lengths, generator, place), dtype or dtypes.default_float)
-        return cls._drawn(op, place, requires_grad)
+        return cls._drawn_floats("randn", normal_op, shape, generator, dtype, device, requires_grad)
 
     @classmethod
     def randint(
@@ -168,10 +177,13 @@ class Random(Creation):
         dtype: DType | None = None,
         device: str | None = None,
     ) -> Self:
-        """Returns integers from low up to but without high; randint(high, size=...) counts from 0.
+        """Returns integers of shape `size` from low up to but without high; randint(high, size=...) counts from 0.
 
         Raises:
           ArgumentError: there is no integer between low and high.
+
+        >>> Tensor.randint(10, size=(4,), generator=Generator(1))
+        Tensor([8, 6, 1, 0])
         """
         if high is None or not isinstance(high, int):
             low, high, size = 0, low, size if high is None else high
@@ -186,7 +198,11 @@ class Random(Creation):
     def randperm(
         cls, n: int, *, generator: Generator | None = None, dtype: DType | None = None, device: str | None = None
     ) -> Self:
-        """Returns the integers 0..n-1 in a random order."""
+        """Returns the integers 0..n-1 in a random order.
+
+        >>> Tensor.randperm(5, generator=Generator(1))
+        Tensor([3, 2, 1, 4, 0])
+        """
         place = device_named(device) if device is not None else default_device()
         bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
@@ -194,13 +210,32 @@ class Random(Creation):
 
     @classmethod
     def rand_like(cls, tensor: TensorCore, *, generator: Generator | None = None, dtype: DType | None = None) -> Self:
-        """Returns uniform numbers in the shape, dtype and on the device of `tensor`."""
+        """Returns uniform numbers in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.rand_like(Tensor([[0.0, 0.0]])).shape
+        (1, 2)
+        """
         return cls.rand(tensor.op.shape, generator=generator, dtype=dtype or tensor.dtype, device=tensor.device)
 
     @classmethod
     def randn_like(cls, tensor: TensorCore, *, generator: Generator | None = None, dtype: DType | None = None) -> Self:
-        """Returns normal numbers in the shape, dtype and on the device of `tensor`."""
+        """Returns normal numbers in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.randn_like(Tensor([[0.0, 0.0]])).shape
+        (1, 2)
+        """
         return cls.randn(tensor.op.shape, generator=generator, dtype=dtype or tensor.dtype, device=tensor.device)
+
+    @classmethod
+    def _drawn_floats(
+        cls, function: str, make: Callable[[Op, DType], Op], shape: tuple[Any, ...], generator: Generator | None,
+        dtype: DType | None, device: str | None, requires_grad: bool,
+    ) -> Self:  # fmt: skip
+        """Returns what `make` makes of fresh random bits."""
+        lengths = shape_of_sizes(function, shape)
+        place = device_named(device) if device is not None else default_device()
+        op = make(random_bits(lengths, generator, place), dtype or dtypes.default_float)
+        return cls._drawn(op, place, requires_grad)
 
     @classmethod
     def _drawn(cls, op: Op, device: str, requires_grad: bool = False) -> Self:
@@ -209,7 +244,14 @@ class Random(Creation):
 
     # ---- from probabilities ----
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Self:
-        """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self."""
+        """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
+
+        Raises:
+          DTypeError: the elements are the probabilities and no floats.
+
+        >>> Tensor([0.0, 1.0]).bernoulli()
+        Tensor([0., 1.])
+        """
         if p is None and not self.dtype.is_float:
             raise DTypeError(f"bernoulli: probabilities must be floats, got {self.dtype} of shape {self.shape}.")
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
@@ -224,6 +266,9 @@ class Random(Creation):
         Raises:
           ShapeError:    self has neither one axis nor two.
           ArgumentError: more samples than classes, without replacement.
+
+        >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
+        Tensor([1])
         """
         if self.ndim not in (1, 2) or not self.dtype.is_float:
             raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")
@@ -245,12 +290,20 @@ class Random(Creation):
 
     # ---- in place ----
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers evenly from [low, high) in place."""
+        """Stores numbers evenly from [low, high) in place.
+
+        >>> Tensor.zeros(2).uniform_(1.0, 1.0)
+        Tensor([1., 1.])
+        """
         op = uniform_op(random_bits(self.op.shape, generator, self.device), self.dtype)
         return self._store_drawn("uniform_", op * (high - low) + low)
 
     def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Self:
-        """Stores numbers of the normal distribution in place."""
+        """Stores numbers of the normal distribution with `mean` and deviation `std` in place.
+
+        >>> Tensor.zeros(2).normal_(5.0, 0.0)
+        Tensor([5., 5.])
+        """
         op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype)
         return self._store_drawn("normal_", op * std + mean)
 

@@ -16,25 +16,13 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import iota as iota_along
+from picograd.ir.build import compare, maximum, positions, reduce, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor import pointwise
-from picograd.tensor.build import (
-    axes_of,
-    axis_of,
-    broadcast_to,
-    cast,
-    compare,
-    detached,
-    maximum,
-    reduce,
-    static,
-    unary,
-    where,
-)  # fmt: skip
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, static
 from picograd.tensor.functions import Functions
 
 Axes = int | Sequence[int] | None
@@ -96,7 +84,11 @@ class Reduce(Functions):
         axis: Axes = None,
         keepdims: bool = False,
     ) -> Self:
-        """Returns the product; of bools and integers as int64."""
+        """Returns the product; of bools and integers as int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
+        Tensor([3, 8])
+        """
         op = cast(self.read(), dtype or _sum_dtype(self.dtype))
         return self._reduced("prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
 
@@ -113,6 +105,9 @@ class Reduce(Functions):
 
         Raises:
           DTypeError: integers, whose mean is none.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
+        Tensor([1.5, 3.5])
         """
         op = cast(self.read(), dtype) if dtype is not None else self._floats("mean")
         axes = axes_of("mean", op.shape, dim, axis)
@@ -133,22 +128,34 @@ class Reduce(Functions):
     def std(
         self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
     ) -> Self:
-        """Returns the square root of the variance."""
+        """Returns the square root of the variance, which is divided by count - correction.
+
+        >>> Tensor([1.0, 3.0]).std()
+        Tensor(1.4142135)
+        """
         return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims).sqrt()
 
     def norm(self, p: float | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro"."""
+        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro".
+
+        Raises:
+          ArgumentError: another p.
+          DTypeError:    integers.
+
+        >>> Tensor([3.0, 4.0]).norm()
+        Tensor(5.)
+        """
         self._floats("norm")
         if p in (2, "fro"):
             return (self * self).sum(dim, keepdim, axis=axis).sqrt()
         if not isinstance(p, (int, float)):
             raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
-        size = self.abs()
+        magnitude = self.abs()
         if math.isinf(p):
-            return (size.amax if p > 0 else size.amin)(dim, keepdim, axis=axis)
+            return (magnitude.amax if p > 0 else magnitude.amin)(dim, keepdim, axis=axis)
         if p == 0:
             return self.ne(0).sum(dim, keepdim, axis=axis).cast(self.dtype)
-        return size.sum(dim, keepdim, axis=axis) if p == 1 else (size**p).sum(dim, keepdim, axis=axis) ** (1 / p)
+        return magnitude.sum(dim, keepdim, axis=axis) if p == 1 else (magnitude**p).sum(dim, keepdim, axis=axis) ** (1 / p)
 
     # ---- extremes ----
     def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
@@ -156,6 +163,9 @@ class Reduce(Functions):
 
         Raises:
           ShapeError: there is no element.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amax(dim=0)
+        Tensor([3., 4.])
         """
         op = self._not_empty("amax", dim, axis)
         return self._reduced("amax", OpCode.MAX, op, dim, keepdim or keepdims, axis)
@@ -165,6 +175,9 @@ class Reduce(Functions):
 
         Raises:
           ShapeError: there is no element.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amin(dim=0, keepdim=True)
+        Tensor([[1., 2.]])
         """
         op = self._not_empty("amin", dim, axis)
         return self._reduced("amin", OpCode.MIN, op, dim, keepdim or keepdims, axis)
@@ -191,7 +204,11 @@ class Reduce(Functions):
         )
 
     def min(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
-        """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both."""
+        """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
+        Tensor([1., 3.])
+        """
         if isinstance(dim, Functions):
             return self.minimum(dim)
         if dim is None and axis is None:
@@ -204,16 +221,25 @@ class Reduce(Functions):
     def argmax(
         self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
     ) -> Self:
-        """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor."""
+        """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor.
+
+        >>> Tensor([1, 5, 5]).argmax()
+        Tensor(1)
+        """
         return self._position("argmax", OpCode.MAX, dim if axis is None else axis, keepdim or keepdims)
 
     def argmin(
         self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
     ) -> Self:
-        """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor."""
+        """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor.
+
+        >>> Tensor([[1, 5], [7, 2]]).argmin(dim=1)
+        Tensor([0, 1])
+        """
         return self._position("argmin", OpCode.MIN, dim if axis is None else axis, keepdim or keepdims)
 
     def _position(self, function: str, code: OpCode, dim: int | None, keepdim: bool) -> Self:
+        """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
         if dim is None:
             flat = self.flatten()._position(function, code, 0, False)
             return flat.reshape((1,) * self.ndim) if keepdim else flat
@@ -225,23 +251,35 @@ class Reduce(Functions):
         found = compare(OpCode.CMPEQ, op, extreme)
         if op.dtype.is_float:
             found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, iota_along(op.shape, axis), static(op.shape[axis]) - 1)
+        place = where(found, positions(op.shape, axis), static(op.shape[axis]) - 1)
         return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----
     def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns True where one element is not zero."""
+        """Returns True where one element is not zero.
+
+        >>> Tensor([0, 2]).any()
+        Tensor(True)
+        """
         op = cast(self.read(), dtypes.bool_)
         return self._reduced("any", OpCode.MAX, op, dim, keepdim or keepdims, axis)
 
     def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
-        """Returns True where no element is zero."""
+        """Returns True where no element is zero.
+
+        >>> Tensor([0, 2]).all()
+        Tensor(False)
+        """
         op = cast(self.read(), dtypes.bool_)
         return self._reduced("all", OpCode.MIN, op, dim, keepdim or keepdims, axis)
 
     # ---- exponentials ----
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns log(sum(exp(x))), with no overflow."""
+        """Returns log(sum(exp(x))), with no overflow.
+
+        >>> Tensor([1000.0, 1000.0]).logsumexp(0)
+        Tensor(1000.6932)
+        """
         op = self._floats("logsumexp")
         return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
 
@@ -255,7 +293,11 @@ class Reduce(Functions):
         return self.from_op(powers / total, self.cell.device)
 
     def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns x - log(sum(exp(x))) along one axis, the last unless named."""
+        """Returns x - log(sum(exp(x))) along one axis, the last unless named.
+
+        >>> Tensor([0.0, 0.0]).log_softmax(-1)
+        Tensor([-0.6931472, -0.6931472])
+        """
         _, total, shifted = self._shifted("log_softmax", dim, dtype, axis)
         return self.from_op(shifted - unary(OpCode.LOG, total), self.cell.device)
 
@@ -271,11 +313,19 @@ class Reduce(Functions):
 
     # ---- running ----
     def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns the sums of all elements up to each along one axis; of integers as int64."""
+        """Returns the sums of all elements up to each along one axis; of integers as int64.
+
+        >>> Tensor([1, 2, 3]).cumsum(0)
+        Tensor([1, 3, 6])
+        """
         return self._scan("cumsum", OpCode.ADD, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
 
     def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
-        """Returns the products of all elements up to each along one axis; of integers as int64."""
+        """Returns the products of all elements up to each along one axis; of integers as int64.
+
+        >>> Tensor([1, 2, 3]).cumprod(0)
+        Tensor([1, 2, 6])
+        """
         return self._scan("cumprod", OpCode.MUL, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
 
     def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:

@@ -2,7 +2,7 @@
 
 In:    an index as users write it, and the shape it applies to
 Out:   `Subscript`: view steps for ints, slices, None and ...; integer arrays and the axes they select from
-Next:  picograd/tensor/indexing.py
+Next:  picograd/tensor/variable.py
 """
 
 from __future__ import annotations
@@ -171,6 +171,7 @@ def _as_steps(
     strides: list[tuple[Dim, int]],
     final: Shape,
 ) -> tuple[Step, ...]:
+    """Returns the view steps: reversed, cut, thinned out (by a shape with the stride as an axis), final shape."""
     steps: list[Step] = []
     if flips:
         steps.append((OpCode.FLIP, tuple(flips)))

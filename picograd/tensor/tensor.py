@@ -2,7 +2,7 @@
 
 In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
-Next:  picograd/nn/module.py
+Next:  picograd/tensor/core.py
 """
 
 from __future__ import annotations
@@ -17,6 +17,15 @@ class Tensor(Interop, Autograd):
     Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults
     of methods are PyTorch's. A tensor is a view of a storage cell: views share it, and a write through one is seen
     by all, while graphs built earlier keep the old value.
+
+    Arguments that mean the same in every method:
+      other:              a tensor or a number; both are broadcast to one shape and brought to one dtype
+      dim, axis:          two names of an axis, or of several; negative ones count from the end, None is all of them
+      keepdim, keepdims:  two names; the axes reduced stay, with length 1
+      dtype:              of the result
+      device:             name of the device of the result; None: the one of the operands, or PICOGRAD_DEVICE
+      requires_grad:      the result is a leaf whose gradient backward() collects
+      generator:          where random bits come from; None: the default one, which pg.manual_seed starts
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
     >>> (x * x).sum().backward()

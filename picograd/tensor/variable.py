@@ -2,7 +2,7 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`
-Next:  picograd/tensor/subscript.py
+Next:  picograd/tensor/creation.py
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ class Variable:
 
         Raises:
           ArgumentError: the value is outside its bounds.
+
+        >>> Variable("n", 1, 8).bind(3)
+        n=3
         """
         name, least, greatest = self.op.arg
         if not least <= value <= greatest:

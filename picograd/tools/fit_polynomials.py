@@ -196,6 +196,7 @@ def wanted_fits() -> list[Fit]:
 
 
 def _erf_fits() -> list[Fit]:
+    """Returns the fits of erf near 0, and of log(erfc) further out."""
     small = _root(lambda x: (erf(x) / x if x else 2 / PI.sqrt()) - 1)
     fits = []
     for bits, split, small_n, pieces in (

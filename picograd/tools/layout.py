@@ -114,6 +114,7 @@ def _layers(sources: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _grid(widths: list[float], sources: Sequence[Sequence[int]], layer: list[int]) -> _Grid:
+    """Returns the layers with their bends, joined from box to box."""
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     grid = _Grid(rows, widths, [[] for _ in widths], [[] for _ in widths])
     last = list(layer)
@@ -142,6 +143,7 @@ def _grid(widths: list[float], sources: Sequence[Sequence[int]], layer: list[int
 
 # ---- order within layers ----
 def _order(grid: _Grid) -> None:
+    """Sorts each layer by where its neighbours stand, sweep by sweep, and keeps the order with fewest crossings."""
     best, fewest = [list(row) for row in grid.rows], _crossings(grid)
     place = [0.0] * len(grid.widths)
     for row in grid.rows:

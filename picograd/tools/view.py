@@ -292,6 +292,7 @@ def _number(value: Any) -> str:
 
 # ---- as text ----
 def _svg(nodes: list[_Node]) -> str:
+    """Returns the drawing as SVG: edges first, boxes over them."""
     boxes = [_measure(node) for node in nodes]
     layout = lay_out(boxes, [[source for source, _ in node.sources] for node in nodes])
     parts = [

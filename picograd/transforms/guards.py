@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
-Called by: transforms/jit.py
+Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
 
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
 objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds), and the tensors a
@@ -45,7 +45,7 @@ class Guard:
     token: Any
 
     def holds(self) -> bool:
-        return _same(_token(self.read()), self.token)
+        return _fits(self.read(), self.token)
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class _Names:
 
 @functools.cache
 def _names(code: CodeType | None) -> _Names:
+    """Returns the globals and attributes that code reads and does not assign, nested functions included."""
     found = _Names()
     if code is None:
         return found
@@ -212,7 +213,33 @@ def _token(value: Any) -> Any:
     return MISSING
 
 
+def _fits(value: Any, token: Any) -> bool:
+    """Returns whether a value has this token: `_same(_token(value), token)`, without making the token."""
+    if value is token:
+        return True
+    kind = type(token)
+    if kind is tuple:
+        return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
+    if kind is list:
+        return isinstance(value, list | tuple) and len(value) == len(token) and _fit(value, token)
+    if kind is dict:
+        same_keys = isinstance(value, dict) and value.keys() == token.keys()
+        return same_keys and all(_fits(value[key], part) for key, part in token.items())
+    return _same(_token(value), token)
+
+
+def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
+    for value, token in zip(values, tokens):
+        if type(value) is Tensor and type(token) is tuple:  # as in `_fits`: parameters in lists are checked at each call
+            if token[0]() is not value.cell or (token[1] is not value.steps and token[1] != value.steps):
+                return False
+        elif not _fits(value, token):
+            return False
+    return True
+
+
 def _same(a: Any, b: Any) -> bool:
+    """True when what was remembered and what is there now mean the same."""
     if a is b:
         return True
     if isinstance(a, list) and isinstance(b, list):

@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/guards.py
+Next:  picograd/transforms/capture.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -16,25 +16,24 @@ import functools
 import gc
 import struct
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from picograd.dtype import DType
-from picograd.engine.plan import Template, template
-from picograd.engine.realize import default_device, device_of, find_plan, new_outputs, realize, realized, run
+from picograd.engine.plan import template
+from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
-from picograd.ir.op import Buffer, Op, Shape
+from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.capture import Capture, buffer_of, mapped
 from picograd.transforms.guards import Guards, guards_of, modules_of
 
 P = ParamSpec("P")
@@ -90,53 +89,6 @@ class _TraceOfFunction:
         )
 
 
-@dataclass(frozen=True)
-class Capture:
-    """A traced call.
-
-    form:      the graphs it builds, as a template
-    roots:     returned values, then what written cells and updated arguments hold; () once it is checked
-    sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i)
-    state:     cells it reads
-    constants: buffers it made itself
-    written:   cells it writes
-    updated:   which arguments it writes in place
-    returned:  what the function returned, with a mark for each Tensor
-    shapes:    dtype and shape of each root
-    guards:    what must mean the same at every call
-    """
-
-    form: Template
-    roots: tuple[Op, ...]
-    sources: tuple[tuple[str, int], ...]
-    state: tuple[Cell, ...]
-    constants: tuple[Buffer, ...]
-    written: tuple[Cell, ...]
-    updated: tuple[int, ...]
-    returned: Any
-    shapes: tuple[tuple[Any, Any], ...]
-    device: str
-    guards: Guards
-    plan: Plan | None = None
-
-    def with_plan(self, plan: Plan) -> Capture:
-        """Returns the capture as it is kept: with the plan, and without the graphs, which would keep memory alive."""
-        return replace(self, plan=plan, form=self.form.bare(), roots=())
-
-    @cached_property
-    def takes(self) -> tuple[tuple[str, int], ...]:
-        """Where each input of the plan comes from."""
-        assert self.plan is not None
-        return tuple(self.sources[op.arg[0]] for op in self.plan.schedule.inputs)
-
-    @cached_property
-    def gives(self) -> tuple[tuple[bool, int, DType, Shape], ...]:
-        """For each root: whether it is an output of the plan (or an input, unchanged), which, its dtype and shape."""
-        assert self.plan is not None
-        uses = [self.plan.schedule.buffers[index] for index in self.plan.schedule.outputs]
-        return tuple((use.role == "output", use.source, *shape) for use, shape in zip(uses, self.shapes))
-
-
 @dataclass
 class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
@@ -148,7 +100,7 @@ class Jit:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return getattr(self.function, "__name__", "the function")
 
@@ -156,12 +108,14 @@ class Jit:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key = _flatten((args, kwargs), tensors, self.name)
+        key = _flatten((args, kwargs) if kwargs else args, tensors, self.name)
+        forms = []
         for tensor in tensors:
-            if tensor.cell.op.code is not OpCode.BUFFER:
-                tensor.realize()
-        forms = tuple((t.op.shape, t.op.dtype, t.cell.device) for t in tensors)
-        found = self.found((key, forms), args)
+            op = tensor.op
+            if op.code is not OpCode.BUFFER:
+                op = _checked(tensor, self.name)
+            forms.append((op.shape, op.dtype, tensor.cell.device))
+        found = self.found((not kwargs, key, *forms), args)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
             return self.trace_and_run(found, args, kwargs, tensors)
         broken = found[0].guards.broken()
@@ -170,7 +124,7 @@ class Jit:
                 f"jit: since {self.name} was traced, {broken}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
             )
-        return self.replay(found[0], tensors)
+        return found[0].replay(tensors)
 
     def found(self, key: Hashable, args: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
@@ -185,16 +139,21 @@ class Jit:
     def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
         for tensor in tensors:
-            _buffer(tensor)  # computed before the trace, in which nothing is
+            buffer_of(tensor)  # computed before the trace, in which nothing is
         capture = self.capture(args, kwargs, tensors)
         if found:
             _check_same(found[0], capture, self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
             found.append(found[0])
-            return self.replay(capture.with_plan(cast(Plan, found[0].plan)), tensors)
-        kept = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
-        found.append(kept)
-        return self.replay(kept, tensors)
+            now = capture.with_plan(cast(Plan, found[0].plan))
+        else:
+            now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
+            found.append(now)
+        del capture
+        result = now.replay(tensors)
+        for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
+            leaf.forget_old()
+        return result
 
     def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
@@ -243,41 +202,16 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        devices = {name for name in map(device_of, roots) if name is not None}
+        devices = {name for name in devices_of(roots) if name is not None}
         if len(devices) > 1:
             raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
         device = devices.pop() if devices else default_device()
         shapes = tuple((op.dtype, op.shape) for op in roots)
-        skeleton = _map(returned, lambda t: None)
+        skeleton = mapped(returned, lambda t: None)
         return Capture(
             form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
             skeleton, shapes, device, guards,
         )  # fmt: skip
-
-    def replay(self, capture: Capture, arguments: Sequence[Tensor]) -> Any:
-        """Runs the plan on these arguments and on what the state's cells hold now."""
-        plan = capture.plan
-        assert plan is not None
-        inputs: list[Buffer] = []
-        for kind, i in capture.takes:
-            if kind == "state":
-                inputs.append(_cell_buffer(capture.state[i]))
-            else:
-                inputs.append(_buffer(arguments[i]) if kind == "arg" else capture.constants[i])
-        outputs = new_outputs(plan, capture.device, capture.form.variables)
-        run(plan, inputs, outputs, capture.form)
-        results = [
-            Op(OpCode.BUFFER, dtype, (), ((outputs if made else inputs)[i], shape))
-            for made, i, dtype, shape in capture.gives
-        ]
-        num_updated = len(capture.updated)
-        first = len(results) - num_updated - len(capture.written)
-        for cell, op in zip(capture.written, results[first:]):
-            cell.op = op
-        for i, op in zip(capture.updated, results[len(results) - num_updated :]):
-            arguments[i].write("jit", op)
-        values = iter(results)
-        return _map(capture.returned, lambda _: Tensor.from_op(next(values), capture.device))
 
 
 def jit(function: Callable[P, R]) -> Callable[P, R]:
@@ -311,11 +245,6 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
     """Collects the Tensors of a container in order; returns what else a capture depends on."""
     if isinstance(value, Tensor):
-        if value.requires_grad and trace.get() is None:
-            raise JitError(
-                f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
-                "use it as a global or a closure, or pass x.detach().",
-            )
         tensors.append(value)
         return Tensor
     if isinstance(value, list | tuple):
@@ -340,27 +269,18 @@ def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
     return (type(value), value)
 
 
-def _map(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a container with each Tensor (or each place of one) changed."""
-    if isinstance(value, Tensor) or value is PLACE:
-        changed = change(value)
-        return PLACE if changed is None else changed
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[_map(v, change) for v in value])
-    if isinstance(value, list | tuple):
-        return type(value)(_map(v, change) for v in value)
-    if isinstance(value, dict):
-        return {k: _map(v, change) for k, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _map(getattr(value, f.name), change) for f in fields(value)})
-    return value
+def _checked(tensor: Tensor, name: str) -> Op:
+    """Computes an argument of a call, or raises for one that cannot be an argument; returns what it shows."""
+    if tensor.requires_grad:
+        raise JitError(
+            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
+            "use it as a global or a closure, or pass x.detach().",
+        )
+    return tensor.realize().op
 
 
 def _rebuild(value: Any, tensors: Any) -> Any:
-    return _map(value, lambda _: next(tensors))
-
-
-PLACE = object()  # stands in a skeleton where a Tensor goes
+    return mapped(value, lambda _: next(tensors))
 
 
 def _stand_in(tensor: Tensor) -> Tensor:
@@ -369,22 +289,6 @@ def _stand_in(tensor: Tensor) -> Tensor:
     buffer, shape = op.arg
     copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
     return Tensor.from_op(Op(OpCode.BUFFER, op.dtype, (), (copy, shape)), tensor.cell.device)
-
-
-def _buffer(tensor: Tensor) -> Buffer:
-    op = tensor.op
-    if op.code is not OpCode.BUFFER:
-        op = realize([op])[0]
-    return cast(Buffer, op.arg[0])
-
-
-def _cell_buffer(cell: Cell) -> Buffer:
-    op = cell.op
-    if op.code is not OpCode.BUFFER:
-        op = realize([op])[0]
-        if not cell.op.needs_grad:
-            cell.op = op
-    return cast(Buffer, op.arg[0])
 
 
 def _check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:

@@ -408,7 +408,7 @@ SYMBOLIC: dict[str, Callable[[Symbolic], list[Op]]] = {
     "a batch of products": lambda x: [matmul(x(LENGTH, 3, 4), x(LENGTH, 4, 6))],
     "a split axis": lambda x: [build.reshape(x(LENGTH, 6), (LENGTH, 2, 3)) * 3],
     "a merged axis": lambda x: [build.reshape(x(LENGTH, 6), (TIMES_6,)) * 3],
-    "positions": lambda x: [x(LENGTH) + build.cast(build.iota((LENGTH,), 0), F32)],
+    "positions": lambda x: [x(LENGTH) + build.cast(build.positions((LENGTH,), 0), F32)],
     "padded": lambda x: [build.pad(x(LENGTH, 3), ((1, 2), (0, 1))) * 2],
     "flipped": lambda x: [build.flip(x(LENGTH, 3), (0,)) * 2],
 }

@@ -510,7 +510,7 @@ def positions(g: Generator, v: Value) -> Value | None:
     if not v.shape or v.op.dtype.kind == "b":
         return None
     axis = int(g.rng.integers(len(v.shape)))
-    count = build.cast(build.iota(v.shape, axis), v.op.dtype)
+    count = build.cast(build.positions(v.shape, axis), v.op.dtype)
     return combined(g, ADD, v, Value(count, float(v.shape[axis]), 0.0))
 
 

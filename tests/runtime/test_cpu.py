@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
@@ -25,7 +24,7 @@ from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.runtime.cpu_plan import LOOK_BACK, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import ThreadPool
-from picograd.runtime.cpu_walker import AFTER
+from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
 from tests.cpu_programs import (
     F32,
@@ -43,7 +42,7 @@ from tests.cpu_programs import (
     schedule_of,
 )  # fmt: skip
 
-N = 1 << 16
+N = 1 << 18
 PIECE = 512
 
 
@@ -114,14 +113,40 @@ def test_freed_block_is_used_again() -> None:
         assert pool.allocate(nbytes).address == address
 
 
-def test_pool_counts_what_is_held() -> None:
+def test_pool_counts_what_is_held_as_it_was_asked_for() -> None:
     pool = MemoryPool()
-    held = [pool.allocate(1 << 21) for _ in range(3)]
-    assert (pool.in_use, pool.kept) == (3 << 21, 0)
-    held.clear()
-    gc.collect()
-    pool.allocate(64)
-    assert (pool.in_use, pool.kept) == (64, 3 << 21)
+    held = [pool.allocate(nbytes) for nbytes in (1, 100, 3 << 20)]
+    assert (pool.in_use, pool.peak, pool.kept) == (101 + (3 << 20), 101 + (3 << 20), 0)
+    del held[2]
+    assert (pool.in_use, pool.peak, pool.kept) == (101, 101 + (3 << 20), 3 << 20)
+    pool.reset_peak()
+    pool.allocate(50)
+    assert (pool.in_use, pool.peak) == (101, 151)
+
+
+def test_peak_does_not_count_what_died_before() -> None:
+    pool = MemoryPool()
+    for _ in range(10):
+        pool.allocate(1000)
+    assert pool.peak == 1000
+
+
+def test_arena_goes_from_run_to_run_and_grows() -> None:
+    pool = MemoryPool()
+    first = pool.borrow_arena(1000)
+    second = pool.borrow_arena(10)  # while another run has the first
+    assert pool.in_use == 1010
+    pool.return_arena(second)
+    pool.return_arena(first)
+    address = first.address
+    del first, second
+    again = pool.borrow_arena(500)
+    assert (again.address, again.nbytes) == (address, 1000)
+    pool.return_arena(again)
+    del again
+    pool.reset_peak()
+    pool.return_arena(pool.borrow_arena(5000))
+    assert (pool.in_use, pool.peak) == (5010, 5010)  # the short one went before the long one came
 
 
 def test_a_quarter_is_lost_at_most() -> None:
@@ -185,6 +210,24 @@ def test_small_plan_wakes_nobody(threads: Callable[[int], None]) -> None:
     uses = [BufferUse(F32, 20, "input", 0), BufferUse(F32, 20, "output", 0)]
     runner = make_runner([(scale_add(), (0, 1))], uses)
     assert runner._helpers == 0
+
+
+def test_a_plan_wakes_nobody_for_work_that_is_done_before_help_comes(threads: Callable[[int], None]) -> None:
+    """One launch is long enough to be shared out, but shorter than the way of a thread that has to wake up."""
+    threads(4)
+    numel = N // 4
+    uses = [BufferUse(F32, numel, "input", 0), BufferUse(F32, numel, "input", 1)]
+    uses += [BufferUse(F32, numel, "temporary", 4 * numel * k) for k in range(3)] + [BufferUse(F32, numel, "output", 0)]
+
+    def runner_of(steps: int) -> Any:
+        items = [(mix(f"short{k}", 2.0, numel), (k, k + 1, k + 2 if k < steps - 1 else 5)) for k in range(steps)]
+        return make_runner(items, uses, 12 * numel)
+
+    few, many = runner_of(1), runner_of(4)
+    entries = few._layout.entries
+    assert (entries[:, CHUNK] < entries[:, COUNT]).all()
+    assert few._helpers == 0
+    assert many._helpers == 3
 
 
 def test_many_python_threads_share_runners(threads: Callable[[int], None], xy: tuple[Array, Array]) -> None:

@@ -156,6 +156,7 @@ again = device.allocate(900)
 assert again.address == address and again.nbytes == 900
 other = device.allocate(1000)
 assert other.address != address
+assert (device.memory.in_use, device.memory.peak) == (1900, 1900)
 large = [device.allocate(20 << 20) for _ in range(3)]
 del large
 print(device.allocate(50 << 20).nbytes >> 20)  # fits only once the pool has given the three back

@@ -204,6 +204,13 @@ def test_unwritten_output_is_nan() -> None:
     assert np.isnan(run_text("if (threadIdx.x != 5) p1[threadIdx.x] = 1.0f;")[5])
 
 
+def test_memory_is_counted() -> None:
+    device = CudaSimDevice()
+    first, second = device.allocate(100), device.allocate(7)
+    del first
+    assert (device.memory.in_use, device.memory.peak, second.nbytes) == (7, 107, 7)
+
+
 # ---- narrow floats ----
 NARROW = {dtypes.float16: "uint16", dtypes.bfloat16: "uint16", dtypes.float8_e4m3: "uint8", dtypes.float8_e5m2: "uint8"}
 

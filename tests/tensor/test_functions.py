@@ -156,3 +156,7 @@ def test_shorthands_for_casts(device):
         "float32", "float64", "float16", "bfloat16", "int32", "int64", "bool",
     ]  # fmt: skip
     assert x.to(x.dtype) is x
+
+
+def test_the_absolute_value_of_either_zero_is_positive(device):
+    assert (1 / Tensor([0.0, -0.0]).abs()).tolist() == [float("inf"), float("inf")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,17 @@ def test_results_keep_their_container_and_share_no_memory(device: str) -> None:
     for start, result in enumerate(results):
         np.testing.assert_array_equal(result["double"].numpy(), 2 * (np.arange(3) + start))
         np.testing.assert_array_equal(result["same"].numpy(), np.arange(3) + start)
+
+
+def test_keywords_are_not_a_dict_that_is_passed(device: str) -> None:
+    def function(*args: Any, **kwargs: Any) -> Tensor:
+        return kwargs["a"] - args[0] if kwargs else args[0][0] * args[1]["a"]
+
+    jitted = pg.jit(function)
+    x, y = Tensor([2.0]), Tensor([5.0])
+    for _ in range(3):
+        assert jitted(x, a=y).item() == 3.0
+        assert jitted((x,), {"a": y}).item() == 10.0
 
 
 def test_the_same_tensor_passed_twice_is_two_arguments(device: str) -> None:

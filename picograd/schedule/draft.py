@@ -1,0 +1,128 @@
+"""A nest while it grows, and where Ops stand in it.
+
+In:    Ops, coordinates of a domain
+Out:   `Draft`, `Attached`, `Fused`; `fits`, `is_element`, `is_row`: whether an Op is a value of each element or of each row
+Called by: schedule/fuse.py, schedule/nests.py.    Next: picograd/schedule/group.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from picograd.ir.coordinates import flatten, move, placeholders
+from picograd.ir.op import Dim, Op, Shape, greatest_numel
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import NestKind
+from picograd.ir.symbolic import substitute
+
+KINDS = {
+    OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
+    OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
+}  # fmt: skip
+Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
+
+
+@dataclass(eq=False)
+class Draft:
+    """A nest while it grows.
+
+    number:   bit of the nest in sets of nests
+    reduced:  axes of `domain` that are reduced
+    anchors:  the reductions, or the one product, scatter, scan or sort
+    stored:   values it writes to memory
+    needs:    set (as bits) of the nests that must run before it
+    """
+
+    kind: NestKind
+    number: int
+    domain: Shape
+    reduced: tuple[int, ...]
+    anchors: list[Op] = field(default_factory=list)
+    stored: list[Op] = field(default_factory=list)
+    needs: int = 0
+
+    @property
+    def bit(self) -> int:
+        return 1 << self.number
+
+    @property
+    def row_axes(self) -> tuple[int, ...]:
+        return tuple(axis for axis in range(len(self.domain)) if axis not in self.reduced)
+
+    @property
+    def row_shape(self) -> Shape:
+        return tuple(self.domain[axis] for axis in self.row_axes)
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
+
+    nest: Draft
+    where: Coordinates
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The nests in order, and which nest stores each value."""
+
+    nests: tuple[Draft, ...]
+    home: dict[Op, Draft]
+
+
+def in_memory(op: Op) -> bool:
+    """True for values that need no nest: buffers and parameters."""
+    return op.code in (OpCode.BUFFER, OpCode.PARAM)
+
+
+def nbytes(op: Op) -> int:
+    """Returns the bytes of a value in memory."""
+    return op.numel * op.dtype.itemsize
+
+
+# ---- coordinates ----
+def meet(places: set[Coordinates]) -> Coordinates | None:
+    """Joins what sources know of their place in the domain, or None where they contradict each other."""
+    joined: dict[int, Dim] = {}
+    for place in places:
+        for axis, dim in place:
+            if joined.setdefault(axis, dim) is not dim and joined[axis] != dim:
+                return None
+    return tuple(sorted(joined.items()))
+
+
+def moved(op: Op, where: Coordinates) -> Coordinates:
+    """Returns where a movement Op stands whose source stands at `where`."""
+    source = op.src[0]
+    coordinates, _ = move(op, placeholders(op.shape))
+    values = {old: new for old, new in zip(placeholders(source.shape), coordinates) if isinstance(old, Op)}
+    return tuple((axis, substitute(dim, values)) for axis, dim in where)
+
+
+# ---- values of every element, values of every row ----
+def fits(op: Op, nest: Draft, where: Coordinates) -> bool:
+    """True when `op` is a value of every element of the nest's domain, or of every row."""
+    return is_element(op, nest, where) or is_row(op, nest, where)
+
+
+def is_element(op: Op, nest: Draft, where: Coordinates) -> bool:
+    """True when `op` has one value for each element of the domain, in the same order."""
+    if len(where) == len(nest.domain):
+        return _same_position(where, nest.domain, tuple(range(len(nest.domain))), op.shape)
+    return op.shape == nest.domain and all(dim == placeholders(op.shape)[axis] for axis, dim in where)
+
+
+def is_row(op: Op, nest: Draft, where: Coordinates) -> bool:
+    """True when `op` has one value for each row of a reduce nest, in the same order."""
+    if nest.kind is not NestKind.REDUCE or tuple(axis for axis, _ in where) != nest.row_axes:
+        return False
+    return _same_position(where, nest.row_shape, nest.row_axes, op.shape)
+
+
+def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], shape: Shape) -> bool:
+    """True when walking `shape` in order walks `extents` in order."""
+    if tuple(axis for axis, _ in where) != axes:
+        return False
+    there = flatten([dim for _, dim in where], extents)
+    here = flatten(placeholders(shape), shape)
+    return greatest_numel(extents) == greatest_numel(shape) and (there is here or there == here)

@@ -1,0 +1,187 @@
+"""Tensors put together anew: repeated, reversed, padded, rolled, joined.
+
+In:    tensors
+Out:   `Joining`; results have storage of their own
+Next:  picograd/tensor/elementwise.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from picograd.dtype import bool_
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import pad, where
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import axis_of, broadcast_to, cast, promoted, sizes, static
+from picograd.tensor.core import TensorCore
+from picograd.tensor.movement import Movement
+
+
+class Joining(Movement):
+    """repeat flip pad roll cat stack."""
+
+    __slots__ = ()
+
+    def repeat(self, *repeats: Any) -> Self:
+        """Returns the tensor tiled `repeats` times along each axis.
+
+        Raises:
+          ShapeError: there are fewer repeats than axes.
+
+        >>> Tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        times = sizes(repeats)
+        if len(times) < self.ndim:
+            raise ShapeError(f"repeat: {times} needs a number for each axis of {self.shape}.")
+        shape = (1,) * (len(times) - self.ndim) + self.shape
+        paired = tuple(n for dim in shape for n in (1, dim))
+        tiled = tuple(n for count, dim in zip(times, shape) for n in (count, dim))
+        op = broadcast_to(self.reshape(paired).read(), tiled)
+        joined = tuple(count * dim for count, dim in zip(times, shape))
+        return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
+
+    def flip(self, *dims: Any) -> Self:
+        """Returns a tensor with the order of elements reversed along the axes `dims`.
+
+        >>> Tensor([1, 2, 3]).flip(0)
+        Tensor([3, 2, 1])
+        """
+        axes = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes(dims)}))
+        op = self.read()
+        return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), axes) if axes and op.shape else op, self.cell.device)
+
+    def pad(self, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Self:
+        """Returns the tensor with `value` around it.
+
+        Args:
+          pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
+          mode:  "constant"
+          value: what is filled in
+
+        Raises:
+          ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
+
+        >>> Tensor([1, 2]).pad((1, 2), value=9)
+        Tensor([9, 1, 2, 9, 9])
+        """
+        if mode != "constant":
+            raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
+        if len(pad) % 2 or len(pad) > 2 * self.ndim:
+            raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
+        given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+        pairs = [(0, 0)] * (self.ndim - len(given)) + given
+        cut = tuple((max(0, -before), dim - max(0, -after)) for (before, after), dim in zip(pairs, self.shape))
+        op = self.read()
+        if any(before < 0 or after < 0 for before, after in pairs):
+            op = Op(OpCode.SHRINK, op.dtype, (op,), cut)
+        margins = tuple((max(0, before), max(0, after)) for before, after in pairs)
+        padded = pad_op(op, margins, value)
+        return self.from_op(padded, self.cell.device)
+
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
+
+        Without `dims` the flattened tensor is rolled.
+
+        Raises:
+          ArgumentError: there are not as many shifts as dims.
+
+        >>> Tensor([1, 2, 3]).roll(1)
+        Tensor([3, 1, 2])
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+        axes = (dims,) if isinstance(dims, int) else tuple(dims)
+        if len(moves) != len(axes):
+            raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
+        result = self
+        for move, dim in zip(moves, axes):
+            axis = axis_of("roll", self.shape, dim)
+            length = self.shape[axis]
+            cut = (-move) % length if length else 0
+            result = result.cat([result.narrow(axis, cut, length - cut), result.narrow(axis, 0, cut)], axis)
+        return result
+
+    @classmethod
+    def cat(cls, tensors: Sequence[TensorCore], dim: int = 0) -> Self:
+        """Returns tensors joined along one axis; their other axes must be equal.
+
+        Raises:
+          ShapeError:    an axis other than `dim` differs.
+          ArgumentError: there is no tensor.
+
+        >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
+        [1, 2, 3]
+        """
+        if not tensors:
+            raise ArgumentError("cat: needs at least one tensor.")
+        first = tensors[0]
+        axis = axis_of("cat", first.shape, dim)
+        ops = [t.read() for t in tensors]
+        for op in ops:
+            if len(op.shape) != first.ndim or any(
+                a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis
+            ):
+                shapes = ", ".join(str(t.shape) for t in tensors)
+                raise ShapeError(f"cat: shapes must be equal but for axis {dim}, got {shapes}.")
+        dtype = ops[0].dtype
+        for op in ops[1:]:
+            dtype = promoted(filled(0, dtype, ops[0].shape), op)
+        return cls.from_op(_join([cast(op, dtype) for op in ops], axis), first.other_device("cat", *tensors[1:]))
+
+    @classmethod
+    def stack(cls, tensors: Sequence[TensorCore], dim: int = 0) -> Self:
+        """Returns tensors of one shape joined along a new axis.
+
+        Raises:
+          ShapeError:    the shapes differ.
+          ArgumentError: there is no tensor.
+
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
+        Tensor([[1, 3],
+                [2, 4]])
+        """
+        if not tensors:
+            raise ArgumentError("stack: needs at least one tensor.")
+        shape = tensors[0].shape
+        if any(t.shape != shape for t in tensors):
+            shapes = ", ".join(str(t.shape) for t in tensors)
+            raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
+        axis = axis_of("stack", shape, dim, extra=1)
+        line = (*shape[:axis], 1, *shape[axis:])
+        return cls.cat([t.viewed(OpCode.RESHAPE, line) for t in tensors], axis)
+
+
+def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
+    """Returns `op` with `value` around it."""
+    padded = pad(op, margins)
+    if padded is op or op.dtype.scalar(value) == 0:
+        return padded
+    inside = pad(filled(True, bool_, op.shape), margins)
+    return where(inside, padded, value)
+
+
+def _join(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side: each padded to the whole length, chosen by position."""
+    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
+    if len(ops) == 1:
+        return ops[0]
+    lengths = [static(op.shape[axis]) for op in ops]
+    total = sum(lengths)
+    result: Op | None = None
+    start = 0
+    for op, length in zip(ops, lengths):
+        margins = tuple((start, total - start - length) if a == axis else (0, 0) for a in range(len(op.shape)))
+        piece = pad(op, margins)
+        if result is None:
+            result = piece
+        else:
+            result = where(pad(filled(True, bool_, op.shape), margins), piece, result)
+        start += length
+    assert result is not None
+    return result

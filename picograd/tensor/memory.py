@@ -1,0 +1,74 @@
+"""How much memory tensors take, under the names PyTorch has for it.
+
+In:    a device's name
+Out:   `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats`
+Next:  picograd/tensor/autograd.py
+
+Counted is what was asked for: the bytes of every buffer that is alive, and of the arenas in which plans keep
+temporaries between kernels. An arena is kept for the next plan, so it counts from its first use on; so does the second
+version of small state (4 KiB) that a jitted function keeps to write the next one to.
+"""
+
+from __future__ import annotations
+
+from picograd.engine.devices import memory_of
+from picograd.ir.backend import MemoryUse
+from picograd.tensor.host import default_device, device_named
+
+
+def memory_allocated(device: str | None = None) -> int:
+    """Returns the bytes that tensors hold on a device now.
+
+    memory_allocated = sum of nbytes of live buffers + arenas        (device memory kept for reuse is not in it)
+
+    Args:
+      device:  name of a device; default PICOGRAD_DEVICE
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> x = pg.Tensor([1.0, 2.0, 3.0])
+    >>> pg.memory_allocated() >= x.nbytes
+    True
+    """
+    return _memory(device).in_use
+
+
+def max_memory_allocated(device: str | None = None) -> int:
+    """Returns the most bytes that tensors held on a device at one time.
+
+    max_memory_allocated = max over time of memory_allocated, since reset_peak_memory_stats or the start
+
+    Args:
+      device:  name of a device; default PICOGRAD_DEVICE
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> pg.reset_peak_memory_stats()
+    >>> total = (pg.Tensor([1.0, 2.0]) * 2).sum().realize()
+    >>> pg.max_memory_allocated() >= pg.memory_allocated()
+    True
+    """
+    return _memory(device).peak
+
+
+def reset_peak_memory_stats(device: str | None = None) -> None:
+    """Makes max_memory_allocated start from what a device holds now.
+
+    Args:
+      device:  name of a device; default PICOGRAD_DEVICE
+
+    Raises:
+      DeviceError: there is no such device, or this machine cannot use it.
+
+    >>> import picograd as pg
+    >>> pg.reset_peak_memory_stats("CPU")
+    """
+    _memory(device).reset_peak()
+
+
+def _memory(device: str | None) -> MemoryUse:
+    return memory_of(default_device() if device is None else device_named(device))

@@ -1,0 +1,164 @@
+"""A traced call, and how it is run again: what a call needs is worked out once, so that little Python is left of it.
+
+In:    the graphs and cells of one trace; later the arguments of a call
+Out:   `Capture`; its `replay(arguments)` gives what the function returned
+Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+from picograd.engine.devices import EVALUATOR
+from picograd.engine.plan import Template
+from picograd.engine.realize import complete_outputs, realize, run
+from picograd.ir.op import Buffer, Op, Shape
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Plan
+from picograd.tensor.cell import Cell
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.guards import Guards
+from picograd.transforms.spares import Spares
+
+PLACE = object()  # stands in a skeleton where a Tensor goes
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A traced call.
+
+    form:      the graphs it builds, as a template
+    roots:     returned values, then what written cells and updated arguments hold; () once it is checked
+    sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i)
+    state:     cells it reads
+    constants: buffers it made itself
+    written:   cells it writes
+    updated:   which arguments it writes in place
+    returned:  what the function returned, with a mark for each Tensor
+    shapes:    dtype and shape of each root
+    guards:    what must mean the same at every call
+    """
+
+    form: Template
+    roots: tuple[Op, ...]
+    sources: tuple[tuple[str, int], ...]
+    state: tuple[Cell, ...]
+    constants: tuple[Buffer, ...]
+    written: tuple[Cell, ...]
+    updated: tuple[int, ...]
+    returned: Any
+    shapes: tuple[tuple[Any, Any], ...]
+    device: str
+    guards: Guards
+    plan: Plan | None = None
+
+    def with_plan(self, plan: Plan) -> Capture:
+        """Returns the capture as it is kept: with the plan, and without the graphs, which would keep memory alive."""
+        return replace(self, plan=plan, form=self.form.bare(), roots=())
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Runs the plan on the Tensors of a call."""
+        return Replay(self)
+
+
+class Replay:
+    """A capture in the form a call needs.
+
+    arguments:  (input of the plan, which argument it is)
+    cells:      (input of the plan, the state it is)
+    constants:  the plan's inputs, with the buffers the function made itself in their places
+    spares:     memory of small state that earlier calls wrote
+    results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
+    """
+
+    def __init__(self, capture: Capture):
+        plan = capture.plan
+        assert plan is not None
+        self.capture, self.plan, self.device, self.variables = capture, plan, capture.device, capture.form.variables
+        takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
+        self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
+        self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
+        self.cells = tuple((at, capture.state[i]) for at, (kind, i) in enumerate(takes) if kind == "state")
+        uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
+        self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
+        self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
+        self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
+        self._find_state(plan, len(capture.written))
+
+    def _find_state(self, plan: Plan, num_written: int) -> None:
+        """Finds the state that is small and an output of its own."""
+        made = [i for is_made, i, _ in self.results if is_made]
+        state = self.results[self.num_returned : self.num_returned + num_written]
+        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made.count(i) == 1}
+        lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
+        self.spares = Spares([(i, lengths[i]) for i in own.values()] if lengths else [])
+        number = {i: self.num_returned + k for k, i in own.items()}
+        self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
+
+    def __call__(self, arguments: Sequence[Tensor]) -> Any:
+        """Runs the plan on these arguments and on what the state's cells hold now."""
+        taken = self.constants.copy()
+        for at, cell in self.cells:
+            taken[at] = cell.held() or cell_buffer(cell)
+        for at, i in self.arguments:
+            taken[at] = buffer_of(arguments[i])
+        inputs = cast(list[Buffer], taken)
+        free = self.no_outputs.copy()
+        self.spares.give(free)
+        outputs = complete_outputs(self.plan, self.device, self.variables, free)
+        run(self.plan, inputs, outputs, self.capture.form)
+        held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        self.spares.keep([held[k] for k in self.small])
+        capture, first = self.capture, self.num_returned
+        for cell, value in zip(capture.written, held[first:]):
+            cell.hold(value)
+        for i, value in zip(capture.updated, held[first + len(capture.written) :]):
+            arguments[i].write("jit", _named(value))
+        if capture.returned is PLACE:
+            return Tensor.from_op(_named(held[0]), self.device)
+        values = iter(held)
+        return mapped(capture.returned, lambda _: Tensor.from_op(_named(next(values)), self.device))
+
+
+def _named(held: tuple[Buffer, Shape]) -> Op:
+    return Op(OpCode.BUFFER, held[0].dtype, (), held)
+
+
+# ---- memory of tensors and cells ----
+def buffer_of(tensor: Tensor) -> Buffer:
+    """Returns the buffer that holds what a tensor shows, computed now if need be."""
+    op = tensor.op
+    if op.code is not OpCode.BUFFER:
+        op = realize([op])[0]
+    return cast(Buffer, op.arg[0])
+
+
+def cell_buffer(cell: Cell) -> Buffer:
+    """Returns the buffer that holds the value of a cell, computed now if need be."""
+    op = cell.op
+    if op.code is not OpCode.BUFFER:
+        op = realize([op])[0]
+        if not cell.op.needs_grad:
+            cell.op = op
+    return cast(Buffer, op.arg[0])
+
+
+# ---- containers ----
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a container with each Tensor (or each place of one) changed."""
+    if isinstance(value, Tensor) or value is PLACE:
+        changed = change(value)
+        return PLACE if changed is None else changed
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[mapped(v, change) for v in value])
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(v, change) for v in value)
+    if isinstance(value, dict):
+        return {k: mapped(v, change) for k, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
+    return value

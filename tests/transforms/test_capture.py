@@ -1,0 +1,209 @@
+"""Replays: how much Python is left of a call, what memory they hold, and that calls do not see each other."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.transforms.spares import ALONE
+
+
+def network(num_layers: int, width: int = 4) -> tuple[Callable[[Tensor, Tensor], Tensor], list[Tensor]]:
+    """Returns an SGD step of a small network, and its parameters: two for each layer."""
+    rng = np.random.default_rng(0)
+    layers = [
+        (
+            Tensor(0.5 * rng.standard_normal((width, width)).astype(np.float32), requires_grad=True),
+            Tensor(np.zeros(width, np.float32), requires_grad=True),
+        )
+        for _ in range(num_layers)
+    ]
+    params = [param for layer in layers for param in layer]
+    optimizer = pg.optim.SGD(params, lr=0.05)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        for weight, bias in layers:
+            x = (x @ weight.T + bias).tanh()
+        loss = ((x - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, params
+
+
+def batch(width: int = 4) -> tuple[Tensor, Tensor]:
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 8, width)).astype(np.float32)
+    return Tensor(x), Tensor(y)
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    """Returns how many functions, Python's and C's, one call of a function calls on this thread."""
+    count = 0
+
+    def on_event(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    gc.collect()
+    gc.disable()
+    sys.setprofile(on_event)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return count
+
+
+@pytest.mark.req("G10")
+def test_a_replay_calls_few_functions_for_each_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both the fixed part and the part for each parameter are bounded: an interned Op for each would show."""
+    most = 12 if ALONE is not None else 24
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x, y = batch()
+    found = {}
+    for num_layers in (3, 6, 12):
+        jitted = pg.jit(network(num_layers)[0])
+        for _ in range(6):
+            jitted(x, y)
+        found[num_layers] = min(calls_of(lambda call=jitted: call(x, y)) for _ in range(3))
+    a_parameter = (found[12] - found[6]) / 12
+    assert found[6] - found[3] <= 6 * a_parameter + 6  # linear, not quadratic
+    assert a_parameter <= most
+    assert found[3] - 6 * a_parameter <= 140
+
+
+@pytest.mark.req("G8")
+@pytest.mark.parametrize("is_jitted", [True, False])
+def test_steps_hold_no_more_memory_than_the_first_ones(is_jitted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 updates in place: the versions that nobody reads any more are used again."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x, y = batch()
+    step, _ = network(2)
+    function = pg.jit(step) if is_jitted else step
+    loss = function(x, y)
+    for _ in range(5):
+        loss = function(x, y).realize()
+    gc.collect()
+    held = pg.memory_allocated()
+    pg.reset_peak_memory_stats()
+    function(x, y).realize()
+    peak = pg.max_memory_allocated()
+    seen = set()
+    for _ in range(1000 if is_jitted else 100):
+        loss = function(x, y).realize()
+        seen.add(pg.memory_allocated())
+    assert seen == {held}
+    assert pg.max_memory_allocated() <= peak + loss.nbytes
+    assert np.isfinite(loss.item())
+
+
+def test_a_replay_holds_each_parameter_once_and_while_it_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the trace nor a tensor's own view of its storage keeps the value of a parameter before an update."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    gc.collect()
+    before = pg.memory_allocated()
+    weights = [Tensor(np.ones((64, 64), np.float32), requires_grad=True) for _ in range(4)]
+    optimizer = pg.optim.SGD(weights, lr=0.5)
+
+    @pg.jit
+    def step() -> Tensor:
+        loss = sum((weight.sum() for weight in weights), Tensor(0.0))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(3):
+        loss = step()
+    gc.collect()
+    whole = 4 * 64 * 64 * 4
+    small = 4096  # the loss, the rate, constants and the arena for four sums
+    assert whole <= pg.memory_allocated() - before <= whole + small
+    pg.reset_peak_memory_stats()
+    loss = step()
+    assert pg.max_memory_allocated() - before <= 2 * whole + small
+    assert loss.item() == 4 * 64 * 64 * (1 - 3 * 0.5)
+
+
+def test_a_computed_result_does_not_hold_what_it_was_computed_from(device: str) -> None:
+    gc.collect()
+    before = pg.memory_allocated()
+    x = Tensor(np.ones((100, 10), np.float32))
+    total, row = x.sum(0).realize(), (x * 2)[3].realize()
+    del x
+    assert pg.memory_allocated() - before <= total.nbytes + 8000 // 2  # row is a view of x * 2
+    del row
+    assert pg.memory_allocated() - before == total.nbytes
+
+
+def test_values_that_somebody_reads_survive_later_calls(device: str) -> None:
+    """Each call's parameters are still read by a graph that is computed only after the last call."""
+    x, y = batch()
+    step, params = network(2)
+    jitted = pg.jit(step)
+    views = [p.detach() for p in params]
+    losses, snapshots, expected = [], [], []
+    for call in range(9):
+        losses.append(jitted(x, y))
+        if call != 5:  # after which every version but one has a reader
+            snapshots.append([view * 1 for view in views])
+            expected.append([view.numpy() for view in views])
+    values = [loss.item() for loss in losses]
+    jitted(x, y)
+    for graphs, arrays in zip(snapshots, expected):
+        for graph, array in zip(graphs, arrays):
+            assert (graph.numpy() == array).all()
+    assert [loss.item() for loss in losses] == values
+    assert len(set(values)) == 9
+
+
+def test_two_functions_that_update_the_same_state_take_turns(device: str) -> None:
+    count = Tensor([0.0])
+
+    def add(amount: float) -> Callable[[], Tensor]:
+        def function() -> Tensor:
+            before = count * 1
+            count.assign(count + amount)
+            return before
+
+        return pg.jit(function)
+
+    one, ten = add(1.0), add(10.0)
+    seen = [function() for _ in range(6) for function in (one, one, ten)]
+    assert [value.item() for value in seen] == [12.0 * i + offset for i in range(6) for offset in (0, 1, 2)]
+    assert count.item() == 72.0
+
+
+def test_threads_that_call_one_function_get_their_own_results(device: str) -> None:
+    scale = Tensor([3.0])
+    function = pg.jit(lambda x: (x * scale, x + 1))
+    for _ in range(3):
+        function(Tensor(np.zeros(100, np.float32)))
+    wrong = []
+
+    def work(number: int) -> None:
+        x = Tensor(np.full(100, number, np.float32))
+        for _ in range(50):
+            first, second = function(x)
+            if not ((first.numpy() == 3 * number).all() and (second.numpy() == number + 1).all()):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
