@@ -277,9 +277,9 @@ class StepMaker:
         inside, value = self.expression(statement.inside), self.expression(statement.value)
 
         def run(frame: Frame) -> None:
-            found, holds = np.atleast_1d(value(frame)), np.atleast_1d(inside(frame))
-            if not holds.all():
-                raise OutOfRange(statement.number, int(found[~holds][0]))
+            found = np.atleast_1d(value(frame))[~np.atleast_1d(inside(frame))]
+            if found.size:
+                raise OutOfRange(statement.number, int(found[0]))
 
         return Step(False, run)
 

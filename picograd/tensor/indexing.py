@@ -18,7 +18,7 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
-from picograd.ir.op import Op, Shape, filled
+from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
@@ -114,7 +114,7 @@ class Indexing(Linalg):
         index: Op | None = None
         for array, place in zip(subscript.arrays, places):
             part = broadcast_to(self._index_op("index", array, shape, place), common)
-            index = part if index is None else index * shape[place] + part
+            index = part if index is None else index * _repeated(shape[place], common) + part
         assert index is not None
         return index, axis, order
 
@@ -126,7 +126,7 @@ class Indexing(Linalg):
         if op.dtype.kind == "u":
             return along_axis(function, cast(op, dtypes.int64), shape, axis)
         op = cast(op, dtypes.int64)
-        wrapped = where(compare(OpCode.CMPLT, op, 0), op + dim, op)
+        wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
         return along_axis(function, wrapped, shape, axis, from_end=True)
 
     # ---- selection by tensors ----
@@ -253,12 +253,23 @@ def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool
     if not shape:
         return cast(index, dtypes.int64)
     dim = shape[axis]
-    fact = f"{function}: {{}} is out of range for axis {axis} of length {dim} in shape {shape}."
+    fact = f"{function}: {{}} is out of range for axis {axis} of length {_shown(dim)} in shape {_shown(shape)}."
     least = f"-{dim}" if from_end else "0"
     hint = f"indices are {least} to {dim - 1}" if isinstance(dim, int) and dim else None
     if hint and not from_end:
         hint += f"; negative ones do not count from the end in {function}"
     return checked(index, dim, Site(fact, hint and hint + ".", from_end))
+
+
+def _repeated(dim: Dim, shape: Shape) -> Any:
+    return broadcast_to(dim, shape) if isinstance(dim, Op) else dim
+
+
+def _shown(value: Any) -> str:
+    """Returns a length or a shape, symbolic integers by name: their values are no part of what is computed."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
+    return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)
 
 
 def gather_op(op: Op, index: Op, axis: int) -> Op:

@@ -261,3 +261,14 @@ def test_long_vectors_report_the_lane_that_is_wrong(device):
         with pytest.raises(IndexError, match=f"index: {1000 + place} is out of range"):
             x[Tensor(wrong)].numpy()
     np.testing.assert_array_equal(x[Tensor(index)].numpy(), np.arange(1000))
+
+
+@pytest.mark.req("B6")
+def test_an_axis_of_symbolic_length_is_checked_by_its_value(device):
+    x, n = Tensor(np.arange(20, dtype=np.float32).reshape(10, 2)), pg.Variable("n", 1, 10)
+    assert x[: n.bind(4)][Tensor([3, -4])].tolist() == [[6, 7], [0, 1]]
+    with pytest.raises(IndexError, match=r"index: 4 is out of range for axis 0 of length n in shape \(n, 2\)\."):
+        x[: n.bind(4)][Tensor([3, 4])].numpy()
+    assert x[: n.bind(5)][Tensor([3, 4])].tolist() == [[6, 7], [8, 9]]
+    with pytest.raises(IndexError, match="index: -6 is out of range"):
+        x[: n.bind(5)][Tensor([0, -6])].numpy()
