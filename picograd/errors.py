@@ -44,13 +44,23 @@ class PicogradError(Exception):
 
     def __init__(self, fact: str, hint: str | None = None, line: Line | None = None):
         self.fact, self.hint = fact, hint
+        self.is_exact = line is not None  # the line that made the Op at fault, not the one that asked for its value
         self.line = line if line is not None else user_line()
-        parts = [fact]
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        parts = [self.fact]
         if self.line is not None:
             parts.append(f"  at {self.line}")
-        if hint is not None:
-            parts.append(f"  hint: {hint}")
-        super().__init__("\n".join(parts))
+        if self.hint is not None:
+            parts.append(f"  hint: {self.hint}")
+        return "\n".join(parts)
+
+    def made_at(self, line: Line | None) -> None:
+        """Names the line that made what is at fault, unless that is named already."""
+        if line is not None and not self.is_exact:
+            self.line, self.is_exact = line, True
+            self.args = (self._text(),)
 
 
 # ---- the user's ----
@@ -86,9 +96,10 @@ class DataError(PicogradError, ValueError):
 class VerifyError(PicogradError):
     """A pass broke the spec: a bug in picograd."""
 
-    def __init__(self, fact: str):
+    def __init__(self, fact: str, line: Line | None = None):
         super().__init__(
-            f"{fact}\nThis is a bug in picograd. To report it: run with PICOGRAD_DUMP=dump and attach that folder."
+            f"{fact}\nThis is a bug in picograd. To report it: run with PICOGRAD_DUMP=dump and attach that folder.",
+            line=line,
         )
 
 

@@ -18,7 +18,7 @@ from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import INDEX_ARITHMETIC, both, from_op, less, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, both, bounds, from_op, less, to_op
 
 INTEGERS = (OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE)
 
@@ -172,6 +172,8 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
     if op.code is OpCode.IOTA:
         value = to_op(coords[0])
         return value if op.dtype is dtypes.int64 else Op(OpCode.CAST, op.dtype, (value,))
+    if op.code is OpCode.CHECK:
+        return _check(op, sources[0], valid)
     if op.code in ELEMENTWISE:
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
@@ -182,3 +184,13 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return Op(OpCode.WHERE, op.dtype, (to_op_bool(inside), sources[0], zero))
     return sources[-1]
 
+
+
+def _check(op: Op, index: Op, valid: Op | bool) -> Op:
+    """Returns the index; nothing where it is certainly inside, and no error where it does not matter."""
+    low, high = bounds(from_op(index))
+    if low >= 0 and less(high, op.arg[1]) is True:
+        return index
+    if isinstance(valid, Op):
+        index = Op(OpCode.WHERE, op.dtype, (valid, index, const(0, op.dtype)))
+    return op.replace(src=(index,)) if valid is not False else const(0, op.dtype)

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, from_op, substitute, to_op
 
 
@@ -260,12 +260,31 @@ class _Linearizer:
             depth = self.place(statement.index, statement.valid, load_of=op.src[0])
             self.keep(op, statement.var, depth, statement)
             return
+        if op.code is OpCode.CHECK:
+            self.check(op)
+            return
         sources = [self.value(s) for s in op.src]
         if op.code is OpCode.REDUCE:
             self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], _lanes(sources[0]))), 1)
             return
         lanes = max(_lanes(s) for s in sources)
         self.name(op, op.replace(src=tuple(self.splat(s, lanes) for s in sources)), lanes)
+
+    def check(self, op: Op) -> None:
+        """Writes a Check and what passes it; like a load, it does not leave a condition it stands under."""
+        (index,), (number, length) = op.src, op.arg
+        unsigned = [Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (index, to_op(length))]
+        if isinstance(length, int):
+            unsigned[1] = const(length, dtypes.uint64)
+        inside = Op(OpCode.CMPLT, dtypes.bool_, tuple(unsigned))  # a negative index is a large unsigned one
+        value = self.value(index)
+        holds = self.splat(self.value(inside), _lanes(value))
+        depth = self.place(holds, value)
+        depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.conditional)])
+        self.scopes[depth].statements.append(Check(holds, value, number))
+        passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), _lanes(value))))
+        var = self.new_var(dtypes.int64, _lanes(value))
+        self.keep(op, var, depth, Let(var, passed))
 
     def splat(self, value: Op, lanes: int) -> Op:
         """Returns `value` in every lane of a vector."""

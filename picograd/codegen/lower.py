@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
@@ -26,8 +27,8 @@ from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
-from picograd.ir.stages import Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Statement
+from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
+from picograd.ir.statements import Check, Statement, walk
 
 
 def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
@@ -57,7 +58,9 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
-    return Program(kernel.name, (*kernel.params, *scratch), kernel.variables, linear)
+    reports = any(isinstance(statement, Check) for phase in linear for statement in walk(phase))
+    report = [Param(dtypes.int64, REPORT_WORDS, "report")] * reports
+    return Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
 
 
 def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target) -> None:

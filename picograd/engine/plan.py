@@ -18,16 +18,18 @@ from picograd.config import verify_on
 from picograd.engine.devices import counted
 from picograd.engine.show import show
 from picograd.engine.watch import note
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, Line, PicogradError
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
-from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.checks import OutOfRange, Site
+from picograd.ir.lines import copy_lines, line_of
+from picograd.ir.op import Buffer, Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
-from picograd.ir.stages import BufferUse, Plan, Schedule
+from picograd.ir.stages import BufferUse, Executable, Kernel, Plan, Schedule
 from picograd.ir.text import format_plan, format_schedule
 from picograd.schedule.create import create_schedule
 
@@ -44,6 +46,7 @@ class Template:
     leaves:     the BUFFER Op that stands for each leaf (a realized Op's buffer for a realized Op)
     buffers:    distinct buffers read, by slot
     variables:  values of symbolic integers by name
+    errors:     what the errors of its CHECKs say, where that is kept without their Ops
     """
 
     key: Hashable
@@ -51,10 +54,45 @@ class Template:
     leaves: Mapping[Op, Op]
     buffers: tuple[Buffer, ...]
     variables: Mapping[str, int]
+    errors: tuple[CheckError, ...] = ()
 
     def bare(self) -> Template:
         """Returns the form alone, which keeps no memory alive."""
-        return Template(self.key, (), {}, (), self.variables)
+        return Template(self.key, (), {}, (), self.variables, tuple(map(CheckError.of, self.checks())))
+
+    def checks(self) -> list[Op]:
+        """Returns the CHECKs, by their number in plans."""
+        return [op for op in self.order if op.code is OpCode.CHECK and op not in self.leaves]
+
+    def error(self, report: OutOfRange) -> OutOfRange:
+        """Returns the error for a report of a plan's run, in the words and with the line of whoever made the CHECK."""
+        assert isinstance(report.site, int)
+        if self.errors:
+            said, check = self.errors[report.site], None
+        else:
+            check = self.checks()[report.site]
+            said = CheckError.of(check)
+        return OutOfRange(said.site, report.value, dim_value(said.length, self.variables), said.line, check)
+
+
+@dataclass(frozen=True)
+class CheckError:
+    """What the error of a CHECK says.
+
+    site:    the words
+    length:  of the axis
+    line:    of the user, if it is known
+    """
+
+    site: Site
+    length: Dim
+    line: Line | None
+
+    @staticmethod
+    def of(check: Op) -> CheckError:
+        """Returns what a user's CHECK says."""
+        site, length = check.arg
+        return CheckError(site, length, line_of(check))
 
 
 def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
@@ -117,6 +155,7 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
     """Returns the graphs with a PARAM for each leaf: nothing in them keeps memory alive."""
     slots = {buffer: slot for slot, buffer in enumerate(form.buffers)}
     became: dict[Op, Op] = {}
+    numbers = {check: number for number, check in enumerate(form.checks())}
     for op in form.order:
         leaf = form.leaves.get(op)
         if leaf is not None:
@@ -124,10 +163,15 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
             became[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape, {})))
         elif op.code is OpCode.BIND:
             became[op] = op.src[0]
+        elif op.code is OpCode.CHECK:
+            arg = (numbers[op], unbound(op.arg[1], {}))
+            became[op] = Op(op.code, op.dtype, (became[op.src[0]],), arg)
         elif op.src or op.arg is not None:
             became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), unbound(op.arg, {}))
         else:
             became[op] = op
+        if leaf is None:
+            copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
 
@@ -148,10 +192,20 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
     schedule = schedule_graphs(parametrize(roots, form))
-    executables = tuple(compiler.executable(item.kernel) for item in schedule.items)
+    executables = tuple(_executable(item.kernel, compiler) for item in schedule.items)
     plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
     show("plan", format_plan(plan))
     return plan
+
+
+def _executable(kernel: Kernel, compiler: Compiler) -> Executable:
+    """Returns callable code for a kernel; an error on the way names the user's line."""
+    try:
+        return compiler.executable(kernel)
+    except PicogradError as error:
+        values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
+        error.made_at(next(filter(None, map(line_of, values)), None))
+        raise
 
 
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:

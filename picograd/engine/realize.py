@@ -28,6 +28,7 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, templ
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
 from picograd.evaluator.arrays import dim_value
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
@@ -91,7 +92,7 @@ def _compute(roots: Sequence[Op], name: str) -> list[Op]:
     plan = find_plan(roots, form, name)
     outputs = new_outputs(plan, name, form.variables)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
-    run(plan, inputs, outputs, form.variables)
+    run(plan, inputs, outputs, form)
     results = []
     for root, index in zip(roots, plan.schedule.outputs):
         use = plan.schedule.buffers[index]
@@ -137,9 +138,16 @@ def complete_outputs(plan: Plan, name: str, variables: Mapping[str, int], some: 
     return cast(list[Buffer], some)
 
 
-def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], variables: Mapping[str, int]) -> None:
-    """Runs a plan once, and counts it where somebody watches."""
-    plan.run(inputs, outputs, variables)
+def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], form: Template) -> None:
+    """Runs a plan once, and counts it where somebody watches.
+
+    Raises:
+      OutOfRange: an index is outside its axis; the outputs are not to be used, and nothing else has changed.
+    """
+    try:
+        plan.run(inputs, outputs, form.variables)
+    except OutOfRange as report:
+        raise form.error(report) from None
     for counts in active():
         counts.plans += 1
         counts.kernels += len(plan.executables)

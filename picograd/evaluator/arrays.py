@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import IndexingError, UnsupportedOp
+from picograd.errors import UnsupportedOp
 from picograd.evaluator.elementwise import Array, double
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -140,20 +140,10 @@ def _iota(op: Op, args: Sequence[Array], variables: Variables) -> Any:
 
 
 # ---- indexing ----
-def _checked(what: str, index: Array, length: int, axis: int, shape: tuple[int, ...]) -> Array:
-    """Returns the index as int64.
-
-    Raises:
-      IndexingError: an index is negative or not below the length of the axis.
-    """
-    outside = (index < 0) | (index >= length)
-    if outside.any():
-        position = tuple(int(i) for i in np.argwhere(outside)[0])
-        raise IndexingError(
-            f"{what}: index {int(index[position])} at position {position} is outside axis {axis} of length {length} "
-            f"of {shape}."
-        )
-    return index.astype(np.int64)
+def _within(index: Array, length: int) -> tuple[Array, Array]:
+    """Returns the index as int64, 0 where it is outside an axis, and where it is inside."""
+    inside = (index >= 0) & (index < length)
+    return np.where(inside, index, 0).astype(np.int64), inside
 
 
 def _split(x: Array, index: Array, axis: int, batch: int) -> tuple[tuple[int, int, int, int], Array]:
@@ -165,25 +155,34 @@ def _split(x: Array, index: Array, axis: int, batch: int) -> tuple[tuple[int, in
 
 
 def _gather(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    """Takes the slices the index names; an index outside the axis names zeros."""
     x, (axis, batch) = args[0], op.arg
-    index = _checked("gather", args[1], x.shape[axis], axis, x.shape)
+    shape = shape_value(op.shape, variables)
+    if not x.shape[axis]:
+        return np.zeros(shape, x.dtype)
+    index, inside = _within(args[1], x.shape[axis])
     counts, flat = _split(x, index, axis, batch)
     rows, left = np.arange(counts[0])[:, None, None], np.arange(counts[1])[None, :, None]
-    return x.reshape(counts)[rows, left, flat[:, None, :]].reshape(shape_value(op.shape, variables))
+    taken = x.reshape(counts)[rows, left, flat[:, None, :]]  # (batch, left, J, right)
+    return np.where(inside.reshape(flat.shape)[:, None, :, None], taken, np.zeros((), x.dtype)).reshape(shape)
 
 
 def _scatter(op: Op, args: Sequence[Array], variables: Variables) -> Array:
-    """Stores or combines the updates one index after the other, so the last of equal indices wins."""
+    """Stores or combines the updates one index after the other, so the last of equal indices wins.
+
+    Updates whose index is outside the axis are left out.
+    """
     base, (code, axis, batch) = args[0], op.arg
-    index = _checked("scatter", args[1], base.shape[axis], axis, base.shape)
+    index, inside = _within(args[1], base.shape[axis])
     counts, flat = _split(base, index, axis, batch)
     result = double(base, op.dtype).reshape(counts).copy()
     updates = double(args[2], op.dtype).reshape(counts[0], counts[1], flat.shape[1], counts[3])
-    rows, left = np.arange(counts[0])[:, None], np.arange(counts[1])[None, :]
+    kept, left = inside.reshape(flat.shape), np.arange(counts[1])[None, :]
     ufunc = None if code is None else (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
     for j in range(flat.shape[1]):
-        at = (rows, left, flat[:, j, None])
-        result[at] = updates[:, :, j] if ufunc is None else ufunc(result[at], updates[:, :, j])
+        rows = kept[:, j].nonzero()[0]
+        at = (rows[:, None], left, flat[rows, j, None])
+        result[at] = updates[rows, :, j] if ufunc is None else ufunc(result[at], updates[rows, :, j])
     return result.reshape(base.shape)
 
 

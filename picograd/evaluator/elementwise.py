@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd.dtype import DType
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -120,6 +121,19 @@ def _shift(left: bool) -> ElementwiseRule:
         return np.right_shift(value, np.where(inside, count, op.dtype.bits - 1)) * (inside | (value < 0))
 
     return rule
+
+
+def check(op: Op, args: Sequence[Array], length: int) -> Array:
+    """Returns the indices.
+
+    Raises:
+      OutOfRange: one of them is not in 0 .. length - 1.
+    """
+    index = np.asarray(args[0])
+    outside = (index < 0) | (index >= length)
+    if outside.any():
+        raise OutOfRange(op.arg[0], int(index[outside].flat[0]), length)
+    return index
 
 
 def _where(op: Op, args: Sequence[Array]) -> Any:

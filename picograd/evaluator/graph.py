@@ -15,7 +15,8 @@ import numpy as np
 from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator.arrays import ARRAY_RULES, Rule, Variables, shape_value
 from picograd.evaluator.contractions import CONTRACTION_RULES
-from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, rounded
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded
+from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
@@ -35,7 +36,7 @@ def evaluate(
     Returns:   arrays with op.dtype.numpy and op.shape
 
     Raises:
-      IndexingError: GATHER or SCATTER with an index outside its axis.
+      OutOfRange: a CHECK does not let an index pass.
       UnsupportedOp: an Op that needs more than one process, or a CUSTOM without a NumPy meaning.
 
     Cost:      memory for what is still to be read: a result is dropped after its last use.
@@ -116,12 +117,15 @@ def apply(op: Op, args: Sequence[Value], variables: Variables) -> Value:
         assert isinstance(producer, tuple), f"OUTPUT of {op.src[0]}, which has one result"
         return rounded(producer[op.arg], op.dtype)
     arrays = [_first(a) for a in args]
+    if op.code is OpCode.CHECK:
+        return check(op, arrays, shape_value(op.arg[1:], variables)[0])
     elementwise = ELEMENTWISE_RULES.get(op.code)
     if elementwise is not None:
         return rounded(elementwise(op, arrays), op.dtype)
     rule = RULES.get(op.code)
     if rule is None:
-        raise UnsupportedOp(f"evaluate: {op.code.value} has no meaning in a tensor graph of one process.")
+        fact = f"evaluate: {op.code.value} has no meaning in a tensor graph of one process."
+        raise UnsupportedOp(fact, line=line_of(op))
     result = rule(op, arrays, variables)
     return tuple(np.asarray(r) for r in result) if isinstance(result, tuple) else rounded(result, op.dtype)
 

@@ -30,7 +30,7 @@ def prepare(params: Sequence[Param], arrays: Sequence[Array | None], variables: 
     for slot, param in enumerate(params):
         given = arrays[slot] if slot < len(arrays) else None
         numel = dim_value(param.numel, variables)
-        if given is None and param.role == "scratch":
+        if given is None and param.role in ("scratch", "report"):
             given = unspecified(numel, param.dtype.numpy)
         if given is None or given.dtype != param.dtype.numpy or given.size < numel or not given.flags.c_contiguous:
             found = "nothing" if given is None else f"{given.dtype} {given.shape}"

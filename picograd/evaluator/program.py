@@ -18,12 +18,14 @@ import numpy as np
 
 from picograd.errors import VerifyError
 from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
-from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, rounded, wide
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, wide
 from picograd.evaluator.kernel import prepare, unspecified
+from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, operands, walk
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, operands, walk
+from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
 VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
@@ -73,6 +75,7 @@ def evaluate_program(
                   means the same in every order
 
     Raises:
+      OutOfRange: a CHECK does not let an index pass.
       VerifyError: an access outside its memory, or threads of a block that wait at different barriers.
     """
     known = dict(variables or {})
@@ -113,6 +116,7 @@ class StepMaker:
             Load: self.load,
             Store: self.store,
             Barrier: self.barrier,
+            Check: self.check,
         }
 
     def body(self, statements: Sequence[Statement]) -> Step:
@@ -269,6 +273,16 @@ class StepMaker:
 
         return Step(True, run)
 
+    def check(self, statement: Check) -> Step:
+        inside, value = self.expression(statement.inside), self.expression(statement.value)
+
+        def run(frame: Frame) -> None:
+            found = np.atleast_1d(value(frame))[~np.atleast_1d(inside(frame))]
+            if found.size:
+                raise OutOfRange(statement.number, int(found[0]))
+
+        return Step(False, run)
+
     # ---- expressions ----
     def expression(self, root: Op) -> Callable[[Frame], Any]:
         """Returns a function from a Frame to the value of `root`: a scalar, or an array of lanes."""
@@ -296,6 +310,9 @@ class StepMaker:
             return lambda frame, args: constant
         if op.code is OpCode.LOAD:
             return self._load_expression(op)
+        if op.code is OpCode.CHECK:
+            length = self.expression(to_op(op.arg[1]))
+            return lambda frame, args: check(op, args, int(length(frame)))[()]
         elementwise = ELEMENTWISE_RULES.get(op.code)
         if elementwise is not None:
             rule = elementwise

@@ -2,7 +2,7 @@
 
 In:    an opcode, the dtypes and the Python values of its operands
 Out:   the Python value of the result, or None where it is left to run time
-Next:  picograd/ir/simplify.py
+Next:  picograd/ir/ranges.py
 
 Sums, products, quotients and square roots of narrow floats are computed in float64 and rounded by `dtype.scalar`: the
 second rounding is innocuous (Figueroa 1995, "When is double rounding innocuous?"). Transcendental functions fold only

@@ -1,8 +1,8 @@
 """Where the user made each Op: a weak side table, so that equal graphs stay equal.
 
 In:    an Op just built for the user
-Out:   `record`, `lines_of`, `copy_lines`
-Next:  picograd/ir/statements.py
+Out:   `record`, `lines_of`, `line_of`, `copy_lines`
+Next:  picograd/ir/checks.py
 """
 
 from __future__ import annotations
@@ -43,8 +43,28 @@ def lines_of(op: Op) -> tuple[Line, ...]:
     return tuple(Line(*place) for place in _table.get(op, ()))
 
 
-def copy_lines(source: Op, result: Op) -> None:
-    """Lets `result`, which a rewrite or a gradient made from `source`, keep the user's lines of `source`."""
+def line_of(op: Op) -> Line | None:
+    """Returns the user's line that made `op`, or where none is known that of the nearest Op it is computed from."""
+    level, seen = [op], {op}
+    while level:
+        for here in level:
+            if here in _table:
+                return lines_of(here)[0]
+        level = list(dict.fromkeys(s for here in level for s in here.src if s not in seen))
+        seen.update(level)
+    return None
+
+
+def copy_lines(source: Op, result: Op, replace: bool = False) -> None:
+    """Lets `result`, which a rewrite or a gradient made from `source`, keep the user's lines of `source`.
+
+    Args:
+      replace: lines that `result` has go: they are those of an equal Op of another graph
+    """
+    if result is source:
+        return
     places = _table.get(source)
-    if places and result not in _table:
+    if places and (replace or result not in _table):
         _table[result] = places
+    elif replace:
+        _table.pop(result, None)

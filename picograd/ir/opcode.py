@@ -72,12 +72,14 @@ class OpCode(Enum):
     # ---- elementwise, three operands ----
     WHERE = "WHERE"  #                 (condition, a, b)
     FMA = "FMA"  #                     (a, b, c)            a * b + c with one rounding
+    # ---- elementwise, with an error for what it does not let pass ----
+    CHECK = "CHECK"  #                 (x,)                 (site, length): x where 0 <= x < length, else 0 and an error
     # ---- along axes ----
     REDUCE = "REDUCE"  #               (x,)                 (ADD | MUL | MAX | MIN, axes): the axes disappear
     SCAN = "SCAN"  #                   (x,)                 (ADD | MUL | MAX | MIN, axis): inclusive
     SORT = "SORT"  #                   (x,)                 (axis, descending): stable argsort, int64
-    GATHER = "GATHER"  #               (x, index)           (axis, batch): see ir/shape.py
-    SCATTER = "SCATTER"  #             (base, index, updates)  (op, axis, batch); op None stores
+    GATHER = "GATHER"  #               (x, index)           (axis, batch): see ir/shape.py; outside x it is 0
+    SCATTER = "SCATTER"  #             (base, index, updates)  (op, axis, batch); op None stores; outside: left out
     # ---- contractions ----
     MATMUL = "MATMUL"  #               (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
     CONV = "CONV"  #                   (x, w)               ConvArg
@@ -134,7 +136,7 @@ BINARY = COMPARE | frozenset(
     }
 )  # fmt: skip
 TERNARY = frozenset({OpCode.WHERE, OpCode.FMA})
-ELEMENTWISE = UNARY | BINARY | TERNARY
+ELEMENTWISE = UNARY | BINARY | TERNARY | {OpCode.CHECK}
 TRANSCENDENTAL = frozenset(
     {
         OpCode.EXP, OpCode.EXP2, OpCode.LOG, OpCode.LOG2, OpCode.SIN, OpCode.COS, OpCode.TANH, OpCode.ERF,

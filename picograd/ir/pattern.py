@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
 
@@ -120,6 +121,7 @@ def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64)
             `limit` times; its sources, already final, are not revisited).
     """
     became: dict[Op, Op] = {}
+    made: set[Op] = set()
     for op in toposort(roots):
         new = op if all(became[s] is s for s in op.src) else op.replace(src=tuple(became[s] for s in op.src))
         for _ in range(limit):
@@ -127,5 +129,8 @@ def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64)
             if result is None or result is new:
                 break
             new = result
+        if new not in made:  # what an earlier Op became keeps the lines of that one
+            copy_lines(op, new, replace=True)
+            made.add(new)
         became[op] = new
     return became

@@ -266,6 +266,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.FLIP: _flip,
     OpCode.REDUCE: _reduce,
     OpCode.SCAN: _scan,
+    OpCode.CHECK: _same,
     OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,

@@ -21,7 +21,8 @@ from picograd.ir.fold import fold
 from picograd.ir.op import Op, const_value, filled
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
-from picograd.ir.symbolic import add
+from picograd.ir.ranges import value_range
+from picograd.ir.symbolic import add, bounds
 
 MANTISSA = {"float8_e4m3": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
@@ -115,6 +116,12 @@ def where_constant(out: Op) -> Op | None:
 
 def where_same(out: Op) -> Op | None:
     return out.src[1] if out.src[1] is out.src[2] else None
+
+
+def check_certain(out: Op) -> Op | None:
+    (index,), (_, length) = out.src, out.arg
+    low, high = value_range(index)
+    return index if low >= 0 and high < bounds(length)[0] else None
 
 
 def is_lossless(source: DType, target: DType) -> bool:
@@ -276,6 +283,7 @@ simplify = PatternMatcher(
         ("cast cast", _twice(OpCode.CAST), cast_cast),  # an exact cast on the way does nothing
         ("where constant", _on(OpCode.WHERE), where_constant),  # where(True, a, b) = a
         ("where same", _on(OpCode.WHERE), where_same),  # where(c, a, a) = a
+        ("check of what is inside", _on(OpCode.CHECK), check_certain),
         # ---- movement ----
         ("same movement", _on((*REPEATING, OpCode.PAD)), same_movement),
         ("reshape reshape", _twice(OpCode.RESHAPE), reshape_reshape),  # only the last shape counts

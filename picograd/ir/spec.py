@@ -16,6 +16,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.errors import VerifyError
+from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT, SOURCES, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
@@ -94,6 +95,10 @@ def _contraction_result(op: Op) -> bool:
     return op.dtype is operand or (op.dtype is dtypes.float32 and operand.is_float and operand.itemsize <= 2)
 
 
+def _checks(op: Op) -> bool:
+    return op.dtype is dtypes.int64 and isinstance(op.arg, tuple) and len(op.arg) == 2
+
+
 def _combines(op: Op) -> bool:
     return isinstance(op.arg, tuple) and len(op.arg) == 2 and op.arg[0] in COMBINING
 
@@ -151,6 +156,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("a symbolic integer is int64", _all({OpCode.VARIABLE, OpCode.BIND}), lambda op: op.dtype is dtypes.int64),
     Rule("a bound value is within its variable's range", _all({OpCode.BIND}), _bound),
     Rule("REDUCE and SCAN combine by ADD, MUL, MAX or MIN", _all({OpCode.REDUCE, OpCode.SCAN}), _combines),
+    Rule("a CHECK is of an int64, by (site, length)", _all({OpCode.CHECK}), _checks),
     Rule("SORT gives int64", _all({OpCode.SORT}), lambda op: op.dtype is dtypes.int64),
     Rule("an index is an integer", _all({OpCode.GATHER, OpCode.SCATTER}), lambda op: op.src[1].dtype.is_int),
     Rule("updates have the dtype of the base", _all({OpCode.SCATTER}), lambda op: op.src[2].dtype is op.dtype),
@@ -189,9 +195,8 @@ def _verify_ops(roots: Iterable[Op], where: str, spec: str) -> None:
     for op in order:
         for rule in RULES_OF[op.code]:
             if not rule.holds(op):
-                raise VerifyError(
-                    f"{where}, {op.code.value} breaks rule {rule.name!r} of spec {spec}.\n{neighbourhood(op)}"
-                )
+                fact = f"{where}, {op.code.value} breaks rule {rule.name!r} of spec {spec}."
+                raise VerifyError(f"{fact}\n{neighbourhood(op)}", line_of(op))
     bodies = [op.arg if op.code is OpCode.CALL else op.arg[0] for op in order if op.code in (OpCode.CALL, OpCode.LOOP)]
     if bodies:
         _verify_ops([value for body in dict.fromkeys(bodies) for value in body.src], where, spec)
@@ -257,7 +262,8 @@ def verify_kernel(kernel: Kernel, after: str) -> None:
     for op in order:
         for name, codes, holds in KERNEL_OPS:
             if op.code in codes and not holds(op, kernel):
-                raise VerifyError(f"{where}, {op.code.value} breaks rule {name!r} of spec KERNEL.\n{neighbourhood(op)}")
+                fact = f"{where}, {op.code.value} breaks rule {name!r} of spec KERNEL."
+                raise VerifyError(f"{fact}\n{neighbourhood(op)}", line_of(op))
     _verify_ops(order, where, "KERNEL")
     for slot, value, nest in outputs:
         for name, fits in KERNEL_OUTPUTS:

@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.text_program import format_statement
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
@@ -111,6 +111,8 @@ class _Checker:
                 yield from self.load(statement, scope)
             case Store():
                 yield from self.store(statement, scope)
+            case Check():
+                yield from self.check(statement, scope)
             case Barrier():
                 if not self.linear and AxisKind.VECTOR in scope.kinds:
                     yield "no barrier in a VECTOR loop"
@@ -161,6 +163,18 @@ class _Checker:
             yield "stores go to out or scratch params or to ALLOCs"
         if value.dtype is not memory.dtype:
             yield "a stored value has the dtype of the memory"
+
+    def check(self, statement: Check, scope: _Scope) -> Failures:
+        yield from self.expression(statement.inside, scope)
+        yield from self.expression(statement.value, scope)
+        if not self.linear:
+            yield "a Check statement is of the linear form; before it there are CHECK expressions"
+        if statement.inside.dtype is not dtypes.bool_ or statement.value.dtype is not dtypes.int64:
+            yield "a Check asks a bool about an int64"
+        if lanes_of(statement.inside) != lanes_of(statement.value):
+            yield "a Check has a condition for each lane of its value"
+        if sum(param.role == "report" for param in self.program.params) != 1:
+            yield "a program with Checks has one report param"
 
     def names(self, var: Op) -> Failures:
         if var.code is not OpCode.VAR:
@@ -243,6 +257,8 @@ def _operation_failures(op: Op) -> Failures:
         yield "no tensor operations"
     if op.code not in ELEMENTWISE:
         return
+    if op.code is OpCode.CHECK and op.dtype is not dtypes.int64:
+        yield "a CHECK is of an int64"
     values = op.src[1:] if op.code is OpCode.WHERE else op.src
     if any(s.dtype is not values[0].dtype for s in values):
         yield "elementwise operands of one dtype"

@@ -17,6 +17,8 @@ from picograd.dtype import DType
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.statements import Statement
 
+REPORT_WORDS = 2  # of a "report" parameter
+
 
 class NestKind(Enum):
     """Which emitter of codegen/ writes the loops of a nest."""
@@ -57,7 +59,8 @@ class Param:
 
     dtype:   element type
     numel:   elements (a symbolic one is an expression of variables)
-    role:    "in", "out" or "scratch" (memory the plan gives the kernel between its phases)
+    role:    "in", "out", "scratch" (memory the plan gives the kernel between its phases) or "report": two words,
+             0 before a run, in which the first Check that fails leaves 1 + its number, and the value
     """
 
     dtype: DType
@@ -86,10 +89,12 @@ class ScheduleItem:
     """A kernel and what it runs on.
 
     buffers:  for each slot of the kernel an index into `Schedule.buffers`
+    checks:   for each CHECK of the kernel its number in the plan
     """
 
     kernel: Kernel
     buffers: tuple[int, ...]
+    checks: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

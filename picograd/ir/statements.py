@@ -88,7 +88,20 @@ class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
 
-Statement = For | If | Alloc | Let | Load | Store | Barrier
+@dataclass(frozen=True)
+class Check:
+    """Reports `value` where `inside` does not hold: the first report of a run is the error it ends with.
+
+    inside, value:  bool and int64, of as many lanes
+    number:         of the CHECK among those of the kernel
+    """
+
+    inside: Op
+    value: Op
+    number: int
+
+
+Statement = For | If | Alloc | Let | Load | Store | Barrier | Check
 
 
 def lanes_of(op: Op) -> int:
@@ -121,3 +134,5 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (m, i, x) if valid is None else (m, i, x, valid)
         case Barrier():
             return ()
+        case Check(inside=inside, value=x):
+            return (inside, x)

@@ -149,6 +149,8 @@ def bounds(value: Dim) -> tuple[int, int]:
         return int(value.arg[1]), int(value.arg[2])
     if value.code is OpCode.BIND:
         return bounds(value.src[0])
+    if value.code is OpCode.CHECK:
+        return 0, max(0, bounds(value.arg[1])[1] - 1)
     if value.code is OpCode.MOD:
         least, greatest = bounds(from_op(value.src[1]))
         return (0, greatest - 1) if least > 0 else (-LARGE, LARGE)

@@ -255,7 +255,8 @@ def format_schedule(schedule: Schedule) -> str:
         lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}")
     shown: set[Kernel] = set()
     for item in schedule.items:
-        lines.append(f"  run {item.kernel.name} on buffers {', '.join(map(str, item.buffers))}")
+        checks = f" with checks {', '.join(map(str, item.checks))}" if item.checks else ""
+        lines.append(f"  run {item.kernel.name} on buffers {', '.join(map(str, item.buffers))}{checks}")
         if item.kernel not in shown:
             lines += ["    " + line for line in format_kernel(item.kernel).splitlines()]
             shown.add(item.kernel)

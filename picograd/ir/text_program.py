@@ -28,7 +28,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, operands, walk
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, operands, walk
 from picograd.ir.text_values import show, show_float
 
 # Precedence as in Python; a comparison takes no comparison as operand without parentheses.
@@ -51,9 +51,9 @@ INFIX: dict[OpCode, tuple[str, int]] = {
 }
 ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
-FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST}
+FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when", *keyword.kwlist}
+    {"load", "check", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when", *keyword.kwlist}
     | {t.name for t in dtypes.ALL}
     | {code.value for code in OpCode}
     | {code.value.lower() for code in FUNCTIONS}
@@ -163,6 +163,8 @@ class _Writer:
                 return f"{self.expression(m)}[{self.expression(i)}] = {self.expression(x)}{self.when(valid)}"
             case Barrier():
                 return "barrier"
+            case Check(inside=inside, value=x, number=number):
+                return f"check {self.expression(inside)} else report {number} of {self.expression(x)}"
 
     def when(self, valid: Op | None) -> str:
         return "" if valid is None else f" when {self.expression(valid)}"

@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
@@ -121,6 +121,10 @@ class _Reader:
         """Returns the statement of one line that opens no body."""
         if line == "barrier":
             return Barrier()
+        if line.startswith("check "):
+            inside, _, report = line.removeprefix("check ").partition(" else report ")
+            number, _, reported = report.partition(" of ")
+            return Check(self.expression(inside), self.expression(reported), int(number))
         if line.startswith("alloc "):
             return Alloc(self.alloc(line.removeprefix("alloc ")))
         if line.startswith("load "):

@@ -15,11 +15,12 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, reduce, where
+from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast, static
-from picograd.tensor.indexing import gather_op, same_as_iota
+from picograd.tensor.indexing import along_axis, gather_op, same_as_iota
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
 from picograd.tensor.tensor import Tensor
@@ -59,6 +60,7 @@ def embedding(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
     Raises:
       DTypeError: input is no integer tensor.
       ShapeError: weight has not two axes.
+      IndexingError: when it is computed: an integer is negative or not below V.
 
     >>> embedding(Tensor([1, 0]), Tensor([[0.0, 1.0], [2.0, 3.0]]))
     Tensor([[2., 3.],
@@ -70,7 +72,8 @@ def embedding(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
         )
     if weight.ndim != 2:
         raise ShapeError(f"embedding: weight must be (V, D), got {weight.shape}.")
-    op = gather_op(weight.read(), input.read(), 0)
+    op = weight.read()
+    op = gather_op(op, along_axis("embedding", input.read(), op.shape, 0), 0)
     return Tensor.from_op(op, weight.other_device("embedding", input))
 
 
@@ -207,6 +210,7 @@ def cross_entropy(
       ShapeError:    target does not fit input.
       DTypeError:    input is no float, or target is bool.
       ArgumentError: another reduction, or smoothing outside [0, 1].
+      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
 
     >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
     0.6931
@@ -222,8 +226,9 @@ def cross_entropy(
     labels = target.read()
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))
-    rows = total - reduce(where(same_as_iota(labels, x.shape), x, 0.0), OpCode.ADD, (last,))
-    factor = _factors(weight, labels, x)
+    classes = _classes("cross_entropy", labels, x, ignore_index)
+    rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
+    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
     rows = rows if factor is None else rows * factor
     if label_smoothing:
         smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
@@ -231,13 +236,16 @@ def cross_entropy(
     return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
 
 
-def _factors(weight: Tensor | None, labels: Op, x: Op) -> Op | None:
-    """Returns the weight of each row's class; labels that name no class (to be ignored) take that of class 0."""
-    if weight is None:
-        return None
-    low = compare(OpCode.CMPLE, filled(0, labels.dtype, labels.shape), labels)
-    inside = Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, labels, static(x.shape[-1]))))
-    return gather_op(cast(weight.read(), x.dtype), where(inside, labels, 0), 0)
+def _classes(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
+    """Returns the class of each row as int64; class 0 for rows to be ignored, which count for nothing."""
+    count = static(x.shape[-1])
+    hint = f"classes are 0 to {count - 1}"
+    if ignore_index is not None:
+        # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
+        labels = cast(labels, dtypes.int64)
+        labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
+        hint += f"; rows of class {ignore_index} (ignore_index) are left out"
+    return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
 
 
 def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
@@ -301,6 +309,7 @@ def nll_loss(
 
     Raises:
       ShapeError: target does not fit input.
+      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
 
     >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
     Tensor(1.)
@@ -308,9 +317,9 @@ def nll_loss(
     _check_losses("nll_loss", reduction)
     x = _classes_last("nll_loss", input, target).read()
     labels = target.read()
-    hit = same_as_iota(labels, x.shape)
-    rows = -reduce(where(hit, x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = _factors(weight, labels, x)
+    classes = _classes("nll_loss", labels, x, ignore_index)
+    rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
+    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
     rows = rows if factor is None else rows * factor
     return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
 

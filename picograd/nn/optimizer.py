@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, PicogradError
 from picograd.ir.op import Op
 from picograd.nn.readers import realize_with_readers
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.cell import trace
+from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
@@ -129,6 +130,7 @@ class Optimizer:
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
 
+        After an error parameters and state are what they were before.
         `closure`, where given, is called first and computes the loss, which is returned.
 
         >>> w = Tensor([1.0], requires_grad=True)
@@ -138,8 +140,14 @@ class Optimizer:
         0.5
         """
         loss = closure() if closure is not None else None
-        with no_grad():
-            self._step()
+        before = {place: dict(own) for place, own in self.state.items()}
+        tensors = [*self.parameters(), *self._state_tensors()]
+        try:
+            with no_grad(), all_or_nothing([tensor.cell for tensor in tensors]):
+                self._step()
+        except PicogradError:
+            self.state = before
+            raise
         return loss
 
     def _step(self) -> None:

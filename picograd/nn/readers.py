@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from picograd.engine.realize import realized
-from picograd.ir.op import Op
+from picograd.ir.checks import OutOfRange
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import stale_leaves
 from picograd.tensor.cell import Cell
@@ -28,7 +29,14 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) 
     grads = [leaf.grad for leaf in list(leaf_tensors.values())]
     cells += [grad.cell for grad in grads if grad is not None]
     readers = _readers(list(differentiable_cells), set(replaced))
-    for cell, buffer in zip(readers, compute(cells, [cell.op for cell in readers])):
+    try:
+        buffers = compute(cells, [cell.op for cell in readers])
+    except OutOfRange as error:
+        for cell in readers:  # or they would fail every later step too, for as long as somebody holds them
+            if error.check in toposort([cell.op], stop=realized):
+                differentiable_cells.discard(cell)
+        raise
+    for cell, buffer in zip(readers, buffers):
         _drop_graph(cell, buffer)
 
 

@@ -15,7 +15,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.rules import literal, rule_for, write_cast, write_rule
 
@@ -106,6 +106,8 @@ class Writer(ABC):
                 self.write_for(statement)
             elif isinstance(statement, Alloc):
                 self.write_alloc(statement)
+            elif isinstance(statement, Check):
+                self.write_check(statement)
             else:
                 self.write_barrier(statement)
 
@@ -125,6 +127,11 @@ class Writer(ABC):
         if store.valid is not None:
             text = f"if ({self.expression(store.valid)}) {text}"
         self.line(text)
+
+    def write_check(self, check: Check) -> None:
+        slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
+        call = f"report(p{slot}, {check.number + 1}, {self.expression(check.value)})"
+        self.line(f"if (!{self.operand(check.inside)}) {call};")
 
     def write_for(self, loop: For) -> None:
         if loop.range.arg[1] is not AxisKind.LOOP:

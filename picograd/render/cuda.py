@@ -22,7 +22,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, substitute, to_op
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -84,7 +84,7 @@ def take_apart(program: Program, statements: Sequence[Statement]) -> Phase:
     """Splits a phase into its GRID loops and what stands before them."""
     grids = [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
     before = [s for s in statements if s not in grids]
-    broken = [s for s in before if not isinstance(s, Let | Load)]
+    broken = [s for s in before if not isinstance(s, Let | Load | Check)]
     if broken or not grids:
         found = type(broken[0]).__name__ if broken else "nothing"
         raise _broken(program, f"a phase is named values and GRID loops, found {found}")

@@ -18,12 +18,13 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
 
+LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
 
@@ -41,6 +42,8 @@ def render(program: Program, target: Target) -> Source:
     text = "\n".join(functions)
     if "@zeros" in text:
         text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
+    if "!prof !0" in text:
+        text = f"{text}\n{LIKELY}"
     return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
 
 
@@ -129,7 +132,8 @@ class _Function:
             if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:
                 before = self._grid(statement, before, statement is loops[0], statement is loops[-1])
             else:
-                assert not loops or isinstance(statement, Let | Load | Alloc), f"{statement} stands beside GRID loops"
+                beside = isinstance(statement, Let | Load | Alloc | Check)
+                assert not loops or beside, f"{statement} stands beside GRID loops"
                 self.statement(statement)
         if self.sink_nbytes:
             self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
@@ -203,6 +207,35 @@ class _Function:
         self.lines.append(f"  br label %{label}.done")
         self.label(f"{label}.done")
 
+    def _check(self, check: Check) -> None:
+        """Writes a branch that is taken when an index is outside, with the report of the first such lane.
+
+        No call: it would cost the loops around the registers that a call overwrites.
+        """
+        self.num_labels += 1
+        label, lanes = f"outside{self.num_labels}", lanes_of(check.value)
+        holds, value = self.operand(check.inside, lanes), self.operand(check.value, lanes)
+        if lanes > 1:
+            mask = self.emit(f"bitcast <{lanes} x i1> {holds} to i{lanes}")
+            holds = self.emit(f"icmp eq i{lanes} {mask}, -1")
+        self.lines.append(f"  br i1 {holds}, label %{label}.done, label %{label}, !prof !0")
+        self.label(label)
+        if lanes > 1:
+            wrong = self.emit(f"xor i{lanes} {mask}, -1")
+            whole = self.emit(f"zext i{lanes} {wrong} to i64")
+            lane = self.emit(f"call i64 @llvm.cttz.i64(i64 {whole}, i1 true)")
+            value = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lane}")
+        slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
+        number = check.number + 1
+        swap = self.emit(f"cmpxchg ptr %p{slot}, i64 0, i64 {number} monotonic monotonic, align 8")
+        first = self.emit(f"extractvalue {{ i64, i1 }} {swap}, 1")
+        self.lines.append(f"  br i1 {first}, label %{label}.keep, label %{label}.done")
+        self.label(f"{label}.keep")
+        place = self.emit(f"getelementptr i64, ptr %p{slot}, i64 1")
+        self.lines.append(f"  store i64 {value}, ptr {place}, align 8")
+        self.lines.append(f"  br label %{label}.done")
+        self.label(f"{label}.done")
+
     # ---- statements ----
     def statements(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -223,6 +256,8 @@ class _Function:
             write_store(self, statement)
         elif isinstance(statement, Alloc):
             self._alloc(statement.memory)
+        elif isinstance(statement, Check):
+            self._check(statement)
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
 

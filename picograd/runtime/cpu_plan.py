@@ -50,10 +50,12 @@ class Layout:
 
     words:         argument blocks, one after the other: words[i] = table[of[i]]
     of:            for each word, which value of the table it is
-    table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers
+    table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
+                   then addresses of reports
     num_outer:     inputs and outputs
     offsets:       bytes from the start of the arena, for each place in it
     variables:     names, by their order in the table
+    checks:        by report, what its kernel's numbers are in the plan
     entries:       (number of launches, ENTRY_WORDS)
     arena_nbytes:  of the schedule's temporaries, and behind them of the kernels' "scratch" parameters
     work:          elements of one iteration, for each entry
@@ -67,6 +69,7 @@ class Layout:
     num_outer: int
     offsets: Words
     variables: tuple[str, ...]
+    checks: tuple[tuple[Any, ...], ...]
     entries: Words
     arena_nbytes: int
     work: Words
@@ -74,7 +77,8 @@ class Layout:
     total_work: int
 
 
-Place = tuple[str, Any]  # "input" or "output" and its index, "arena" and a byte offset, "variable" and its name
+# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number
+Place = tuple[str, Any]
 
 
 class _Builder:
@@ -85,6 +89,7 @@ class _Builder:
         self.places: list[Place] = []  # what each word of the arguments is
         self.rows: list[list[int]] = []
         self.work: list[int] = []
+        self.checks: list[tuple[Any, ...]] = []
         self.symbolic: list[tuple[int, Launch]] = []
         self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
         self.scratch_start = _up(schedule.arena_nbytes)
@@ -97,6 +102,9 @@ class _Builder:
             if slot < len(item.buffers):
                 use = self.schedule.buffers[item.buffers[slot]]
                 self.places.append(("arena" if use.role == "temporary" else use.role, use.source))
+            elif param.role == "report":
+                self.places.append(("report", len(self.checks)))
+                self.checks.append(item.checks)
             else:
                 self.places.append(("arena", scratch))
                 scratch += _up(greatest(param.numel) * param.dtype.itemsize)
@@ -132,14 +140,15 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
     for role in ("input", "output"):
         sources = [use.source for use in schedule.buffers if use.role == role]
         outer += [(role, i) for i in range(max(sources, default=-1) + 1) if (role, i) not in outer]
-    arena, variables = (
-        list(dict.fromkeys(place for place in build.places if place[0] == kind)) for kind in ("arena", "variable")
+    arena, variables, reports = (
+        list(dict.fromkeys(place for place in build.places if place[0] == kind))
+        for kind in ("arena", "variable", "report")
     )
-    number = {place: i for i, place in enumerate([*outer, *arena, *variables])}
+    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports])}
     return Layout(
         aligned_words(len(build.places)), _words(number[place] for place in build.places), aligned_words(len(number)),
         len(outer), _words(offset for _, offset in arena), tuple(name for _, name in variables),
-        entries, build.arena_nbytes, _words(build.work), build.symbolic, build.total_work,
+        tuple(build.checks), entries, build.arena_nbytes, _words(build.work), build.symbolic, build.total_work,
     )  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 from picograd.config import num_threads
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
 from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import pool
@@ -53,6 +54,9 @@ class Runner:
         self._layout = layout = lay_out(schedule, executables, self.num_threads)
         self._write_outer = struct.Struct(f"{layout.num_outer}q").pack_into
         self._outer = layout.table.data
+        self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
+        self._nothing = self._reports.tobytes()
+        layout.table[len(layout.table) - len(self._reports) :] = [report.ctypes.data for report in self._reports]
         self._is_long = layout.total_work >= LONG_WORK
         layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
         self._state = aligned_words(STATE_WORDS)
@@ -66,7 +70,11 @@ class Runner:
         _runners.add(self)
 
     def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-        """Runs the schedule once."""
+        """Runs the schedule once.
+
+        Raises:
+          OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
+        """
         addresses = [b.memory.address for b in inputs]
         addresses += [b.memory.address for b in outputs]
         layout = self._layout
@@ -86,6 +94,17 @@ class Runner:
             finally:
                 if arena is not None:
                     self._memory.return_arena(arena)
+                reports = self._take_reports() if layout.checks else []
+            if reports:
+                raise first_report(reports, layout.checks)
+
+    def _take_reports(self) -> list[list[int]]:
+        """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""
+        if self._reports.tobytes() == self._nothing:
+            return []
+        found: list[list[int]] = self._reports.tolist()
+        self._reports[:] = 0
+        return found
 
     def _set_arena(self, address: int) -> None:
         """Writes where the temporaries are."""
@@ -95,7 +114,8 @@ class Runner:
     def _set_variables(self, variables: dict[str, int]) -> None:
         """Writes values of symbolic integers, and the grids that depend on them."""
         layout, self._variables = self._layout, variables
-        layout.table[layout.num_outer + len(layout.offsets) :] = [variables[name] for name in layout.variables]
+        first = layout.num_outer + len(layout.offsets)
+        layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
         for entry, launch in layout.symbolic:
             count = max(0, evaluate_dim(launch.grid, variables))
             layout.entries[entry, COUNT] = count

@@ -24,8 +24,9 @@ import numpy as np
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
 from picograd.ir.backend import MemoryCount, Runner
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
 from picograd.runtime.launches import Call, Place, bound, list_launches, value_of
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
@@ -215,6 +216,7 @@ class CudaDevice:
         arena = self.allocate(listed.temporary_nbytes)
         started = [Started.of(each) for each in listed.calls]
         kept = tuple(executables)  # their modules must stay loaded
+        reports = _Reports(self, listed.checks) if listed.checks else None
 
         def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
             assert len(kept) == len(schedule.items)
@@ -224,10 +226,14 @@ class CudaDevice:
             def address_of(place: Place) -> int:
                 if place.group == "temporary":
                     return arena.address + place.at
+                if place.group == "report" and reports is not None:
+                    return reports.memory.address + place.at
                 return int(groups[place.group][place.at].memory.address)
 
             for each in started:
                 self._start(each, [address_of(place) for place in each.call.places], variables)
+            if reports is not None:
+                reports.look()
 
         return run
 
@@ -243,6 +249,25 @@ class CudaDevice:
         call(
             "cuLaunchKernel", started.call.function, grid, 1, 1, launch.block, 1, 1, 0, self._stream, pointers, 0
         )  # fmt: skip
+
+
+class _Reports:
+    """What the Checks of a plan have reported. NOTE: to know it, a plan that has Checks is waited for."""
+
+    def __init__(self, device: CudaDevice, checks: Sequence[Sequence[int]]):
+        self.device, self.checks = device, checks
+        self.words = np.zeros((len(checks), REPORT_WORDS), np.int64)
+        self.memory = device.allocate(self.words.nbytes)
+        device.copy_in(self.memory, self.words)
+
+    def look(self) -> None:
+        """Raises the first report, if there is one, and forgets all."""
+        self.device.copy_out(self.memory, self.words)
+        if self.words.any():
+            found = self.words.tolist()
+            self.words[:] = 0
+            self.device.copy_in(self.memory, self.words)
+            raise first_report(found, self.checks)
 
 
 class _Module:

@@ -22,9 +22,10 @@ import numpy as np
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import MemoryCount, Runner
+from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Schedule
-from picograd.runtime.launches import Call, LaunchList, Place, bound, list_launches, value_of
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
+from picograd.runtime.launches import REPORT_NBYTES, Call, LaunchList, Place, bound, list_launches, value_of
 
 TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
 ORDERS = ("forward", "backward", "shuffled")
@@ -105,21 +106,25 @@ class CudaSimDevice:
         launches = list_launches(schedule, executables)
         arena = self.allocate(launches.temporary_nbytes)
 
+        reports = self.allocate(REPORT_NBYTES * len(launches.checks))
+
         def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-            arena.bytes[:] = UNWRITTEN
-            self._run(launches, arena, inputs, outputs, variables)
+            arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
+            self._run(launches, {"temporary": arena, "report": reports}, inputs, outputs, variables)
+            if reports.bytes.any():
+                raise first_report(reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS).tolist(), launches.checks)
 
         return run
 
     def _run(
-        self, launches: LaunchList, arena: HostMemory,
+        self, launches: LaunchList, own: Mapping[str, HostMemory],
         inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
         groups = {"input": inputs, "output": outputs}
 
         def address_of(place: Place) -> int:
-            if place.group == "temporary":
-                return arena.address + place.at
+            if place.group in own:
+                return own[place.group].address + place.at
             return int(groups[place.group][place.at].memory.address)
 
         for call in launches.calls:

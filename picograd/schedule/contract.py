@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.ir.build import cast, expand, reduce, reshape, swap_last
+from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 
@@ -33,6 +34,7 @@ def contract(roots: Sequence[Op]) -> list[Op]:
             became[op] = product(*(became[s] for s in op.src))
         else:
             became[op] = op if not op.src else op.replace(src=tuple(became[s] for s in op.src))
+        copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from picograd.ir.op import Op, Shape, greatest, toposort
+from picograd.ir.lines import copy_lines
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
@@ -49,8 +51,8 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
     uses = _Uses()
     items: list[ScheduleItem] = []
     for number, chosen in enumerate(group(fused)):
-        kernel, values = make_kernel(chosen, fused)
-        items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values)))
+        kernel, values, checks = make_kernel(chosen, fused)
+        items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values), checks))
     for root in roots:
         uses.use(root, len(items))
     return _with_memory(roots, items, uses)
@@ -79,9 +81,10 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) ->
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 
-def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op]]:
-    """Returns a Kernel over PARAMs, and for each of its slots the value that is stored there."""
+def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[Any, ...]]:
+    """Returns a Kernel over PARAMs, the value that is stored in each of its slots, and what its CHECKs were."""
     slots: dict[Op, Op] = {}
+    checks: dict[Any, int] = {}
     outputs = {value for nest in chosen.nests for value in nest.stored}
 
     def param(value: Op) -> Op:
@@ -90,13 +93,19 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op]]:
             found = slots[value] = Op(OpCode.PARAM, value.dtype, (), (len(slots), value.shape))
         return found
 
-    phases = tuple(tuple(_finish(nest, fused, param) for nest in phase) for phase in chosen.phases)
+    def numbered(check: Op) -> tuple[int, Dim]:
+        site, length = check.arg
+        return checks.setdefault(site, len(checks)), length
+
+    phases = tuple(tuple(_finish(nest, fused, param, numbered) for nest in phase) for phase in chosen.phases)
     params = tuple(Param(v.dtype, numel(v.shape), "out" if v in outputs else "in") for v in slots)
     variables = _variables(phases)
-    return Kernel(_name(chosen), params, variables, phases), list(slots)
+    return Kernel(_name(chosen), params, variables, phases), list(slots), tuple(checks)
 
 
-def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op]) -> Nest:
+def _finish(
+    nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]
+) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
     stop = {op for op, home in fused.home.items() if home is not nest}
     became: dict[Op, Op] = {}
@@ -106,9 +115,12 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op]) -> Nest:
         elif op.code is OpCode.CONTIGUOUS:
             became[op] = became[op.src[0]]
         elif op.src:
-            became[op] = op.replace(src=tuple(became[s] for s in op.src))
+            arg = numbered(op) if op.code is OpCode.CHECK else None
+            became[op] = op.replace(src=tuple(became[s] for s in op.src), arg=arg)
         else:
             became[op] = op
+        if became[op].code is not OpCode.PARAM:
+            copy_lines(op, became[op], replace=True)
     outputs = []
     for value in dict.fromkeys(nest.stored):
         body = became[value]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.errors import UnsupportedOp
+from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
@@ -77,9 +78,8 @@ class _Fuser:
             self.release(op.src[0])
             self.store(op)
         else:
-            raise UnsupportedOp(
-                f"{op.code.value}: no kernel is generated for it yet.", "PICOGRAD_DEVICE=NUMPY runs every operation"
-            )
+            fact = f"{op.code.value}: no kernel is generated for it yet."
+            raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
 
     def visit_anchor(self, op: Op) -> None:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""

@@ -93,7 +93,8 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-pending_writes: weakref.WeakSet[Cell] = weakref.WeakSet()  # written in place, not computed yet; see compute.py
+# Written in place and not computed yet (see compute.py): what the cell held before each of these writes.
+pending_writes: weakref.WeakKeyDictionary[Cell, list[Op]] = weakref.WeakKeyDictionary()
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
 
 
@@ -151,5 +152,5 @@ def set_op(cell: Cell, op: Op) -> None:
     if active is not None:
         active.on_write(cell)
     elif op.code is not OpCode.BUFFER:
-        pending_writes.add(cell)
+        pending_writes.setdefault(cell, []).append(cell.op)
     cell.op = op

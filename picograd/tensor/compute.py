@@ -1,7 +1,7 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory
+Out:   `compute`; the cells then hold memory;  `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
@@ -11,10 +11,13 @@ longer one. And the gradients of a loss, once backward() was called, share its f
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from picograd.engine.realize import realize, realized
-from picograd.ir.op import Op
+from picograd.errors import PicogradError
+from picograd.ir.checks import OutOfRange
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending_writes
 
@@ -26,20 +29,57 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     """Computes cells, and Ops for which it returns the BUFFER Ops, in one plan with what is pending.
 
     A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same.
+
+    Raises:
+      OutOfRange: an index is outside its axis. Nothing is computed then; writes in place that needed it have not
+                  happened, others are still pending.
     """
     wanted = list(dict.fromkeys(cell for cell in cells if cell.op.code is not OpCode.BUFFER))
-    if not all(map(_known, [*(cell.op for cell in wanted), *ops])):
-        for cell in list(wanted):
-            grads = (reference() for reference in gradients_of.pop(cell, ()))
+    asked, joined = list(wanted), not all(map(_known, [*(cell.op for cell in wanted), *ops]))
+    if joined:
+        for cell in asked:
+            grads = (reference() for reference in gradients_of.get(cell, ()))
             wanted += [grad for grad in grads if grad is not None]
         wanted += list(pending_writes)
-        pending_writes.clear()
         wanted = [cell for cell in dict.fromkeys(wanted) if cell.op.code is not OpCode.BUFFER]
-    buffers = realize([*(cell.op for cell in wanted), *ops])
+    try:
+        buffers = realize([*(cell.op for cell in wanted), *ops])
+    except OutOfRange as error:
+        _undo_writes_of(error)
+        raise
+    if joined:
+        pending_writes.clear()
+        for cell in asked:
+            gradients_of.pop(cell, None)
     for cell, buffer in zip(wanted, buffers):
         if not cell.op.needs_grad:
             cell.op = buffer
     return buffers[len(wanted) :]
+
+
+def _undo_writes_of(error: OutOfRange) -> None:
+    """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
+    for cell, before in list(pending_writes.items()):
+        while before and error.check in toposort([cell.op], stop=realized):
+            cell.op = before.pop()
+        if not before:
+            del pending_writes[cell]
+
+
+@contextmanager
+def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
+    """Takes back every write of the block to these cells if it ends in an error."""
+    marks = [(cell, cell.op, len(pending_writes.get(cell, ()))) for cell in cells]
+    try:
+        yield
+    except PicogradError:
+        for cell, op, num_writes in marks:
+            cell.op = op
+            before = pending_writes.get(cell, [])[:num_writes]
+            pending_writes.pop(cell, None)
+            if before:
+                pending_writes[cell] = before
+        raise
 
 
 def _known(op: Op) -> bool:

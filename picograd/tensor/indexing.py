@@ -17,7 +17,8 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, permute, reshape, shrink, where
-from picograd.ir.op import Op, Shape, filled
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
@@ -103,7 +104,7 @@ class Indexing(Linalg):
     def _selection(self, subscript: Subscript, shape: Shape) -> tuple[Op, int, tuple[int, ...]]:
         """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
 
-        Several arrays become one index into the merged axes, out of range where one of them is.
+        Several arrays become one index into the merged axes.
         """
         places = subscript.places
         adjacent = places == tuple(range(places[0], places[0] + len(places)))
@@ -112,26 +113,22 @@ class Indexing(Linalg):
         order = tuple(range(len(shape))) if adjacent else (*places, *others)
         common = common_shape(subscript.arrays)
         index: Op | None = None
-        valid: Op | None = None
         for array, place in zip(subscript.arrays, places):
-            dim = shape[place]
-            part = broadcast_to(self._index_op(array, dim), common)
-            if len(places) > 1 and isinstance(array, TensorCore):
-                fits = _between(part, dim)
-                valid = fits if valid is None else Op(OpCode.AND, dtypes.bool_, (valid, fits))
-            index = part if index is None else index * dim + part
+            part = broadcast_to(self._index_op("index", array, shape, place), common)
+            index = part if index is None else index * _repeated(shape[place], common) + part
         assert index is not None
-        return (index if valid is None else where(valid, index, -1)), axis, order
+        return index, axis, order
 
-    def _index_op(self, array: TensorCore | np.ndarray[Any, Any], dim: Any) -> Op:
+    def _index_op(self, function: str, array: TensorCore | np.ndarray[Any, Any], shape: Shape, axis: int) -> Op:
         """Returns an index array as int64, negative ones counted from the end."""
         if not isinstance(array, TensorCore):
             return type(self)(array, dtypes.int64, self.device).op
-        op = array.read()
+        op, dim = array.read(), shape[axis]
         if op.dtype.kind == "u":
-            return cast(op, dtypes.int64)
+            return along_axis(function, cast(op, dtypes.int64), shape, axis)
         op = cast(op, dtypes.int64)
-        return where(compare(OpCode.CMPLT, op, 0), op + dim, op)
+        wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
+        return along_axis(function, wrapped, shape, axis, from_end=True)
 
     # ---- selection by tensors ----
     def gather(self, dim: int, index: TensorCore) -> Self:
@@ -142,6 +139,7 @@ class Indexing(Linalg):
         Raises:
           ShapeError: the ranks differ, or index is too long along another axis.
           DTypeError: index is no integer tensor.
+          IndexingError: when it is computed: an index is negative or not below the length of the axis.
 
         >>> Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[1], [0]]))
         Tensor([[2],
@@ -156,7 +154,7 @@ class Indexing(Linalg):
         if not op.shape:
             return self.from_op(op, self.cell.device)
         block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, positions.shape)))
-        taken = _along(shrink(op, block), positions, axis)
+        taken = _along(shrink(op, block), along_axis("gather", positions, op.shape, axis), axis)
         return self.from_op(taken, self.other_device("gather", index))
 
     def take_along_dim(self, indices: TensorCore, dim: int | None = None) -> Self:
@@ -173,7 +171,7 @@ class Indexing(Linalg):
             return self.flatten().take_along_dim(type(self).from_op(indices.read(), indices.cell.device).flatten(), 0)
         op = self.read()
         axis = axis_of("take_along_dim", op.shape, dim)
-        positions = self._index_op(indices, op.shape[axis])
+        positions = self._index_op("take_along_dim", indices, op.shape, axis)
         if len(positions.shape) != len(op.shape):
             raise ShapeError(f"take_along_dim: indices {indices.shape} and {self.shape} must have as many axes.")
         pairs = [(m, n) if a != axis else (1, 1) for a, (m, n) in enumerate(zip(op.shape, positions.shape))]
@@ -201,7 +199,8 @@ class Indexing(Linalg):
             raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
         op = self.read()
         line = reshape(positions, (positions.shape or (1,)))
-        taken = gather_op(op, line, axis_of("index_select", op.shape, dim))
+        axis = axis_of("index_select", op.shape, dim)
+        taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
         return self.from_op(taken, self.other_device("index_select", index))
 
     def masked_select(self, mask: TensorCore) -> Self:
@@ -246,6 +245,34 @@ class Indexing(Linalg):
 
 
 # ---- on Ops ----
+def along_axis(function: str, index: Op, shape: Shape, axis: int, from_end: bool = False) -> Op:
+    """Returns an index as int64, which ends a run with an IndexingError where it is outside the axis.
+
+    Args:
+      from_end: the user's negative ones were counted from the end before
+    """
+    if not shape:
+        return cast(index, dtypes.int64)
+    dim = shape[axis]
+    fact = f"{function}: {{}} is out of range for axis {axis} of length {_shown(dim)} in shape {_shown(shape)}."
+    least = f"-{dim}" if from_end else "0"
+    hint = f"indices are {least} to {dim - 1}" if isinstance(dim, int) and dim else None
+    if hint and not from_end:
+        hint += f"; negative ones do not count from the end in {function}"
+    return checked(index, dim, Site(fact, hint and hint + ".", from_end))
+
+
+def _repeated(dim: Dim, shape: Shape) -> Any:
+    return broadcast_to(dim, shape) if isinstance(dim, Op) else dim
+
+
+def _shown(value: Any) -> str:
+    """Returns a length or a shape, symbolic integers by name: their values are no part of what is computed."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))}{',' * (len(value) == 1)})"
+    return str(value.src[0].arg[0]) if isinstance(value, Op) and value.code is OpCode.BIND else str(value)
+
+
 def gather_op(op: Op, index: Op, axis: int) -> Op:
     """Returns the slices of `op` along `axis` that `index` names, in the shape of index."""
     return Op(OpCode.GATHER, op.dtype, (op, index), (axis, 0))
@@ -281,11 +308,6 @@ def _unmerge(op: Op, shape: Shape, order: tuple[int, ...]) -> Op:
     """Undoes `_merge`."""
     moved = reshape(op, tuple(shape[axis] for axis in order))
     return permute(moved, tuple(order.index(axis) for axis in range(len(order))))
-
-
-def _between(index: Op, dim: Any) -> Op:
-    low = compare(OpCode.CMPLE, filled(0, index.dtype, index.shape), index)
-    return Op(OpCode.AND, dtypes.bool_, (low, compare(OpCode.CMPLT, index, dim)))
 
 
 def _is_single(value: Any) -> bool:

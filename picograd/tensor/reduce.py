@@ -255,7 +255,7 @@ class Reduce(Functions):
         found = compare(OpCode.CMPEQ, op, extreme)
         if op.dtype.is_float:
             found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, positions(op.shape, axis), static(op.shape[axis]))
+        place = where(found, positions(op.shape, axis), static(op.shape[axis]) - 1)
         return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----

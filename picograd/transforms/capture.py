@@ -110,7 +110,7 @@ class Replay:
         free = self.no_outputs.copy()
         self.spares.give(free)
         outputs = complete_outputs(self.plan, self.device, self.variables, free)
-        run(self.plan, inputs, outputs, self.variables)
+        run(self.plan, inputs, outputs, self.capture.form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         self.spares.keep([held[k] for k in self.small])
         capture, first = self.capture, self.num_returned

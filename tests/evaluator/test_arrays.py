@@ -11,8 +11,8 @@ import torch
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import IndexingError
 from picograd.evaluator import evaluate
+from picograd.ir.checks import OutOfRange, Site
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -201,13 +201,22 @@ def test_scattered_sums_are_exact_and_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, -1])
-def test_an_index_outside_its_axis_is_named(wrong: int) -> None:
+def test_an_index_outside_its_axis_names_nothing(wrong: int) -> None:
     index = np.array([[0, 4], [wrong, 1]])
-    with pytest.raises(IndexingError) as raised:
-        run(OpCode.GATHER, np.zeros((2, 5)), index, arg=(1, 1))
-    assert raised.value.fact == (f"gather: index {wrong} at position (1, 0) is outside axis 1 of length 5 of (2, 5).")
-    with pytest.raises(IndexError, match=f"scatter: index {wrong} at position \\(0,\\)"):
-        scatter(np.zeros(5), [wrong], [1.0], None)
+    found = run(OpCode.GATHER, np.ones((2, 5)), index, arg=(1, 1))
+    assert found.tolist() == [[1, 1], [0, 1]]
+    assert scatter(np.zeros(5), [wrong, 1], [1.0, 2.0], None).tolist() == [0, 2, 0, 0, 0]
+    assert run(OpCode.GATHER, np.ones((0, 3)), np.array([wrong]), arg=(0, 0)).tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_check_names_what_it_does_not_let_pass(wrong: int) -> None:
+    site = Site("rows: {} is none of 5.", "take another.")
+    assert run(OpCode.CHECK, np.array([0, 4]), arg=(site, 5)).tolist() == [0, 4]
+    with pytest.raises(OutOfRange) as raised:
+        run(OpCode.CHECK, np.array([0, wrong, 7]), arg=(site, 5))
+    assert (raised.value.fact, raised.value.value) == (f"rows: {wrong} is none of 5.", wrong)
 
 
 def test_nothing_can_be_gathered_from_nowhere() -> None:

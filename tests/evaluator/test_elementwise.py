@@ -51,7 +51,7 @@ def rng() -> np.random.Generator:
 
 
 def test_every_elementwise_opcode_has_a_meaning() -> None:
-    assert set(ELEMENTWISE_RULES) == ELEMENTWISE
+    assert set(ELEMENTWISE_RULES) == ELEMENTWISE - {OpCode.CHECK}  # whose length may be symbolic: see graph.py
 
 
 ARITHMETIC = {

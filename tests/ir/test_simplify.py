@@ -93,6 +93,11 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
     "cast cast": (cast(cast(x, f64), dtypes.float16), (x,), cast(x, dtypes.float16)),
     "where constant": (where(filled(False, bool_, (4, 6)), x, y), (x, y), y),
     "where same": (where(b, x, x), (b, x), x),
+    "check of what is inside": (
+        Op(OpCode.CHECK, dtypes.int64, (filled(3, dtypes.int64, (4, 6)),), (0, 5)),
+        (),
+        filled(3, dtypes.int64, (4, 6)),
+    ),
     "same movement": (Op(OpCode.FLIP, f32, (reshape(x, (1, 24)),), (0,)), (x,), reshape(x, (1, 24))),
     "reshape reshape": (Op(OpCode.RESHAPE, f32, (reshape(x, (24,)),), (8, 3)), (x,), reshape(x, (8, 3))),
     "permute permute": (

@@ -39,6 +39,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.BIND, (N, const(513, dtypes.int64)), None, dtypes.int64
     ),
     "REDUCE and SCAN combine by ADD, MUL, MAX or MIN": made(OpCode.REDUCE, (X,), (OpCode.SUB, (0,))),
+    "a CHECK is of an int64, by (site, length)": made(OpCode.CHECK, (N,), 5, dtypes.int64),
     "SORT gives int64": made(OpCode.SORT, (X,), (0, False)),
     "an index is an integer": made(OpCode.GATHER, (X, param(1, 3)), (0, 0)),
     "updates have the dtype of the base": made(

@@ -78,6 +78,18 @@ PRIMITIVE float32 larger(float32 a, float32 b) { return (float32)larger((float64
 PRIMITIVE float32 smaller(float32 a, float32 b) { return (float32)smaller((float64)a, (float64)b); }
 #endif
 
+// ---- errors that values decide ----
+// Keeps the first report of a kernel: its number, then the value it is about.
+PRIMITIVE void report(Global<int64> words, int64 number, int64 value) {
+#ifdef __CUDACC_RTC__
+  if (atomicCAS((uint64*)words, 0ull, (uint64)number) != 0ull) return;
+#else
+  if (words[0] != 0) return;
+  words[0] = number;
+#endif
+  words[1] = value;
+}
+
 // ---- integers ----
 // Quotient rounded to minus infinity; 0 for a divisor of 0. The least integer divided by -1 wraps to itself.
 template <class T> PRIMITIVE T floor_div(T a, T b) {

@@ -1,0 +1,71 @@
+"""Indices that only their values decide about: the Op that checks one, what its error says, and the error.
+
+In:    an integer Op and the length of the axis it counts along
+Out:   `checked`, `Site`, `OutOfRange`
+Next:  picograd/ir/statements.py
+
+A CHECK carries a Site in the graphs a user builds. What is compiled and kept knows numbers instead: the place among the
+CHECKs of a plan, and in a kernel the place among its own. So equal kernels are one kernel whoever wrote them, and
+nothing that is cached holds a line; the engine finds Site and line of a number in the graph it was asked to compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.errors import IndexingError, Line
+from picograd.ir.lines import record
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the error of a CHECK says.
+
+    fact:      one sentence, with {} where the value stands
+    hint:      one thing to do, or None
+    from_end:  the user's negative indices were counted from the end before the CHECK: the error shows them as written
+    """
+
+    fact: str
+    hint: str | None = None
+    from_end: bool = False
+
+
+class OutOfRange(IndexingError):
+    """An index that a CHECK did not let pass.
+
+    site:   the Site, or in a plan the number of the CHECK
+    value:  the index
+    check:  the user's Op, where it is known
+    """
+
+    def __init__(self, site: Site | int, value: int, length: int = 0, line: Line | None = None, check: Op | None = None):
+        self.site, self.value, self.check = site, value, check
+        if isinstance(site, Site):
+            shown = value - length if site.from_end and value < 0 else value
+            super().__init__(site.fact.format(shown), site.hint, line)
+        else:
+            super().__init__(f"index: {value} is out of range for check {site}.", None, line)
+
+
+def checked(x: Op, length: Dim, site: Site) -> Op:
+    """Returns an integer Op as int64, with the error of `site` where it is not one of 0 .. length - 1."""
+    wide = x if x.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (x,))
+    op = Op(OpCode.CHECK, dtypes.int64, (wide,), (site, length))
+    record(op)
+    return op
+
+
+def first_report(reports: Sequence[Sequence[int]], checks: Sequence[Sequence[int]]) -> OutOfRange:
+    """Returns the error of the first kernel that has reported one.
+
+    Args:
+      reports: by kernel, what its "report" parameter holds
+      checks:  by kernel, the numbers of its CHECKs in the plan
+    """
+    (number, value), numbers = next((r, own) for r, own in zip(reports, checks) if r[0])
+    return OutOfRange(numbers[number - 1], value)
