@@ -7,7 +7,8 @@ Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
 objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds). Of a Module, whose
 own code is not read, all that it holds counts: tensors, modules, plain values and those of objects such as a
-configuration; of an Optimizer the settings of its groups. Not seen is what functions it calls read for themselves.
+configuration; of an Optimizer the settings of its groups. The same holds for the user's own functions that it mentions,
+those that they mention, and the `forward` of the user's Modules. Not seen is what libraries read.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import dis
 import functools
 import operator
+import os
+import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +32,10 @@ from picograd.nn.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
+LIBRARIES = (
+    os.path.dirname(os.path.dirname(__file__)),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
 MISSING = object()  # what a name means that means nothing
 MOST_ITEMS = 16  # of a list or dict whose plain values are looked at
 Read = Callable[[], Any]
@@ -88,22 +95,24 @@ class Guards:
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
-    """Returns what the names of a function mean now."""
-    values: list[Guard] = []
+    """Returns what the names of a function, and of functions it mentions, mean now."""
+    values: dict[str, Guard] = {}
     held = _Held()
-    names = _names(_code_of(function))
-    for name, read in _variables(function, names, args):
-        value = read()
-        if _token(value) is not MISSING:
-            values.append(Guard(name, read, _token(value)))
-        held.add(name, value)
-        if _has_attributes(value):
+    for prefix, called, its_args in _functions(function, args):
+        names = _names(_code_of(called))
+        for variable, read in _variables(called, names, its_args):
+            name, value = prefix + variable, read()
+            if _token(value) is not MISSING:
+                values[name] = Guard(name, read, _token(value))
+            held.add(name, value)
+            if not _has_attributes(value):
+                continue
             for attribute in sorted(names.attributes & vars(value).keys()):
-                read_attribute = functools.partial(vars(value).get, attribute, MISSING)
+                path, read_attribute = f"{name}.{attribute}", functools.partial(vars(value).get, attribute, MISSING)
                 if _token(read_attribute()) is not MISSING:
-                    values.append(Guard(f"{name}.{attribute}", read_attribute, _token(read_attribute())))
+                    values[path] = Guard(path, read_attribute, _token(read_attribute()))
                 held.add_attribute(name, value, attribute, names.attributes)
-    return Guards(tuple(values), tuple(held.entries), tuple(held.lists))
+    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists))
 
 
 class _Held:
@@ -158,11 +167,47 @@ class _Held:
 def modules_of(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Module, ...]:
     """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
     found: dict[Module, None] = {}
-    names = _names(_code_of(function))
-    for name, read in _variables(function, names, args):
-        for _, module in _modules(name, read(), names.attributes):
-            found |= dict.fromkeys(module.modules())
+    for _, called, its_args in _functions(function, args):
+        names = _names(_code_of(called))
+        for name, read in _variables(called, names, its_args):
+            for _, module in _modules(name, read(), names.attributes):
+                found |= dict.fromkeys(module.modules())
     return tuple(found)
+
+
+# ---- which functions ----
+def _functions(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[str, Any, Sequence[Any]]]:
+    """Yields the function, and once each the user's own functions it may call: (prefix of their names, it, arguments)."""
+    waiting: list[tuple[str, Any, Sequence[Any]]] = [("", function, args)]
+    seen: set[CodeType] = set()
+    while waiting:
+        prefix, called, its_args = waiting.pop()
+        code = _code_of(called)
+        if code is None or code in seen:
+            continue
+        seen.add(code)
+        yield prefix, called, its_args
+        names = _names(code)
+        for name, read in _variables(called, names, its_args):
+            waiting += [(f"{shown}'s ", found, ()) for shown, found in _callees(name, read(), names.attributes)]
+
+
+def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any]]:
+    """Returns the user's own functions that a variable gives access to: itself, methods, the `forward` of Modules."""
+    if isinstance(value, Module):
+        forwards = {type(module): type(module).forward for module in value.modules()}
+        found = [(f"{kind.__name__}.forward", forward) for kind, forward in forwards.items()]
+    elif _has_attributes(value):
+        methods = [(f"{name}.{a}", getattr(type(value), a, None)) for a in sorted(attributes)]
+        found = [(path, method) for path, method in methods if method is not None]
+    else:
+        found = [(name, value)]
+    return [(path, callee) for path, callee in found if _is_users_code(_code_of(callee))]
+
+
+def _is_users_code(code: Any) -> bool:
+    """True for code that is neither picograd's, nor Python's, nor an installed package's."""
+    return isinstance(code, CodeType) and not code.co_filename.startswith(("<frozen", *LIBRARIES))
 
 
 # ---- which names ----

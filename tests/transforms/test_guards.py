@@ -166,3 +166,63 @@ def test_a_second_trace_that_differs_is_told_in_numbers(device: str) -> None:
     counted(Tensor([0.0]))
     with pytest.raises(JitError, match=r"differs from the first: CONST 1\.0 float32 became CONST 2\.0 float32\."):
         counted(Tensor([0.0]))
+
+
+# ---- functions that are called ----
+factor = 2.0
+
+
+def times_factor(x):
+    return x * factor
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(1, 1)
+
+    def forward(self, x):
+        return times_factor(self.inner(x))
+
+
+class Rule:
+    def apply(self, x):
+        return times_factor(x)
+
+
+@pytest.mark.req("G10")
+@pytest.mark.parametrize("how", ["function", "closure", "forward", "method"])
+def test_what_a_called_function_reads_is_remembered(how, device, monkeypatch):
+    net, rule = Scaled(), Rule()
+
+    def inside(x):
+        return times_factor(x)
+
+    function = {
+        "function": lambda x: times_factor(x),
+        "closure": lambda x: inside(x),
+        "forward": lambda x: net(x),
+        "method": lambda x: rule.apply(x),
+    }[how]
+    step = pg.jit(function)
+    x = Tensor([[1.0]])
+    for _ in range(3):
+        step(x)
+    monkeypatch.setitem(globals(), "factor", 3.0)
+    with pytest.raises(JitError, match=r"times_factor's factor was 2\.0 and is 3\.0"):
+        step(x)
+
+
+def test_the_mode_of_a_module_that_a_called_function_uses_chooses_the_capture(device):
+    drop = nn.Dropout(0.5)
+
+    def inside(x):
+        return drop(x)
+
+    step = pg.jit(lambda x: inside(x))
+    x = Tensor.ones(64)
+    for _ in range(3):
+        assert step(x).sum().item() != 64.0
+    drop.eval()
+    for _ in range(3):
+        assert step(x).sum().item() == 64.0
