@@ -43,6 +43,7 @@ from picograd.errors import (
 from picograd.nn.state import load, save
 from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad
 from picograd.tensor.core import realize
+from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
@@ -64,10 +65,10 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
     "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "arange", "bfloat16", "bool_", "cat", "draw", "dtypes", "empty", "empty_like",
-    "enable_grad", "eye", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "full", "full_like", "grad",
-    "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load", "manual_seed",
-    "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like", "optim", "rand", "rand_like",
-    "randint", "randn", "randn_like", "randperm", "realize", "reset_peak_memory_stats", "save", "stack", "uint16",
-    "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
+    "Variable", "VerifyError", "arange", "bfloat16", "bool_", "cat", "count_ops", "draw", "dtypes", "empty",
+    "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2",
+    "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load",
+    "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like", "optim", "rand",
+    "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "reset_peak_memory_stats", "save", "stack",
+    "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
 ]  # fmt: skip

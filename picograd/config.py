@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from picograd.errors import ArgumentError
+
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
     "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, CUDA, CUDASIM"),
@@ -35,21 +37,42 @@ def setting(name: str) -> str:
 
 
 def shown_stages() -> frozenset[str]:
-    """Returns the stages that PICOGRAD_SHOW or DEBUG asks to print."""
+    """Returns the stages that PICOGRAD_SHOW or DEBUG asks to print.
+
+    Raises:
+      ArgumentError: a stage has no such name.
+    """
     named = {part.strip() for part in setting("PICOGRAD_SHOW").split(",") if part.strip()}
-    level = setting("DEBUG")
+    for name in sorted(named - {*STAGES}):
+        raise ArgumentError(f"PICOGRAD_SHOW={name}: there is no such stage; the stages are {', '.join(STAGES)}.")
+    level = setting("DEBUG")  # other programs read it too: what is no number is meant for them
     return frozenset(named | set(STAGES[: int(level) if level.isdigit() else 0]))
 
 
-def verify_on() -> bool:
-    """True when the spec is to be checked after every pass."""
-    return setting("PICOGRAD_VERIFY") == "1"
+def is_on(name: str) -> bool:
+    """True when a variable that is 0 or 1 is 1.
+
+    Raises:
+      ArgumentError: it is something else.
+    """
+    chosen = setting(name)
+    if chosen not in ("0", "1"):
+        raise ArgumentError(f"{name}={chosen}: must be 0 or 1.")
+    return chosen == "1"
 
 
 def num_threads() -> int:
-    """Returns how many threads the CPU device uses."""
+    """Returns how many threads the CPU device uses.
+
+    Raises:
+      ArgumentError: PICOGRAD_THREADS is no positive number.
+    """
     asked = setting("PICOGRAD_THREADS")
-    return max(1, int(asked)) if asked.isdigit() else len(os.sched_getaffinity(0))
+    if not asked:
+        return len(os.sched_getaffinity(0))
+    if not asked.isdigit() or int(asked) == 0:
+        raise ArgumentError(f"PICOGRAD_THREADS={asked}: must be a positive number.", "unset it to use every processor")
+    return int(asked)
 
 
 def cache_folder() -> Path | None:

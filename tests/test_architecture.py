@@ -18,7 +18,7 @@ from picograd.engine.watch import Counts, watch
 PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
-    {"config"}, {"errors"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"nn"}, {"optim"},
+    {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"nn"}, {"optim"},
     {"transforms"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

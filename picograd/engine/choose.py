@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from picograd.codegen.opts import candidates
-from picograd.config import setting
+from picograd.config import is_on
 from picograd.engine.tune import fastest
 from picograd.ir.backend import Device
 from picograd.ir.opts import Generated, Opts
@@ -24,6 +24,6 @@ def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Opts], Execut
       make: gives callable code for a kernel with the Opts of a candidate
     """
     found = candidates(kernel, device.target)
-    if setting("PICOGRAD_TUNE") != "1" or len(found) == 1 or kernel.variables:
+    if not is_on("PICOGRAD_TUNE") or len(found) == 1 or kernel.variables:
         return Generated(found[0])  # NOTE: with a symbolic extent there is no one size to time
     return Generated(fastest(kernel, found, device, make))

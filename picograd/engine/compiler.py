@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from picograd.codegen.lower import lower
-from picograd.config import setting, shown_stages, verify_on
+from picograd.codegen.opts import candidates
+from picograd.config import is_on, setting, shown_stages
 from picograd.device import Target
 from picograd.engine.cache import kept
 from picograd.engine.choose import choose
@@ -67,12 +68,12 @@ class Compiler:
         """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""
         target = self.device.target
         place = place_of_dumps(kernel, target)
-        if verify_on():
+        if is_on("PICOGRAD_VERIFY"):
             verify_kernel(kernel, after="create_schedule")
         dump(place, "kernel.txt", format_kernel(kernel))
         note("lowered")
         program = lower(kernel, target, opts)
-        if verify_on():
+        if is_on("PICOGRAD_VERIFY"):
             verify_program(program, after="linearize")
         show("program", dump(place, "program.txt", format_program(program)))
         note("rendered")
@@ -83,3 +84,12 @@ class Compiler:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
         note("compiled")
         return self.backend.compile(source, target)
+
+    def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
+        """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
+        own = target == self.device.target
+        opts = choose(kernel, self.device, self.make).opts if own else candidates(kernel, target)[0]
+        program = lower(kernel, target, opts)
+        source = self.backend.render(program, target)
+        texts = {"kernel": format_kernel(kernel), "choice": f"choice {opts}", "program": format_program(program)}
+        return {**texts, "source": source.text}

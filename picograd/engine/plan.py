@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from picograd.config import verify_on
+from picograd.config import is_on
 from picograd.engine.devices import counted
 from picograd.engine.show import show
 from picograd.engine.watch import note
@@ -177,11 +177,11 @@ def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
 
 def schedule_graphs(roots: Sequence[Op]) -> Schedule:
     """Parametrized graphs -> Schedule, by way of the simplified graph."""
-    if verify_on():
+    if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
     stripped = graph_rewrite(roots, strip_identity)
     simple = simplify_graph([stripped[root] for root in roots])
-    if verify_on():
+    if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
     note("scheduled")
     schedule = create_schedule(simple)

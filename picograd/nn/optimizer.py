@@ -23,6 +23,8 @@ from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
+NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps"})
+
 
 class ParamGroup(dict[str, Any]):
     """Parameters that share their settings; group["lr"] = 0.1 also changes the buffer plans read.
@@ -52,7 +54,8 @@ class Optimizer:
       defaults:  every setting of a group, with the value it has where the group does not say
 
     Raises:
-      ArgumentError: no parameters, one that is no leaf, or a group with a setting that is not in defaults.
+      ArgumentError: no parameters, one that is no leaf, or a group with a setting that is not in defaults, or one that
+                     must not be negative and is.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> optimizer = optim.Adam([{"params": [w], "lr": 0.5}], lr=0.1)
@@ -79,7 +82,11 @@ class Optimizer:
         for tensor in params:
             if not isinstance(tensor, Tensor) or not tensor.is_leaf:
                 raise ArgumentError(f"{type(self).__name__}: parameters must be leaf tensors, got {tensor!r}.")
-        return ParamGroup({**self.defaults, **given, "params": params})
+        settings = {**self.defaults, **given}
+        for name in NOT_NEGATIVE & settings.keys():
+            if not settings[name] >= 0:  # NaN is not either
+                raise ArgumentError(f"{type(self).__name__}: {name} must not be negative, got {settings[name]}.")
+        return ParamGroup({**settings, "params": params})
 
     # ---- what subclasses say ----
     def _start(self) -> None:

@@ -2,7 +2,7 @@
 
 In:    jobs: a native function and its arguments
 Out:   nothing; what a job computes is in memory
-Called by: picograd/runtime/cpu_runner.py
+Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_memory.py
 
 A thread waits on a queue and calls native code, which releases the interpreter's lock. After a fork the child has
 no threads but its own: the pool belongs to a process and is made anew where it is first needed.

@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the walker's address
 Out:   `Runner`: run(inputs, outputs, variables)
-Called by: picograd/runtime/cpu.py
+Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
 """
 
 from __future__ import annotations

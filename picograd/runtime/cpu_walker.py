@@ -3,6 +3,7 @@
 In:    nothing
 Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, i64 is_leader)`; the layout of a plan's state
 Called by: engine/backends/cpu.py compiles it; picograd/runtime/cpu_runner.py calls it.
+Next:  picograd/runtime/cpu_pool.py
 
 The leader opens the plan and walks it; helpers walk beside it for as long as they are there. A chunk of an entry's
 iterations belongs to whoever adds to the entry's `next` first, so a helper that wakes late, or never, delays nobody.

@@ -2,7 +2,7 @@
 
 In:    a device's name
 Out:   `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats`
-Next:  picograd/tensor/autograd.py
+Next:  picograd/tensor/explain.py
 
 Counted is what was asked for: the bytes of every buffer that is alive, and of the arenas in which plans keep
 temporaries between kernels. An arena is kept for the next plan, so it counts from its first use on; so does the second

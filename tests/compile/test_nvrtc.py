@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
 from picograd.compile import nvrtc
 from picograd.device import Target
 from picograd.errors import CompileError
+from picograd.ir import build
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.render.cuda import render
+from picograd.schedule.create import create_schedule
 from tests.gpu_programs import elementwise, matmul, row_sums
 
 TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", block_threads=256, shared_bytes=48 * 1024)
@@ -101,3 +107,20 @@ def test_report_of_the_assembler_is_read() -> None:
         "ptxas info    : Used 255 registers, used 1 barriers, 4096 bytes smem\n"
     )
     assert nvrtc.read_usage(log) == {"f_0": nvrtc.ResourceUsage(255, 4096, 16, 20)}
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "scan", "sort"])
+def test_kernels_of_indices_and_orders_compile(kind: str) -> None:
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (64, 32)))
+    index = Op(OpCode.PARAM, dtypes.int64, (), (1, (16,)))
+    index = Op(OpCode.CHECK, dtypes.int64, (index,), (0, 64))
+    root = {
+        "gather": lambda: build.gather(x, index, 0, 0),
+        "scatter": lambda: build.scatter(x, index, Op(OpCode.PARAM, x.dtype, (), (2, (16, 32))), OpCode.ADD, 0, 0),
+        "scan": lambda: build.scan(x, OpCode.ADD, 1),
+        "sort": lambda: Op(OpCode.SORT, dtypes.int64, (x,), (1, False)),
+    }[kind]()
+    for item in create_schedule([root]).items:
+        source = render(lower(item.kernel, TARGET), TARGET)
+        assert nvrtc.compile_source(source, TARGET).data[:4] == b"\x7fELF"
+        assert all(usage.spill_nbytes == 0 for usage in nvrtc.resource_usage(source, TARGET).values())

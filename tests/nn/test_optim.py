@@ -211,3 +211,18 @@ def test_a_module_trains(device, rng):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("SGD", {"lr": -1.0}),
+        ("SGD", {"momentum": -0.9}),
+        ("Adam", {"eps": -1e-8}),
+        ("AdamW", {"weight_decay": float("nan")}),
+    ],
+)
+def test_a_negative_setting_is_refused(name, settings, device):
+    ((setting, value),) = settings.items()
+    with pytest.raises(pg.ArgumentError, match=f"{name}: {setting} must not be negative, got {value}"):
+        getattr(optim, name)([Tensor([1.0], requires_grad=True)], **settings)

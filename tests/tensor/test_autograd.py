@@ -354,3 +354,25 @@ def test_a_gradient_through_every_kind_of_view_counts_each_element(device):
         lambda t: t.flip([0])[:2].permute(1, 0).reshape(-1)[::3],
     ):
         same_as_torch(view, x)
+
+
+@pytest.mark.req("A5")
+def test_both_modes_say_what_they_cost(device):
+    x = Tensor([0.5, 1.5], requires_grad=True)
+    y = x.sin() * x
+    assert pg.count_ops(y) == {"SIN": 1, "MUL": 1}
+    forward = pg.count_ops(pg.jvp(y, [x], [Tensor([1.0, 2.0])]), known=[y])
+    reverse = pg.count_ops(*pg.grad(y.sum(), [x]), known=[y])
+    assert forward == reverse == {"COS": 1, "MUL": 3, "ADD": 1}
+
+
+def test_explain_shows_every_stage(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    product = Tensor(np.ones((4, 8), np.float32)) @ Tensor(np.ones((8, 4), np.float32))
+    text = pg.explain(product)
+    for part in ("MATMUL", "schedule of", "kernel matmul_4_4", "choice registers", "program matmul_4_4", "define void"):
+        assert part in text
+    with pytest.raises(pg.ArgumentError, match="explain: there is no stage 'llvm'; the stages are graph, "):
+        pg.explain(product, stages=["llvm"])
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    assert "schedule of" in pg.explain(Tensor([1.0]) + 1) and "define" not in pg.explain(Tensor([1.0]) + 1)
