@@ -63,8 +63,9 @@ class Autograd(TensorCore):
         made: list[weakref.ref[Cell]] = []
         for leaf in leaves:
             tensor = leaf_tensors.get(leaf.arg)
-            if tensor is not None and leaf in grads:
-                cell = _accumulate(tensor, grads[leaf] if create_graph else detached(grads[leaf]))
+            if tensor is not None:
+                found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
+                cell = _accumulate(tensor, found if create_graph else detached(found))
                 made.append(weakref.ref(cell))
         gradients_of[self.cell] = made
 

@@ -32,9 +32,10 @@ def absolute(x: Op) -> Op:
 
 
 def sign(x: Op) -> Op:
-    """-1, 0 or 1; of any number."""
+    """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
     minus_one, zero, one = (filled(value, x.dtype, x.shape) for value in (-1, 0, 1))
-    positive = where(compare(OpCode.CMPLT, zero, x), one, zero)
+    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x), zero) if x.dtype.is_float else zero
+    positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
 
 

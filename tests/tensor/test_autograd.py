@@ -376,3 +376,11 @@ def test_explain_shows_every_stage(monkeypatch):
         pg.explain(product, stages=["llvm"])
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     assert "schedule of" in pg.explain(Tensor([1.0]) + 1) and "define" not in pg.explain(Tensor([1.0]) + 1)
+
+
+@pytest.mark.parametrize("name", ["sign", "floor", "ceil", "round", "trunc"])
+def test_flat_functions_have_gradient_zero(name, device):
+    same_as_torch(lambda t: getattr(t, name)(), np.array([0.5, -1.5, 0.0, 2.0, -3.0], np.float32))
+    x = Tensor([0.5, -1.5], requires_grad=True)
+    getattr(x, name)().sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0]
