@@ -182,7 +182,19 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         if isinstance(inside, bool):
             return sources[0] if inside else zero
         return Op(OpCode.WHERE, op.dtype, (to_op_bool(inside), sources[0], zero))
+    if op.code is OpCode.GATHER:
+        return _still_checked(sources[1], sources[0])
     return sources[-1]
+
+
+def _still_checked(value: Op, index: Op) -> Op:
+    """Returns what a gather reads; where that is the same at any index, it still depends on the index's CHECK."""
+    checks = {op for op in toposort([index]) if op.code is OpCode.CHECK}
+    if not checks or not checks.isdisjoint(toposort([value])):
+        return value
+    wide = index if index.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (index,))
+    never = Op(OpCode.CMPLT, dtypes.bool_, (wide, const(0, dtypes.int64)))
+    return Op(OpCode.WHERE, value.dtype, (never, const(0, value.dtype), value))
 
 
 

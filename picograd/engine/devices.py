@@ -11,7 +11,7 @@ import importlib
 import weakref
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,11 +42,23 @@ def compiler_for(name: str) -> Compiler:
     """
     factory = _factory(name)
     if factory is None:
-        raise DeviceError(
-            f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR])}.",
-            f"PICOGRAD_DEVICE={_first_usable()}",
-        )
+        raise _unknown(name)
     return factory()
+
+
+def check_exists(name: str) -> None:
+    """Checks that there is a device of a name, on this machine or another; loads nothing.
+
+    Raises:
+      DeviceError: there is none.
+    """
+    if name not in FACTORIES and name != EVALUATOR and _plugin(name) is None:
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> DeviceError:
+    fact = f"{name}: there is no device of that name; there are {', '.join([*FACTORIES, EVALUATOR])}."
+    return DeviceError(fact, 'use "CPU", which is always there; PICOGRAD_DEVICE=CPU makes it the default.')
 
 
 def memory_of(name: str) -> MemoryUse:
@@ -70,15 +82,14 @@ def _factory(name: str) -> Callable[[], Compiler] | None:
     if module is not None:
         make: Callable[[], Compiler] = importlib.import_module(module).make_compiler
         return make
-    for plugin in entry_points(group="picograd.devices"):
-        if plugin.name.upper() == name:
-            loaded: Callable[[], Compiler] = plugin.load()
-            return loaded
-    return None
+    plugin = _plugin(name)
+    loaded: Callable[[], Compiler] | None = None if plugin is None else plugin.load()
+    return loaded
 
 
-def _first_usable() -> str:
-    return "CPU"
+def _plugin(name: str) -> EntryPoint | None:
+    """Returns the entry point of a device that another package brings."""
+    return next((plugin for plugin in entry_points(group="picograd.devices") if plugin.name.upper() == name), None)
 
 
 def usable() -> dict[str, str | None]:

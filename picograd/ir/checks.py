@@ -53,7 +53,13 @@ class OutOfRange(IndexingError):
 
 
 def checked(x: Op, length: Dim, site: Site) -> Op:
-    """Returns an integer Op as int64, with the error of `site` where it is not one of 0 .. length - 1."""
+    """Returns an integer Op as int64, with the error of `site` where it is not one of 0 .. length - 1.
+
+    Raises:
+      IndexingError: there are indices, but the axis has no elements.
+    """
+    if length == 0 and x.numel:
+        raise IndexingError(site.fact.format("of any value"), site.hint)
     wide = x if x.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (x,))
     op = Op(OpCode.CHECK, dtypes.int64, (wide,), (site, length))
     record(op)

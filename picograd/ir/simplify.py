@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink
 from picograd.ir.fold import fold
-from picograd.ir.op import Op, const_value, filled
+from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
 from picograd.ir.ranges import value_range
@@ -115,7 +115,10 @@ def where_constant(out: Op) -> Op | None:
 
 
 def where_same(out: Op) -> Op | None:
-    return out.src[1] if out.src[1] is out.src[2] else None
+    if out.src[1] is not out.src[2]:
+        return None
+    # NOTE: a CHECK has to be made even where the value does not depend on it.
+    return None if any(op.code is OpCode.CHECK for op in toposort([out.src[0]])) else out.src[1]
 
 
 def check_certain(out: Op) -> Op | None:

@@ -30,7 +30,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
 
     Raises:
-      ArgumentError: something is neither.
+      ArgumentError: something is neither, or a key of a dict is no string.
 
     >>> import tempfile, os
     >>> name = os.path.join(tempfile.mkdtemp(), "w.safetensors")
@@ -41,7 +41,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     tensors: dict[str, Tensor] = {}
     structure = _take_out(state, "", tensors)
     realize(tensors.values())
-    flat = all(isinstance(value, Tensor) for value in state.values())
+    flat = all(tensors.get(name) is value for name, value in state.items())  # each tensor under its own name
     arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
     _write_whole(Path(path), encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)}))
 
@@ -71,10 +71,16 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
 def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Returns `value` with each tensor replaced by its name in `tensors`."""
     if isinstance(value, Tensor):
-        tensors[path] = value
-        return {MARK: path}
+        name = path
+        while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
+            name += "_"
+        tensors[name] = value
+        return {MARK: name}
     if isinstance(value, Mapping):
-        return {str(k): _take_out(v, f"{path}.{k}" if path else str(k), tensors) for k, v in value.items()}
+        for key in value:
+            if not isinstance(key, str):
+                raise ArgumentError(f"save: {path or 'the state'} has the key {key!r}; only strings come back as they are.")
+        return {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
     if value is None or isinstance(value, (bool, int, float, str)):

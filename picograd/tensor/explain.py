@@ -33,10 +33,12 @@ def explain(*tensors: TensorCore, stages: Sequence[str] = engine.STAGES, target:
     %1 = ADD %0 %0                       float32 (2,)
     return %1
     """
+    others = [tensor for tensor in tensors if not isinstance(tensor, TensorCore)]
+    if others or not tensors:
+        raise ArgumentError(f"explain: needs tensors, got {type(others[0]).__name__ if others else 'nothing'}.")
     unknown = [stage for stage in stages if stage not in engine.STAGES]
-    if unknown or not tensors:
-        fact = f"there is no stage {unknown[0]!r}" if unknown else "got no tensors"
-        raise ArgumentError(f"explain: {fact}; the stages are {', '.join(engine.STAGES)}.")
+    if unknown:
+        raise ArgumentError(f"explain: there is no stage {unknown[0]!r}; the stages are {', '.join(engine.STAGES)}.")
     return engine.explain([tensor.op for tensor in tensors], stages, target)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
+from picograd.engine.devices import check_exists
 from picograd.engine.realize import default_device as default_device
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 
@@ -77,7 +78,9 @@ def device_named(name: str) -> str:
 
     Raises:
       ArgumentError: it is not a string.
+      DeviceError:   there is no device of that name.
     """
     if not isinstance(name, str):
         raise ArgumentError(f'device: needs a name such as "CPU", got {name!r}.')
+    check_exists(name.upper())
     return name.upper()

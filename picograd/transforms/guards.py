@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import operator
 import os
 import sysconfig
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -64,25 +65,31 @@ class Guards:
 
     values:  names and attributes
     held:    (attributes of an object, name, what it meant, how the user would write it)
-    lists:   (list of Modules, what it held, how the user would write it)
+    lists:   (list of Modules or parameters, what it held, how the user would write it)
+    modes:   (tensor of a Module, whether it requires grad, how the user would write it)
     """
 
     values: tuple[Guard, ...] = ()
     held: tuple[tuple[dict[str, Any], str, Any, str], ...] = ()
     lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
+    modes: tuple[tuple[Tensor, bool, str], ...] = ()
 
     def broken(self) -> str | None:
         """Returns the name of the first thing that has changed, with how, or None."""
-        for guard in self.values:
-            if not guard.holds():
-                return f"{guard.name} {_how(guard.token, guard.read())}"
         for attributes, name, value, path in self.held:
             now = attributes.get(name, MISSING)
             if now is not value and (_token(value) is MISSING or not _same(_token(now), _token(value))):
                 return f"{path} {_how_held(value, now)}"
         for items, before, path in self.lists:
             if len(items) != len(before) or any(map(operator.is_not, items, before)):
-                return f"{path} holds other modules"
+                kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
+                return f"{path} holds other {kind}"
+        for tensor, wanted, path in self.modes:
+            if tensor.requires_grad is not wanted:
+                return f"{path}.requires_grad was {wanted} and is {not wanted}"
+        for guard in self.values:
+            if not guard.holds():
+                return f"{guard.name} {_how(guard.token, guard.read())}"
         return None
 
     def shared_with(self, later: Guards) -> Guards:
@@ -91,7 +98,7 @@ class Guards:
         kept = tuple(g for g in self.values if g.name in tokens and _same(g.token, tokens[g.name]))
         before = {path: value for _, _, value, path in self.held}
         held = tuple(h for h in later.held if _token(h[2]) is MISSING or _same(_token(before.get(h[3])), _token(h[2])))
-        return Guards(kept, held, later.lists)
+        return Guards(kept, held, later.lists, later.modes)
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
@@ -105,14 +112,14 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
             if _token(value) is not MISSING:
                 values[name] = Guard(name, read, _token(value))
             held.add(name, value)
-            if not _has_attributes(value):
-                continue
-            for attribute in sorted(names.attributes & vars(value).keys()):
-                path, read_attribute = f"{name}.{attribute}", functools.partial(vars(value).get, attribute, MISSING)
-                if _token(read_attribute()) is not MISSING:
-                    values[path] = Guard(path, read_attribute, _token(read_attribute()))
-                held.add_attribute(name, value, attribute, names.attributes)
-    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists))
+            for attribute, read_attribute in _attributes(value, names.attributes):
+                path, token = f"{name}.{attribute}", _token(read_attribute())
+                if token is not MISSING:
+                    values[path] = Guard(path, read_attribute, token)
+            if _has_attributes(value):
+                for attribute in sorted(names.attributes & vars(value).keys()):
+                    held.add_attribute(name, value, attribute, names.attributes)
+    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists), tuple(held.modes))
 
 
 class _Held:
@@ -121,6 +128,7 @@ class _Held:
     def __init__(self) -> None:
         self.entries: list[tuple[dict[str, Any], str, Any, str]] = []
         self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
+        self.modes: list[tuple[Tensor, bool, str]] = []
         self.seen: set[int] = set()
 
     def add(self, path: str, value: Any) -> None:
@@ -133,6 +141,7 @@ class _Held:
                 shown = f"{path}.param_groups[{place}]"
                 # NOTE: the learning rate is a buffer that plans read, so it may change.
                 names = [name for name in group if name not in ("params", "lr")]
+                self.lists.append((group["params"], tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
     def add_module(self, path: str, module: Module) -> None:
@@ -142,6 +151,8 @@ class _Held:
                 continue
             if isinstance(value, list | tuple) and any(isinstance(item, Module) for item in value):
                 self.lists.append((value, tuple(value), shown))
+            if isinstance(value, Tensor):
+                self.modes.append((value, value.requires_grad, shown))
             if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
                 self.entries.append((vars(module), name, value, shown))
             elif _is_users_object(value) and id(value) not in self.seen:
@@ -179,30 +190,35 @@ def modules_of(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Modul
 def _functions(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[str, Any, Sequence[Any]]]:
     """Yields the function, and once each the user's own functions it may call: (prefix of their names, it, arguments)."""
     waiting: list[tuple[str, Any, Sequence[Any]]] = [("", function, args)]
-    seen: set[CodeType] = set()
+    seen: set[tuple[CodeType, int]] = set()
     while waiting:
         prefix, called, its_args = waiting.pop()
-        code = _code_of(called)
-        if code is None or code in seen:
+        code, owner = _code_of(called), id(its_args[0]) if its_args else 0
+        if code is None or (code, owner) in seen:
             continue
-        seen.add(code)
+        seen.add((code, owner))
         yield prefix, called, its_args
         names = _names(code)
         for name, read in _variables(called, names, its_args):
-            waiting += [(f"{shown}'s ", found, ()) for shown, found in _callees(name, read(), names.attributes)]
+            waiting += [(f"{shown}'s ", found, own) for shown, found, own in _callees(name, read(), names.attributes)]
 
 
-def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any]]:
-    """Returns the user's own functions that a variable gives access to: itself, methods, the `forward` of Modules."""
-    if isinstance(value, Module):
-        forwards = {type(module): type(module).forward for module in value.modules()}
-        found = [(f"{kind.__name__}.forward", forward) for kind, forward in forwards.items()]
-    elif _has_attributes(value):
-        methods = [(f"{name}.{a}", getattr(type(value), a, None)) for a in sorted(attributes)]
-        found = [(path, method) for path, method in methods if method is not None]
+def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any, Sequence[Any]]]:
+    """Returns the user's own functions that a variable gives access to, with `self` where it is known.
+
+    They are the variable itself, methods that are mentioned, and the `forward` of Modules.
+    """
+    found: list[tuple[str, Any, Sequence[Any]]] = []
+    if _has_attributes(value):
+        mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
+        found = [(f"{name}.{a}", getattr(m, "fget", m), (value,)) for a, m in mentioned if m is not None]
+        if isinstance(value, Module):
+            found += [(f"{type(m).__name__}.forward", type(m).forward, (m,)) for m in value.modules()]
+    elif isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
+        found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
     else:
-        found = [(name, value)]
-    return [(path, callee) for path, callee in found if _is_users_code(_code_of(callee))]
+        found = [(name, value, ())]
+    return [(path, callee, args) for path, callee, args in found if _is_users_code(_code_of(callee))]
 
 
 def _is_users_code(code: Any) -> bool:
@@ -294,6 +310,21 @@ def _modules(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     return [(path, item) for path, item in held if isinstance(item, Module)]
 
 
+def _attributes(value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
+    """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
+    if isinstance(value, type | ModuleType):
+        if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] == "picograd":
+            return
+        for name in sorted(mentioned & vars(value).keys()):
+            yield name, functools.partial(inspect.getattr_static, value, name, MISSING)
+    elif _has_attributes(value):
+        for name in sorted(mentioned):
+            if name in vars(value):
+                yield name, functools.partial(vars(value).get, name, MISSING)
+            elif _token(inspect.getattr_static(value, name, MISSING)) is not MISSING:
+                yield name, functools.partial(inspect.getattr_static, value, name, MISSING)
+
+
 def _is_users_object(value: Any) -> bool:
     """True for objects whose attributes are read one by one: of users' classes, no Modules."""
     return _has_attributes(value) and not isinstance(value, Module) and not type(value).__module__.startswith("picograd.")
@@ -315,6 +346,8 @@ def _token(value: Any) -> Any:
         return weakref.ref(value.cell), value.steps
     if isinstance(value, np.ndarray):
         return weakref.ref(value)
+    if isinstance(value, FunctionType) and _is_users_code(value.__code__):
+        return value.__code__  # another function of the name, but not the same made anew
     if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
         return [_token(item) for item in value]
     if isinstance(value, dict) and len(value) <= MOST_ITEMS:
@@ -359,6 +392,8 @@ def _same(a: Any, b: Any) -> bool:
         return a() is b()
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, CodeType) and isinstance(b, CodeType):
+        return bool(a == b)
     return type(a) is type(b) and isinstance(a, PLAIN) and (bool(a == b) or (a != a and b != b))
 
 

@@ -224,9 +224,10 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
     generators) are read and written as they are at each call. Results never share memory between calls. Gradients
     that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it was before.
 
-    What the function, and functions of yours that it calls, read of Python is remembered: closures, globals,
-    attributes, settings of optimizers. A change is a JitError, but for a Module's mode and a learning rate, which may
-    change. Not seen is what an installed library reads, nor an array changed in place: pass those as Tensors.
+    What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
+    globals, attributes, settings of optimizers. A change is a JitError, but for a Module's mode and a learning rate,
+    which may change. Not seen are `getattr`, sets and deques, containers of more than 16 items, the environment,
+    arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import picograd as pg
-from picograd import Tensor, nn, optim
+from picograd import Tensor, dtypes, nn, optim
 from picograd.engine.watch import watch
 from picograd.nn import functional
 
@@ -272,3 +272,33 @@ def test_an_axis_of_symbolic_length_is_checked_by_its_value(device):
     assert x[: n.bind(5)][Tensor([3, 4])].tolist() == [[6, 7], [8, 9]]
     with pytest.raises(IndexError, match="index: -6 is out of range"):
         x[: n.bind(5)][Tensor([0, -6])].numpy()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: pg.ones(5, 3)[Tensor([9])],
+        lambda: pg.ones(5).gather(0, Tensor([9])),
+        lambda: Tensor([1.0, 2.0, 3.0]).expand(5, 3)[Tensor([9])],
+        lambda: pg.nn.functional.cross_entropy(pg.zeros(2, 3), Tensor([0, 9])),
+    ],
+    ids=["index", "gather", "broadcast", "cross_entropy"],
+)
+def test_an_index_counts_even_where_every_one_gives_the_same(compute, device):
+    with pytest.raises(pg.IndexingError, match="9 is"):
+        compute().numpy()
+
+
+def test_an_axis_without_elements_has_no_index(device):
+    with pytest.raises(pg.IndexingError, match="index: of any value is out of range for axis 0 of length 0"):
+        pg.zeros(0, 3)[Tensor([0])]
+    with pytest.raises(pg.IndexingError, match="none of the 0 classes"):
+        pg.nn.functional.cross_entropy(pg.zeros(2, 0), Tensor([0, 1]))
+    assert pg.zeros(0, 3)[Tensor([], dtypes.int64)].shape == (0, 3)
+
+
+def test_a_device_of_no_such_name_is_refused_where_it_is_named(device):
+    made = (lambda: pg.zeros(2, device="abacus"), lambda: pg.ones(2).to("abacus"), lambda: Tensor([1], device="abacus"))
+    for make in made:
+        with pytest.raises(pg.DeviceError, match="ABACUS: there is no device of that name; there are CPU, NULL, CUDA, "):
+            make()

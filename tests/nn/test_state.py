@@ -89,3 +89,16 @@ def test_a_failed_write_leaves_the_old_file(device, tmp_path, monkeypatch):
         pg.save({"a": Tensor([2.0])}, path)
     assert pg.load(path)["a"].tolist() == [1.0]
     assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_names_that_collide_keep_their_tensors(device, tmp_path):
+    path = tmp_path / "x.safetensors"
+    pg.save({"a": {"b": Tensor([1.0])}, "a.b": Tensor([2.0]), "__metadata__": Tensor([3.0])}, path)
+    loaded = pg.load(path)
+    assert loaded["a"]["b"].tolist() == [1.0]
+    assert loaded["a.b"].tolist() == [2.0] and loaded["__metadata__"].tolist() == [3.0]
+
+
+def test_keys_that_would_come_back_as_strings_are_refused(device, tmp_path):
+    with pytest.raises(ArgumentError, match="save: a has the key 1; only strings come back as they are"):
+        pg.save({"a": {1: Tensor([1.0])}}, tmp_path / "x.safetensors")

@@ -226,3 +226,61 @@ def test_the_mode_of_a_module_that_a_called_function_uses_chooses_the_capture(de
     drop.eval()
     for _ in range(3):
         assert step(x).sum().item() == 64.0
+
+
+class Trainer:
+    """A captured method that calls another, which reads `self`."""
+
+    rate = 2.0
+
+    def __init__(self):
+        self.scale = 2.0
+        self.step = pg.jit(self._step)
+
+    def _step(self, x):
+        return self.loss(x) * self.rate
+
+    def loss(self, x):
+        return x * self.scale
+
+
+@pytest.mark.parametrize(("change", "said"), [("scale", r"self\.scale was 2\.0 and is 5\.0"), ("rate", r"self\.rate was")])
+def test_what_a_called_method_reads_of_self_is_remembered(change, said, device, monkeypatch):
+    trainer, x = Trainer(), Tensor([1.0])
+    for _ in range(3):
+        trainer.step(x)
+    monkeypatch.setattr(trainer if change == "scale" else Trainer, change, 5.0)
+    with pytest.raises(JitError, match=said):
+        trainer.step(x)
+
+
+def test_another_function_of_the_same_name_is_noticed(device, monkeypatch):
+    step, x = pg.jit(lambda x: times_factor(x)), Tensor([1.0])
+    for _ in range(3):
+        step(x)
+    monkeypatch.setitem(globals(), "times_factor", lambda x: x * 9)
+    with pytest.raises(JitError, match="times_factor"):
+        step(x)
+
+
+def test_freezing_a_parameter_and_adding_one_are_noticed(device):
+    layer, extra, x = nn.Linear(2, 2), Tensor([1.0], requires_grad=True), Tensor.ones(1, 2)
+    optimizer = optim.SGD(layer.parameters(), lr=0.1)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = (layer(x) ** 2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = pg.jit(train)
+    for _ in range(3):
+        step(x)
+    layer.weight.requires_grad = False
+    with pytest.raises(JitError, match=r"layer\.weight\.requires_grad was True and is False"):
+        step(x)
+    layer.weight.requires_grad = True
+    optimizer.param_groups[0]["params"].append(extra)
+    with pytest.raises(JitError, match=r"optimizer\.param_groups\[0\]\['params'\] holds other parameters"):
+        step(x)
