@@ -17,28 +17,16 @@ import dis
 import functools
 import inspect
 import operator
-import os
-import sysconfig
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
-import numpy as np
-
-from picograd.dtype import DType
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.tokens import MISSING, MOST_ITEMS, PLAIN, fits, how, how_held, is_users_code, same, token_of
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
-LIBRARIES = (
-    os.path.dirname(os.path.dirname(__file__)),
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
-MISSING = object()  # what a name means that means nothing
-MOST_ITEMS = 16  # of a list or dict whose plain values are looked at
 Read = Callable[[], Any]
 
 
@@ -56,7 +44,7 @@ class Guard:
     token: Any
 
     def holds(self) -> bool:
-        return _fits(self.read(), self.token)
+        return fits(self.read(), self.token)
 
 
 @dataclass(frozen=True)
@@ -78,8 +66,8 @@ class Guards:
         """Returns the name of the first thing that has changed, with how, or None."""
         for attributes, name, value, path in self.held:
             now = attributes.get(name, MISSING)
-            if now is not value and (_token(value) is MISSING or not _same(_token(now), _token(value))):
-                return f"{path} {_how_held(value, now)}"
+            if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
+                return f"{path} {how_held(value, now)}"
         for items, before, path in self.lists:
             if len(items) != len(before) or any(map(operator.is_not, items, before)):
                 kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
@@ -89,15 +77,15 @@ class Guards:
                 return f"{path}.requires_grad was {wanted} and is {not wanted}"
         for guard in self.values:
             if not guard.holds():
-                return f"{guard.name} {_how(guard.token, guard.read())}"
+                return f"{guard.name} {how(guard.token, guard.read())}"
         return None
 
     def shared_with(self, later: Guards) -> Guards:
         """Returns what two traces agree on: what differed and made no difference to the graph is not read."""
         tokens = {guard.name: guard.token for guard in later.values}
-        kept = tuple(g for g in self.values if g.name in tokens and _same(g.token, tokens[g.name]))
+        kept = tuple(g for g in self.values if g.name in tokens and same(g.token, tokens[g.name]))
         before = {path: value for _, _, value, path in self.held}
-        held = tuple(h for h in later.held if _token(h[2]) is MISSING or _same(_token(before.get(h[3])), _token(h[2])))
+        held = tuple(h for h in later.held if token_of(h[2]) is MISSING or same(token_of(before.get(h[3])), token_of(h[2])))
         return Guards(kept, held, later.lists, later.modes)
 
 
@@ -109,11 +97,11 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
         names = _names(_code_of(called))
         for variable, read in _variables(called, names, its_args):
             name, value = prefix + variable, read()
-            if _token(value) is not MISSING:
-                values[name] = Guard(name, read, _token(value))
+            if token_of(value) is not MISSING:
+                values[name] = Guard(name, read, token_of(value))
             held.add(name, value)
             for attribute, read_attribute in _attributes(value, names.attributes):
-                path, token = f"{name}.{attribute}", _token(read_attribute())
+                path, token = f"{name}.{attribute}", token_of(read_attribute())
                 if token is not MISSING:
                     values[path] = Guard(path, read_attribute, token)
             if _has_attributes(value):
@@ -218,12 +206,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
         found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
     else:
         found = [(name, value, ())]
-    return [(path, callee, args) for path, callee, args in found if _is_users_code(_code_of(callee))]
-
-
-def _is_users_code(code: Any) -> bool:
-    """True for code that is neither picograd's, nor Python's, nor an installed package's."""
-    return isinstance(code, CodeType) and not code.co_filename.startswith(("<frozen", *LIBRARIES))
+    return [(path, callee, args) for path, callee, args in found if is_users_code(_code_of(callee))]
 
 
 # ---- which names ----
@@ -321,7 +304,7 @@ def _attributes(value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Re
         for name in sorted(mentioned):
             if name in vars(value):
                 yield name, functools.partial(vars(value).get, name, MISSING)
-            elif _token(inspect.getattr_static(value, name, MISSING)) is not MISSING:
+            elif token_of(inspect.getattr_static(value, name, MISSING)) is not MISSING:
                 yield name, functools.partial(inspect.getattr_static, value, name, MISSING)
 
 
@@ -335,77 +318,3 @@ def _has_attributes(value: Any) -> bool:
     if isinstance(value, Module):
         return True
     return hasattr(value, "__dict__") and not callable(value) and type(value).__module__ != "builtins"
-
-
-# ---- what of them ----
-def _token(value: Any) -> Any:
-    """Returns what of a value must not change, or MISSING where nothing is looked at."""
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, Tensor):
-        return weakref.ref(value.cell), value.steps
-    if isinstance(value, np.ndarray):
-        return weakref.ref(value)
-    if isinstance(value, FunctionType) and _is_users_code(value.__code__):
-        return value.__code__  # another function of the name, but not the same made anew
-    if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return [_token(item) for item in value]
-    if isinstance(value, dict) and len(value) <= MOST_ITEMS:
-        return {key: _token(item) for key, item in value.items()}
-    return MISSING
-
-
-def _fits(value: Any, token: Any) -> bool:
-    """Returns whether a value has this token: `_same(_token(value), token)`, without making the token."""
-    if value is token:
-        return True
-    kind = type(token)
-    if kind is tuple:
-        return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
-    if kind is list:
-        return isinstance(value, list | tuple) and len(value) == len(token) and _fit(value, token)
-    if kind is dict:
-        same_keys = isinstance(value, dict) and value.keys() == token.keys()
-        return same_keys and all(_fits(value[key], part) for key, part in token.items())
-    return _same(_token(value), token)
-
-
-def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
-    for value, token in zip(values, tokens):
-        if type(value) is Tensor and type(token) is tuple:  # as in `_fits`: parameters in lists are checked at each call
-            if token[0]() is not value.cell or (token[1] is not value.steps and token[1] != value.steps):
-                return False
-        elif not _fits(value, token):
-            return False
-    return True
-
-
-def _same(a: Any, b: Any) -> bool:
-    """True when what was remembered and what is there now mean the same."""
-    if a is b:
-        return True
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, weakref.ref) and isinstance(b, weakref.ref):
-        return a() is b()
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, CodeType) and isinstance(b, CodeType):
-        return bool(a == b)
-    return type(a) is type(b) and isinstance(a, PLAIN) and (bool(a == b) or (a != a and b != b))
-
-
-def _how_held(before: Any, now: Any) -> str:
-    if isinstance(before, PLAIN):
-        return _how(before, now)
-    if isinstance(before, Module | Tensor):
-        return f"is another {'module' if isinstance(before, Module) else 'tensor'}"
-    return f"was {before!r} and is {now!r}" if isinstance(before, list | tuple) else "is another object"
-
-
-def _how(before: Any, now: Any) -> str:
-    if isinstance(before, PLAIN):
-        return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
-    return "is another tensor or array" if isinstance(before, tuple | weakref.ref) else "has changed"
