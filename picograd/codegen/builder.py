@@ -7,7 +7,7 @@ Next:  picograd/codegen/index.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from picograd import dtype as dtypes
@@ -16,6 +16,8 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Alloc, Barrier, For, If, Load, Statement, Store
 from picograd.ir.symbolic import to_op
+
+Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
 
 
 class Builder:

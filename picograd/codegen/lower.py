@@ -8,14 +8,14 @@ Called by: engine/compiler.py.    Next: picograd/codegen/builder.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
-from picograd.codegen.matmul import Scratch, emit_matmul
+from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import candidates
 from picograd.codegen.reduce import emit_reduce
@@ -49,12 +49,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     for nests in kernel.phases:
         first, second = Builder(), Builder()
         for nest in nests:
-            if nest.kind is NestKind.MATMUL:
-                _emit_product(nest, params, first, second, target, next(tiles), new_scratch)
-            elif nest.kind is NestKind.SORT:
-                emit_sort(nest, params, first, target, new_scratch)
-            else:
-                _emit(nest, params, first, second, target)
+            _emit(nest, params, first, second, target, tiles, new_scratch)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
@@ -63,7 +58,10 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     return Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
 
 
-def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target) -> None:
+def _emit(
+    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
+    tiles: Iterator[RegisterTile | BlockTile], scratch: Scratch,
+) -> None:  # fmt: skip
     """Writes one nest: into `first`, or where it has two phases of its own into both."""
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
@@ -71,15 +69,11 @@ def _emit(nest: Nest, params: Sequence[Op], first: Builder, second: Builder, tar
         emit_reduce(nest, params, first, target)
     elif nest.kind is NestKind.SCAN:
         emit_scan(nest, params, first, target)
-    else:
+    elif nest.kind is NestKind.SORT:
+        emit_sort(nest, params, first, target, scratch)
+    elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
-
-
-def _emit_product(
-    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
-    tile: RegisterTile | BlockTile, scratch: Scratch,
-) -> None:  # fmt: skip
-    if isinstance(tile, BlockTile):
+    elif isinstance(tile := next(tiles), BlockTile):
         emit_matmul_gpu(nest, params, first, tile)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)

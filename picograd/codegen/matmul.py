@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import coefficients, index_roots
-from picograd.codegen.builder import Builder, read
+from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import along, split
 from picograd.codegen.index import element, element_within
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import swap_last
+from picograd.ir.build import cast, swap_last
 from picograd.ir.coordinates import Coords, flatten, placeholder
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -32,7 +32,6 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
-Scratch = Callable[[DType, Dim], Op]
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
 
@@ -170,7 +169,7 @@ def _store_tile(
 
         def store(c: Dim) -> None:
             at = (add(first_row, i), add(first_column, c))
-            value = _as(build.load(done, add(mul(i, product.nr), c)), anchor.dtype)
+            value = cast(build.load(done, add(mul(i, product.nr), c)), anchor.dtype)
             store_outputs(nest, params, (*batch, *(at[::-1] if tile.turned else at)), value, build)
 
         along(build, 0, minimum(subtract(product.n, first_column), product.nr), product.lanes, store)
@@ -211,7 +210,7 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
 
     def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
         value = element_within(a, (*at, add(mul(panel, rows), i), kk))
-        pack.store(memory, where(at, panel, i, kk), _as(value, dtype))
+        pack.store(memory, where(at, panel, i, kk), cast(value, dtype))
 
     if along_k:
         with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
@@ -259,7 +258,7 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
         column = add(mul(panel, nr), c)
         value = element_within(b, (*at, kk, column))
-        pack.store(memory, flatten((*at, panel, kk, c), shape), _as(value, dtype))
+        pack.store(memory, flatten((*at, panel, kk, c), shape), cast(value, dtype))
 
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
         if along_k:
@@ -288,7 +287,3 @@ def _is_plain(operand: Op) -> bool:
 
 def _shares_cache_sets(k: Dim) -> bool:
     return not isinstance(k, int) or k % 1024 == 0
-
-
-def _as(value: Op, dtype: DType) -> Op:
-    return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))

@@ -59,8 +59,9 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
         return
     width = min(PIECE, columns) if isinstance(columns, int) else PIECE
     lanes = vector_lanes([x], target) if width > 1 else 1
-    with build.loop(numel((*left, floordiv(add(columns, width - 1), width))), AxisKind.GRID) as position:
-        *at, piece = split(position, [*left, floordiv(add(columns, width - 1), width)])
+    pieces = floordiv(add(columns, width - 1), width)
+    with build.loop(numel((*left, pieces)), AxisKind.GRID) as position:
+        *at, piece = split(position, [*left, pieces])
         start = mul(piece, width)
         count = minimum(subtract(columns, start), width)
         running = build.alloc(dtype, width, MemorySpace.REGISTER if width == 1 else MemorySpace.SHARED)

@@ -16,11 +16,11 @@ A NaN counts as the greatest value. Equal keys keep their order, forwards and ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.elementwise import grid_of_threads, split
 from picograd.codegen.index import element_within
 from picograd.device import Target
@@ -32,8 +32,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, mod, mul, to_op
-
-Scratch = Callable[[DType, Dim], Op]
 
 
 @dataclass(frozen=True)
