@@ -136,10 +136,10 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
         build.add(item, executable)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
-    outer: list[Place] = [("input", i) for i in range(len(schedule.inputs))]
-    for role in ("input", "output"):
-        sources = [use.source for use in schedule.buffers if use.role == role]
-        outer += [(role, i) for i in range(max(sources, default=-1) + 1) if (role, i) not in outer]
+    outer: list[Place] = []
+    for role, least in (("input", len(schedule.inputs)), ("output", 0)):
+        sources = [use.source + 1 for use in schedule.buffers if use.role == role]
+        outer += [(role, i) for i in range(max([least, *sources]))]
     arena, variables, reports = (
         list(dict.fromkeys(place for place in build.places if place[0] == kind))
         for kind in ("arena", "variable", "report")
