@@ -91,8 +91,8 @@ def _numel(op: Op) -> Dim:
 def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses) -> Schedule:
     """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
-    wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
-    inputs = [op for op in values if in_memory(op)]
+    wanted = set(roots)
+    inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
         Lifetime(greatest(_numel(op)) * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
@@ -100,13 +100,13 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
-    outputs = list(dict.fromkeys(root for root in roots if not in_memory(root)))
+    outputs = {op: i for i, op in enumerate(dict.fromkeys(root for root in roots if not in_memory(root)))}
     buffers: list[BufferUse] = []
     for op in values:
         if in_memory(op):
-            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs.index(op)))
+            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs.index(op)))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op]))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
@@ -134,14 +134,25 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[An
     return Kernel(_name(chosen), params, variables, phases), list(slots), tuple(checks)
 
 
+@dataclass(frozen=True)
+class _Elsewhere:
+    """The values that other nests than this one store."""
+
+    nest: Draft
+    fused: Fused
+
+    def __contains__(self, op: Op) -> bool:
+        return self.fused.home.get(op, self.nest) is not self.nest
+
+
 def _finish(
     nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]
 ) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
-    stop = {op for op, home in fused.home.items() if home is not nest}
+    elsewhere = _Elsewhere(nest, fused)
     became: dict[Op, Op] = {}
-    for op in toposort(nest.stored, stop=stop):
-        if op in stop or in_memory(op):
+    for op in toposort(nest.stored, stop=elsewhere):
+        if op in elsewhere or in_memory(op):
             became[op] = param(op)
         elif op.code is OpCode.CONTIGUOUS:
             became[op] = became[op.src[0]]
@@ -171,21 +182,17 @@ def _reshaped(value: Op, shape: Shape) -> Op:
 def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
     """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
-
-    def look(item: object) -> None:
-        if isinstance(item, Op):
-            for op in toposort([item]):
-                if op.code is OpCode.VARIABLE:
-                    found[op] = None
-                look(op.arg)
-        elif isinstance(item, tuple):
-            for part in item:
-                look(part)
-
-    for phase in phases:
-        for nest in phase:
-            look(nest.domain)
-            look(tuple(value for _, value in nest.outputs))
+    seen: set[Op] = set()
+    left: list[object] = [(nest.domain, *(value for _, value in nest.outputs)) for phase in phases for nest in phase]
+    while left:
+        item = left.pop()
+        if isinstance(item, tuple):
+            left.extend(item)
+        elif isinstance(item, Op) and item not in seen:
+            seen.add(item)
+            left += [*item.src, item.arg]
+            if item.code is OpCode.VARIABLE:
+                found[item] = None
     return tuple(sorted(found, key=lambda op: str(op.arg)))
 
 
