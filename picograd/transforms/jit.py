@@ -23,7 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 
 from picograd.dtype import DType
-from picograd.engine.plan import template
+from picograd.engine.plan import template, unbound
 from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
 from picograd.errors import JitError
 from picograd.ir.lines import lines_of
@@ -34,6 +34,7 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length
 from picograd.transforms.capture import Capture, buffer_of, mapped
 from picograd.transforms.guards import Guards, guards_of, modules_of
 
@@ -109,23 +110,24 @@ class Jit:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key = _flatten((args, kwargs) if kwargs else args, tensors, self.name)
+        variables: dict[str, int] = {}
+        key = _flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
         forms = []
         for tensor in tensors:
             op = tensor.op
             if op.code is not OpCode.BUFFER:
                 op = _checked(tensor, self.name)
-            forms.append((op.shape, op.dtype, tensor.cell.device))
+            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
         found = self.found((not kwargs, key, *forms), args)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, tensors)
+            return self.trace_and_run(found, args, kwargs, tensors, variables)
         broken = found[0].guards.broken()
         if broken is not None:
             raise JitError(
                 f"jit: since {self.name} was traced, {broken}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
             )
-        return found[0].replay(tensors)
+        return found[0].replay(tensors, variables)
 
     def found(self, key: Hashable, args: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
@@ -137,7 +139,9 @@ class Jit:
             modules = self.modules[key] = modules_of(self.function, args)
         return self.captures.setdefault((key, tuple(m.training for m in modules)), [])
 
-    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def trace_and_run(
+        self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor], variables: dict[str, int]
+    ) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
         for tensor in tensors:
             buffer_of(tensor)  # computed before the trace, in which nothing is
@@ -151,7 +155,7 @@ class Jit:
             now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
             found.append(now)
         del capture
-        result = now.replay(tensors)
+        result = now.replay(tensors, variables)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
         return result
@@ -168,7 +172,10 @@ class Jit:
             new_args, new_kwargs = _rebuild((args, kwargs), values)
             returned = self.function(*new_args, **new_kwargs)
             leaves: list[Tensor] = []
-            _flatten(returned, leaves, self.name)
+            bound: dict[str, int] = {}
+            _flatten(returned, leaves, self.name, bound)
+            if bound:
+                raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             roots = [leaf.read() for leaf in leaves]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
@@ -220,7 +227,8 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
-    value of anything that is not a Tensor, is captured anew. Tensors made before (parameters, optimizer state,
+    value of anything that is not a Tensor, is captured anew; a bound Variable (n.bind(3)) is an input of the plan, and
+    lengths of axes that depend on it are one shape. Tensors made before (parameters, optimizer state,
     generators) are read and written as they are at each call. Results never share memory between calls. Gradients
     that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it was before.
 
@@ -248,19 +256,24 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
 
 
 # ---- containers ----
-def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
-    """Collects the Tensors of a container in order; returns what else a capture depends on."""
+def _flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
+    """Collects the Tensors of a container in order, and values of symbolic integers.
+
+    Returns what else a capture depends on.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return Tensor
     if isinstance(value, list | tuple):
-        return (type(value), *[_flatten(v, tensors, name) for v in value])
+        return (type(value), *[_flatten(v, tensors, name, variables) for v in value])
     if isinstance(value, dict):
-        return (dict, *[(k, _flatten(v, tensors, name)) for k, v in value.items()])
+        return (dict, *[(k, _flatten(v, tensors, name, variables)) for k, v in value.items()])
+    if isinstance(value, Length):
+        return (Length, unbound(value.op, variables))
     if isinstance(value, np.ndarray):
         raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
     if is_dataclass(value) and not isinstance(value, type):
-        return (type(value), *[_flatten(getattr(value, f.name), tensors, name) for f in fields(value)])
+        return (type(value), *[_flatten(getattr(value, f.name), tensors, name, variables) for f in fields(value)])
     if isinstance(value, float):
         return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
     if isinstance(value, set | frozenset):
@@ -300,7 +313,7 @@ def _stand_in(tensor: Tensor) -> Tensor:
 def _check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
     """Raises where the function put something else into a list or dict that it was given."""
     tensors: list[Tensor] = []
-    same = _flatten(given, [], name) == _flatten(used, tensors, name)
+    same = _flatten(given, [], name, {}) == _flatten(used, tensors, name, {})
     if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
         raise JitError(
             f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
@@ -340,7 +353,7 @@ def _check_kept(watch: _TraceOfFunction, known: list[Tensor]) -> None:
 
 def _check_same(first: Capture, second: Capture, name: str) -> None:
     """Raises where a second trace differs from the first, naming the first difference."""
-    returned = [_flatten(c.returned, [], name) for c in (first, second)]
+    returned = [_flatten(c.returned, [], name, {}) for c in (first, second)]
     if returned[0] != returned[1]:
         raise JitError(
             f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
