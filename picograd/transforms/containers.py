@@ -15,25 +15,32 @@ from typing import Any
 
 import numpy as np
 
+from picograd.engine.plan import unbound
 from picograd.errors import JitError
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
 
 
-def flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
-    """Collects the Tensors of a container in order; returns what else a capture depends on."""
+def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
+    """Collects the Tensors of a container in order, and values of symbolic integers.
+
+    Returns what else a capture depends on.
+    """
     if isinstance(value, Tensor):
         tensors.append(value)
         return Tensor
     if isinstance(value, list | tuple):
-        return (type(value), *[flatten(v, tensors, name) for v in value])
+        return (type(value), *[flatten(v, tensors, name, variables) for v in value])
     if isinstance(value, dict):
-        return (type(value), *[(type(k), k, flatten(v, tensors, name)) for k, v in value.items()])
+        return (type(value), *[(type(k), k, flatten(v, tensors, name, variables)) for k, v in value.items()])
+    if isinstance(value, Length):
+        return (Length, unbound(value.op, variables))
     if isinstance(value, np.ndarray):
         raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
     if is_dataclass(value) and not isinstance(value, type):
-        return (type(value), *[flatten(getattr(value, f.name), tensors, name) for f in fields(value)])
+        return (type(value), *[flatten(getattr(value, f.name), tensors, name, variables) for f in fields(value)])
     if isinstance(value, float):
         return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
     if isinstance(value, set | frozenset):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from picograd.engine.plan import template
+from picograd.engine.plan import template, unbound
 from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
@@ -67,16 +67,17 @@ class Jit:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
         tensors: list[Tensor] = []
-        key = flatten((args, kwargs) if kwargs else args, tensors, self.name)
+        variables: dict[str, int] = {}
+        key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
         forms = []
         for tensor in tensors:
             op = tensor.op
             if op.code is not OpCode.BUFFER:
                 op = _checked(tensor, self.name)
-            forms.append((op.shape, op.dtype, tensor.cell.device))
+            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
         found = self.found((not kwargs, key, *forms), args, kwargs)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, tensors)
+            return self.trace_and_run(found, args, kwargs, tensors, variables)
         broken = found[0].guards.broken()
         if broken is not None:
             raise JitError(
@@ -84,7 +85,7 @@ class Jit:
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
-        return found[0].replay(tensors)
+        return found[0].replay(tensors, variables)
 
     def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
@@ -101,7 +102,9 @@ class Jit:
                 del self.captures[next(iter(self.captures))]
         return captures
 
-    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def trace_and_run(
+        self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor], variables: dict[str, int]
+    ) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
         for tensor in tensors:
             buffer_of(tensor)  # computed before the trace, in which nothing is
@@ -116,7 +119,7 @@ class Jit:
             found.append(now)
             self.num_captures += 1
         del capture
-        result = now.replay(tensors)
+        result = now.replay(tensors, variables)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
         if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
@@ -147,7 +150,10 @@ class Jit:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
             returned = self.function(*new_args, **new_kwargs)
             leaves: list[Tensor] = []
-            flatten(returned, leaves, self.name)
+            bound: dict[str, int] = {}
+            flatten(returned, leaves, self.name, bound)
+            if bound:
+                raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             roots = [leaf.read() for leaf in leaves]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
@@ -205,15 +211,16 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
-    value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form). Tensors made before
+    value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
+    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
     (parameters, optimizer state, generators) are read and written as they are at each call. Results never share memory
     between calls. Gradients that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it
     was before. A call that raises has changed nothing: no state, no gradient, and no random number is used up.
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
-    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names, names
-    that are imported inside, objects in containers of more than 16 items, plain values in ones of more than 256, large
+    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names,
+    objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     Args:

@@ -21,8 +21,9 @@ import numpy as np
 from picograd.dtype import DType
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Length)
 LIBRARIES = (
     os.path.dirname(os.path.dirname(__file__)),
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),

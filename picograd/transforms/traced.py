@@ -78,7 +78,7 @@ class TraceOfFunction:
 def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
     """Raises where the function put something else into a list or dict that it was given."""
     tensors: list[Tensor] = []
-    same = flatten(given, [], name) == flatten(used, tensors, name)
+    same = flatten(given, [], name, {}) == flatten(used, tensors, name, {})
     if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
         raise JitError(
             f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
@@ -131,7 +131,7 @@ def check_kept(watch: TraceOfFunction, known: list[Tensor]) -> None:
 # ---- the second trace ----
 def check_same(first: Capture, second: Capture, name: str) -> None:
     """Raises where a second trace differs from the first, naming the first difference."""
-    returned = [flatten(c.returned, [], name) for c in (first, second)]
+    returned = [flatten(c.returned, [], name, {}) for c in (first, second)]
     if returned[0] != returned[1]:
         raise JitError(
             f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
