@@ -32,6 +32,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture, buffer_of
 from picograd.transforms.containers import flatten, mapped
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
     check_aliases,
@@ -52,6 +53,7 @@ class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
+    steps: int | None = None  # of one call; None: the function is one step
     captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
     modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
     num_captures: int = 0  # made so far
@@ -65,7 +67,7 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
-            return self.function(*args, **kwargs)
+            return self.traced(args, kwargs)
         tensors: list[Tensor] = []
         variables: dict[str, int] = {}
         key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
@@ -86,6 +88,12 @@ class Jit:
                 line=broken.line,
             )
         return found[0].replay(tensors, variables)
+
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """Runs the Python function where somebody traces it."""
+        if self.steps is None:
+            return self.function(*args, **kwargs)
+        return run_stacked(self.function, self.steps, args, kwargs)
 
     def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
@@ -148,7 +156,7 @@ class Jit:
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
-            returned = self.function(*new_args, **new_kwargs)
+            returned = self.traced(new_args, new_kwargs)
             leaves: list[Tensor] = []
             bound: dict[str, int] = {}
             flatten(returned, leaves, self.name, bound)
@@ -205,8 +213,10 @@ class Jit:
 @overload
 def jit(function: Callable[P, R]) -> Callable[P, R]: ...
 @overload
-def jit(function: None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def jit(function: Callable[P, R], *, steps: int | None) -> Callable[P, R]: ...
+@overload
+def jit(function: None = None, *, steps: int | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -225,6 +235,8 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
+      steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
+                argument, and the results come stacked. Whatever the function writes in place goes from step to step.
 
     Raises:
       JitError: the second trace differs from the first, or a value is asked for inside.
@@ -235,13 +247,21 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     >>> double = pg.jit(lambda x: x * 2)
     >>> [double(pg.Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
+    >>> total = pg.Tensor(0.0)
+    >>> def add(x):
+    ...     total.add_(x)
+    ...     return total + 0
+    >>> pg.jit(add, steps=3)(pg.Tensor([1.0, 2.0, 3.0]))
+    Tensor([1., 3., 6.])
     """
     if function is None:
-        return jit
+        return functools.partial(jit, steps=steps)
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function)
+    wrapped = Jit(function, steps)
     functools.update_wrapper(wrapped, function)
     return wrapped
 
