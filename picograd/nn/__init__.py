@@ -7,6 +7,7 @@ Next:  picograd/nn/module.py
 
 from picograd.nn import functional as functional
 from picograd.nn import init as init
+from picograd.nn import utils as utils
 from picograd.nn.layers import GELU as GELU
 from picograd.nn.layers import MLP as MLP
 from picograd.nn.layers import Dropout as Dropout
