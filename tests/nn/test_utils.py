@@ -85,4 +85,5 @@ def test_clipping_stays_in_the_plan_of_the_step(rng):
         before, x = w.detach().numpy(), rng.standard_normal(4).astype(np.float32) * 3
         norm = np.sqrt((x.astype(np.float64) ** 2).sum())
         assert step(Tensor(x)).item() == pytest.approx(norm, rel=1e-6)
-        np.testing.assert_allclose(w.detach().numpy(), before - 0.5 * x * min(1.0, 1.0 / (norm + 1e-6)), rtol=1e-5, atol=1e-6)
+        after = before - 0.5 * x * min(1.0, 1.0 / (norm + 1e-6))
+        np.testing.assert_allclose(w.detach().numpy(), after, rtol=1e-5, atol=1e-6)
