@@ -79,7 +79,7 @@ class Generator:
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
         if device not in self.states:
-            token = trace.set(None)  # it outlives a trace that asks for it first
+            token = trace.set(None)  # a state belongs to the generator, whatever is being traced when it is first used
             try:
                 self.states[device] = GeneratorState(self.initial_seed, device)
             finally:
