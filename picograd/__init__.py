@@ -8,6 +8,7 @@ Next:  picograd/tensor/tensor.py
 from picograd import dtype as dtypes
 from picograd import nn as nn
 from picograd import optim as optim
+from picograd.control.scan import scan
 from picograd.dtype import (
     bfloat16,
     float8_e4m3,
@@ -50,7 +51,6 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
 from picograd.transforms.jit import jit
-from picograd.transforms.scan import scan
 
 # ---- constructors and joins as functions, as PyTorch names them ----
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty

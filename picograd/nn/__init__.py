@@ -21,3 +21,9 @@ from picograd.nn.layers import Sigmoid as Sigmoid
 from picograd.nn.layers import SiLU as SiLU
 from picograd.nn.layers import Tanh as Tanh
 from picograd.nn.module import Module as Module
+from picograd.nn.recurrent import GRU as GRU
+from picograd.nn.recurrent import LSTM as LSTM
+from picograd.nn.recurrent import RNN as RNN
+from picograd.nn.recurrent import GRUCell as GRUCell
+from picograd.nn.recurrent import LSTMCell as LSTMCell
+from picograd.nn.recurrent import RNNCell as RNNCell

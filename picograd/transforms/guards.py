@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
-Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
+Called by: transforms/jit.py.    Next: picograd/control/scan.py
 
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
 objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds). Of a Module, whose

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from picograd.control.structure import mapped
 from picograd.dtype import DType
 from picograd.engine.plan import template
 from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
@@ -34,7 +35,7 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, buffer_of, mapped
+from picograd.transforms.capture import Capture, buffer_of
 from picograd.transforms.guards import Guards, guards_of, modules_of
 
 P = ParamSpec("P")

@@ -2,17 +2,18 @@
 
 In:    a container that a user's function takes or gives
 Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
-Called by: transforms/scan.py.    Next: picograd/transforms/capture.py
+Called by: control/scan.py.    Next: picograd/tensor/tensor.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import mapped
+
+PLACE = object()  # stands in a skeleton where a Tensor goes
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,19 @@ def shown(form: Any) -> str:
     if kind is list:
         return f"[{inside}]"
     return f"({inside}{',' if len(parts) == 1 else ''})" if kind is tuple else f"{kind.__name__}({inside})"
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a container with each Tensor (or each place of one) changed."""
+    if isinstance(value, Tensor) or value is PLACE:
+        changed = change(value)
+        return PLACE if changed is None else changed
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[mapped(v, change) for v in value])
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(v, change) for v in value)
+    if isinstance(value, dict):
+        return {k: mapped(v, change) for k, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
+    return value
