@@ -252,7 +252,8 @@ def format_schedule(schedule: Schedule) -> str:
     lines = [f"schedule of {len(schedule.items)} kernels, arena of {schedule.arena_nbytes} bytes"]
     for i, use in enumerate(schedule.buffers):
         place = f"at byte {use.source}" if use.role == "temporary" else str(use.source)
-        lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}")
+        over = "" if use.over is None else f" {'in' if use.keeps else 'over'} input {use.over}"
+        lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}{over}")
     shown: set[Kernel] = set()
     for item in schedule.items:
         checks = f" with checks {', '.join(map(str, item.checks))}" if item.checks else ""

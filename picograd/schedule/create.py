@@ -2,12 +2,12 @@
 
 In:    roots: simplified graphs over BUFFERs
 Out:   Schedule
-Called by: engine/plan.py.    Next: picograd/schedule/contract.py
+Called by: engine/plan.py.    Next: picograd/schedule/update.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
 from picograd.schedule.memory import Lifetime, plan_memory
+from picograd.schedule.reuse import Step, order_steps
+from picograd.schedule.update import versions_of, write_blocks
 
 
 @dataclass
@@ -46,20 +48,33 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
-    roots = contract(roots)
-    fused = fuse(roots)
+    refused: set[int] = set()
+    while True:
+        settled = contract(write_blocks(roots, refused))
+        fused = fuse(settled)
+        made = [make_kernel(chosen, fused) for chosen in group(fused)]
+        may_fail = any(checks for _, _, checks in made)
+        order = order_steps([Step(kernel, tuple(values)) for kernel, values, _ in made], settled, not may_fail)
+        if not order.refused:
+            break
+        refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
     uses = _Uses()
+    last = {version: root for root in settled for version in versions_of(root)}  # of one memory
     items: list[ScheduleItem] = []
-    for number, chosen in enumerate(group(fused)):
-        kernel, values, checks = make_kernel(chosen, fused)
-        items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values), checks))
-    for root in roots:
-        uses.use(root, len(items))
-    return _with_memory(roots, items, uses)
+    for number in order.steps:
+        kernel, values, checks = made[number]
+        items.append(ScheduleItem(kernel, tuple(uses.use(last.get(v, v), len(items)) for v in values), checks))
+    for value in [*order.over.values(), *settled]:
+        uses.use(value, len(items))
+    return _with_memory(settled, items, uses, order.over)
 
 
-def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
-    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
+def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses, over: Mapping[Op, Op]) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena.
+
+    Args:
+      over: for an output the input whose memory it may have
+    """
     values = list(uses.index)
     wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
     inputs = [op for op in values if in_memory(op)]
@@ -75,7 +90,9 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) ->
         if in_memory(op):
             buffers.append(BufferUse(op.dtype, numel(op.shape), "input", inputs.index(op)))
         elif op in wanted:
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op)))
+            before = inputs.index(over[op]) if op in over else None
+            keeps = op.code is OpCode.UPDATE
+            buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op), before, keeps))
         else:
             buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
@@ -86,8 +103,10 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[An
     slots: dict[Op, Op] = {}
     checks: dict[Any, int] = {}
     outputs = {value for nest in chosen.nests for value in nest.stored}
+    in_place = {value.src[0]: value for value in outputs if value.code is OpCode.UPDATE}
 
     def param(value: Op) -> Op:
+        value = in_place.get(value, value)
         found = slots.get(value)
         if found is None:
             found = slots[value] = Op(OpCode.PARAM, value.dtype, (), (len(slots), value.shape))
@@ -98,7 +117,8 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[An
         return checks.setdefault(site, len(checks)), length
 
     phases = tuple(tuple(_finish(nest, fused, param, numbered) for nest in phase) for phase in chosen.phases)
-    params = tuple(Param(v.dtype, numel(v.shape), "out" if v in outputs else "in") for v in slots)
+    roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
+    params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
     variables = _variables(phases)
     return Kernel(_name(chosen), params, variables, phases), list(slots), tuple(checks)
 

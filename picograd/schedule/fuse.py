@@ -25,7 +25,7 @@ from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_ele
 from picograd.schedule.nests import Nests
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})  # nothing is computed on
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
