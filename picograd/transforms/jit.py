@@ -117,7 +117,12 @@ class Jit:
             op = tensor.op
             if op.code is not OpCode.BUFFER:
                 op = _checked(tensor, self.name)
-            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
+            shape = op.shape
+            for dim in shape:
+                if dim.__class__ is not int:
+                    shape = unbound(shape, variables)
+                    break
+            forms.append((shape, op.dtype, tensor.cell.device))
         found = self.found((not kwargs, key, *forms), args)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
             return self.trace_and_run(found, args, kwargs, tensors, variables)
