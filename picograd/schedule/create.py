@@ -11,15 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from picograd import dtype as dtypes
+from picograd.ir.bodies import body_of
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
+from picograd.schedule.loops import loop_item, memory_sources, settle_loops
 from picograd.schedule.memory import Lifetime, plan_memory
 from picograd.schedule.reuse import Step, order_steps
 from picograd.schedule.update import versions_of, write_blocks
@@ -27,13 +30,18 @@ from picograd.schedule.update import versions_of, write_blocks
 
 @dataclass
 class _Uses:
-    """The buffers of a schedule while it is made: each value's index, and when it is used."""
+    """The buffers of a schedule while it is made: each value's index, and when it is used.
 
+    memory: for a value that lies where another one does, that one
+    """
+
+    memory: dict[Op, Op]
     index: dict[Op, int] = field(default_factory=dict)
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
     def use(self, op: Op, item: int) -> int:
+        op = self.memory.get(op, op)
         found = self.index.get(op)
         if found is None:
             found = self.index[op] = len(self.index)
@@ -48,28 +56,64 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
-    refused: set[int] = set()
+    return _schedule(roots, {}, True)
+
+
+def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool) -> Schedule:
+    """Returns the schedule of some graphs; those of the bodies in them are made once and kept in `bodies`."""
+    roots, refused = settle_loops(roots), set[int]()
     while True:
-        settled = contract(write_blocks(roots, refused))
+        settled = contract(write_blocks(roots, refused) if is_outermost else roots)
         fused = fuse(settled)
-        made = [make_kernel(chosen, fused) for chosen in group(fused)]
-        may_fail = any(checks for _, _, checks in made)
-        order = order_steps([Step(kernel, tuple(values)) for kernel, values, _ in made], settled, not may_fail)
+        made = [_step(chosen, fused, bodies) for chosen in group(fused)]
+        order = order_steps(made, settled, is_outermost and not any(step.may_fail for step in made))
         if not order.refused:
             break
         refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
-    uses = _Uses()
-    last = {version: root for root in settled for version in versions_of(root)}  # of one memory
-    items: list[ScheduleItem] = []
-    for number in order.steps:
-        kernel, values, checks = made[number]
-        items.append(ScheduleItem(kernel, tuple(uses.use(last.get(v, v), len(items)) for v in values), checks))
+    uses = _Uses({version: root for root in settled for version in versions_of(root)})
+    items: list[ScheduleItem | LoopItem] = []
+    for step in (made[number] for number in order.steps):
+        if step.kernel is None:
+            items.append(_loop_item(step, uses, len(items), bodies))
+        else:
+            buffers = tuple(uses.use(value, len(items)) for value in step.values)
+            items.append(ScheduleItem(step.kernel, buffers, step.checks))
     for value in [*order.over.values(), *settled]:
         uses.use(value, len(items))
     return _with_memory(settled, items, uses, order.over)
 
 
-def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses, over: Mapping[Op, Op]) -> Schedule:
+def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
+    """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
+    first = chosen.phases[0][0]
+    if first.kind is not NestKind.LOOP:
+        return make_kernel(chosen, fused)
+    loop = first.anchors[0]
+    body = body_of(loop)
+    if body not in bodies:
+        bodies[body] = _schedule(body.src, bodies, False)
+    may_fail = any(item.checks for item in bodies[body].kernel_items())
+    return Step(None, (loop,), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
+
+
+def _loop_item(step: Step, uses: _Uses, number: int, bodies: dict[Op, Schedule]) -> LoopItem:
+    """Returns the item of a CALL or LOOP."""
+    loop = step.values[0]
+
+    def own_memory(nbytes: int) -> int:
+        return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{number}", nbytes, MemorySpace.GLOBAL)), number)
+
+    return loop_item(loop, step.written, bodies[body_of(loop)], lambda value: uses.use(value, number), own_memory)
+
+
+def _numel(op: Op) -> Dim:
+    """Returns the elements of a value, or of the memory of a loop."""
+    return op.arg[1] if op.code is OpCode.ALLOC else numel(op.shape)
+
+
+def _with_memory(
+    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, over: Mapping[Op, Op]
+) -> Schedule:
     """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena.
 
     Args:
@@ -80,7 +124,8 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses, ov
     inputs = [op for op in values if in_memory(op)]
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
-        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]]) for op in temporary
+        Lifetime(greatest(_numel(op)) * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
+        for op in temporary
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
@@ -88,18 +133,18 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses, ov
     buffers: list[BufferUse] = []
     for op in values:
         if in_memory(op):
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "input", inputs.index(op)))
+            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs.index(op)))
         elif op in wanted:
             before = inputs.index(over[op]) if op in over else None
             keeps = op.code is OpCode.UPDATE
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs.index(op), before, keeps))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs.index(op), before, keeps))
         else:
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
+            buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 
-def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[Any, ...]]:
-    """Returns a Kernel over PARAMs, the value that is stored in each of its slots, and what its CHECKs were."""
+def make_kernel(chosen: Group, fused: Fused) -> Step:
+    """Returns a Kernel over PARAMs, with the value that is stored in each of its slots, and what its CHECKs were."""
     slots: dict[Op, Op] = {}
     checks: dict[Any, int] = {}
     outputs = {value for nest in chosen.nests for value in nest.stored}
@@ -120,7 +165,10 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[An
     roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
     params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
     variables = _variables(phases)
-    return Kernel(_name(chosen), params, variables, phases), list(slots), tuple(checks)
+    kernel = Kernel(_name(chosen), params, variables, phases)
+    read = {v.src[0] if p.role == "inout" else v for v, p in zip(slots, params) if p.role != "out"}
+    written = tuple(v for v, p in zip(slots, params) if p.role != "in")
+    return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
 
 
 def _finish(

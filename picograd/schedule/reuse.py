@@ -15,6 +15,7 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
@@ -27,19 +28,22 @@ IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL})  # nests whose ele
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel with its values: for each slot what is stored there."""
+    """What runs as one: a kernel, or a loop over a schedule.
 
-    kernel: Kernel
+    kernel:   None for a loop
+    values:   by slot of the kernel what is stored there; of a loop the CALL or LOOP
+    read:     values it reads; an UPDATE reads its base
+    written:  values it stores
+    checks:   of the kernel
+    may_fail: it has CHECKs
+    """
+
+    kernel: Kernel | None
     values: tuple[Op, ...]
-
-    def written(self) -> list[tuple[int, Op]]:
-        """Returns (slot, value) of what it stores."""
-        return [(slot, v) for slot, (v, p) in enumerate(zip(self.values, self.kernel.params)) if p.role != "in"]
-
-    def read(self) -> set[Op]:
-        """Returns the values it reads; an UPDATE reads its base."""
-        read = {v for v, p in zip(self.values, self.kernel.params) if p.role == "in"}
-        return read | {v.src[0] for v, p in zip(self.values, self.kernel.params) if p.role == "inout"}
+    read: tuple[Op, ...]
+    written: tuple[Op, ...]
+    checks: tuple[Any, ...]
+    may_fail: bool
 
 
 @dataclass
@@ -64,7 +68,7 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op], may_replace: bool) -
     """
     found, needs = Order(), _Needs(steps)
     for number, step in enumerate(steps):
-        for _, value in step.written():
+        for value in step.written:
             if value.code is OpCode.UPDATE and not needs.run_before(needs.readers_of(value.src[0]), number):
                 found.refused.add(value)
     if found.refused:
@@ -80,7 +84,8 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op], may_replace: bool) -
     taken = set(found.over.values())
     for root, inputs in sorted(choices, key=lambda choice: len(choice[1])):
         for value in inputs:
-            if value not in taken and names[value.arg[0]] == 1 and needs.run_before(needs.readers_of(value), needs.home[root]):
+            is_free = value not in taken and names[value.arg[0]] == 1
+            if is_free and needs.run_before(needs.readers_of(value), needs.home[root]):
                 found.over[root] = value
                 taken.add(value)
                 break
@@ -105,14 +110,14 @@ class _Needs:
 
     def __init__(self, steps: Sequence[Step]):
         self.steps = steps
-        self.home = {value: number for number, step in enumerate(steps) for _, value in step.written()}
+        self.home = {value: number for number, step in enumerate(steps) for value in step.written}
         self.readers: dict[Op, list[int]] = {}
         self.before: list[int] = []
         self.direct: list[set[int]] = []
         for number, step in enumerate(steps):
             self.before.append(0)
             self.direct.append(set())
-            for value in step.read():
+            for value in step.read:
                 self.readers.setdefault(value, []).append(number)
                 home = self.home.get(value, number)
                 if home != number:
@@ -140,6 +145,8 @@ class _Needs:
     def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
         """Returns the inputs that the kernel of an output reads only to compute the element at the same position."""
         step = self.steps[self.home[root]]
+        if step.kernel is None:
+            return []
         slot = step.values.index(root)
         nest = next(n for phase in step.kernel.phases for n in phase if any(slot == s for s, _ in n.outputs))
         if nest.kind not in IN_PLACE:
