@@ -267,10 +267,10 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
     build = _Builder(schedule, executables, num_threads)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
-    outer: list[Place] = [("input", i) for i in range(len(schedule.inputs))]
-    for role in ("input", "output"):
-        sources = [use.source for use in schedule.buffers if use.role == role]
-        outer += [(role, i) for i in range(max(sources, default=-1) + 1) if (role, i) not in outer]
+    outer: list[Place] = []
+    for role, least in (("input", len(schedule.inputs)), ("output", 0)):
+        sources = [use.source + 1 for use in schedule.buffers if use.role == role]
+        outer += [(role, i) for i in range(max([least, *sources]))]
     named = [*build.places, *(place for p in build.patches for place in (p.place, p.base, p.other))]
     arena, variables, reports, steps = (
         list(dict.fromkeys(place for place in named if place[0] == kind))

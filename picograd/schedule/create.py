@@ -120,8 +120,8 @@ def _with_memory(
       over: for an output the input whose memory it may have
     """
     values = list(uses.index)
-    wanted = {root: i for i, root in reversed(list(enumerate(roots)))}
-    inputs = [op for op in values if in_memory(op)]
+    wanted = set(roots)
+    inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
         Lifetime(greatest(_numel(op)) * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
@@ -129,15 +129,15 @@ def _with_memory(
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
-    outputs = list(dict.fromkeys(root for root in roots if not in_memory(root)))
+    outputs = {op: i for i, op in enumerate(dict.fromkeys(root for root in roots if not in_memory(root)))}
     buffers: list[BufferUse] = []
     for op in values:
         if in_memory(op):
-            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs.index(op)))
+            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
-            before = inputs.index(over[op]) if op in over else None
+            before = inputs[over[op]] if op in over else None
             keeps = op.code is OpCode.UPDATE
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs.index(op), before, keeps))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
@@ -171,14 +171,25 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
     return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
 
 
+@dataclass(frozen=True)
+class _Elsewhere:
+    """The values that other nests than this one store."""
+
+    nest: Draft
+    fused: Fused
+
+    def __contains__(self, op: Op) -> bool:
+        return self.fused.home.get(op, self.nest) is not self.nest
+
+
 def _finish(
     nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]
 ) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
-    stop = {op for op, home in fused.home.items() if home is not nest}
+    elsewhere = _Elsewhere(nest, fused)
     became: dict[Op, Op] = {}
-    for op in toposort(nest.stored, stop=stop):
-        if op in stop or in_memory(op):
+    for op in toposort(nest.stored, stop=elsewhere):
+        if op in elsewhere or in_memory(op):
             became[op] = param(op)
         elif op.code is OpCode.CONTIGUOUS:
             became[op] = became[op.src[0]]
@@ -208,21 +219,17 @@ def _reshaped(value: Op, shape: Shape) -> Op:
 def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
     """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
-
-    def look(item: object) -> None:
-        if isinstance(item, Op):
-            for op in toposort([item]):
-                if op.code is OpCode.VARIABLE:
-                    found[op] = None
-                look(op.arg)
-        elif isinstance(item, tuple):
-            for part in item:
-                look(part)
-
-    for phase in phases:
-        for nest in phase:
-            look(nest.domain)
-            look(tuple(value for _, value in nest.outputs))
+    seen: set[Op] = set()
+    left: list[object] = [(nest.domain, *(value for _, value in nest.outputs)) for phase in phases for nest in phase]
+    while left:
+        item = left.pop()
+        if isinstance(item, tuple):
+            left.extend(item)
+        elif isinstance(item, Op) and item not in seen:
+            seen.add(item)
+            left += [*item.src, item.arg]
+            if item.code is OpCode.VARIABLE:
+                found[item] = None
     return tuple(sorted(found, key=lambda op: str(op.arg)))
 
 
