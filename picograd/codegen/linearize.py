@@ -11,14 +11,14 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, const, toposort
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, from_op, substitute, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, substitute, to_op, without
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -60,6 +60,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
 NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
+ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 
 
@@ -83,7 +84,8 @@ class _Linearizer:
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
         self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
-        self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
+        self.constants: dict[Op, Dim] = {}  # UNROLL RANGE -> its value in this copy
+        self.copies: dict[tuple[Op | Dim | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
         self.reads: dict[Op, frozenset[Op]] = {}
         self.atoms: dict[Op, frozenset[Op]] = {}
         self.numbers = numbers
@@ -169,31 +171,39 @@ class _Linearizer:
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
         """Puts the values of unrolled loops and the names of this copy into an expression."""
-        if not self.is_open(op):
-            return op
         done: dict[Op, Op] = {}
         stack = [op]
         while stack:
             here = stack[-1]
             if here not in done:
-                missing = [s for s in self.parts(here) if s not in done]
-                if missing:
-                    stack.extend(missing)
+                new = self.resolved(here, done)
+                if new is None:
+                    stack.extend(s for s in here.src if s not in done)
                     continue
-                done[here] = self._resolved(here, done)
+                done[here] = new
             stack.pop()
         return done[op]
 
-    def is_open(self, op: Op) -> bool:
-        """True when an expression contains a RANGE or VAR that has another value or name in this copy."""
+    def resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
+        """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
         atoms = self.atoms_in(op)
-        return not atoms.isdisjoint(self.constants) or not atoms.isdisjoint(self.names)
-
-    def parts(self, op: Op) -> tuple[Op, ...]:
-        """The sources to resolve before `op`: none where nothing changes, or where `substitute` does all at once."""
-        if not self.is_open(op) or op.code is OpCode.RANGE:
-            return ()
-        return () if self.is_index(op) else op.src
+        named = not self.names.keys().isdisjoint(atoms)
+        if not named and self.constants.keys().isdisjoint(atoms):
+            return op
+        if op.code is OpCode.VAR:
+            return self.names[op]
+        copy = (op, *map(self.constants.get, atoms))
+        if not named and copy in self.copies:
+            return self.copies[copy]
+        if not named and self.is_index(op):
+            new = to_op(substitute(op, self.constants))
+        elif all(s in done for s in op.src):
+            new = op.replace(src=tuple(done[s] for s in op.src))
+        else:
+            return None
+        if not named:
+            self.copies[copy] = new
+        return new
 
     def is_index(self, op: Op) -> bool:
         """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
@@ -201,26 +211,11 @@ class _Linearizer:
             return True
         if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
             return False
-        atoms = self.atoms_in(op)
-        return atoms.isdisjoint(self.names) and all(atom.code is OpCode.RANGE for atom in atoms)
-
-    def _resolved(self, op: Op, done: dict[Op, Op]) -> Op:
-        if not self.is_open(op):
-            return op
-        if op.code is OpCode.VAR:
-            return self.names[op]
-        if self.is_index(op):
-            return to_op(substitute(from_op(op), self.constants))
-        return op.replace(src=tuple(done[s] for s in op.src))
+        return all(atom.code is OpCode.RANGE for atom in self.atoms_in(op))
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
         """Returns the RANGEs, VARs and LOADs an expression contains."""
-        if op not in self.atoms:
-            for here in toposort([op], stop=self.atoms):
-                if here not in self.atoms:
-                    own = {here} if here.code in (OpCode.RANGE, OpCode.VAR, OpCode.LOAD) else set()
-                    self.atoms[here] = frozenset(own.union(*(self.atoms[s] for s in here.src)))
-        return self.atoms[op]
+        return _gathered(op, self.atoms, lambda here: here if here.code in ATOMS else None)
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
@@ -335,12 +330,9 @@ class _Linearizer:
         if self.vector is None or not self.is_vector(index):
             value = self.value(index)
             return value, _lanes(value)
-        factor = affine(index)[0].get(self.vector, 0)
-        first = to_op(substitute(index, {self.vector: 0}))
-        if factor == 1 and not self.is_vector(to_op(substitute(index, {self.vector: 0}))):
-            rest = [atom for atom in affine(index)[0] if atom is not self.vector and self.is_vector(atom)]
-            if not rest:
-                return self.value(first), int(self.vector.src[0].arg)
+        terms = affine(index)[0]
+        if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
+            return self.value(to_op(without(index, self.vector))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, _lanes(value)
 
@@ -359,12 +351,23 @@ class _Linearizer:
 
     def memory_read(self, op: Op) -> frozenset[Op]:
         """Returns the memory that the value of an expression was read from."""
-        if op not in self.reads:
-            for here in toposort([op], stop=self.reads):
-                if here not in self.reads:
-                    own = {here.src[0]} if here.code is OpCode.LOAD else set()
-                    self.reads[here] = frozenset(own.union(*(self.reads[s] for s in here.src)))
-        return self.reads[op]
+        return _gathered(op, self.reads, lambda here: here.src[0] if here.code is OpCode.LOAD else None)
+
+
+def _gathered(op: Op, known: dict[Op, frozenset[Op]], own: Callable[[Op], Op | None]) -> frozenset[Op]:
+    """Returns what `own` gives for an expression and all its parts; `known` remembers it."""
+    found = known.get(op)
+    if found is None:
+        for here in toposort([op], stop=known) if any(s not in known for s in op.src) else (op,):
+            if here in known:
+                continue
+            sets = [known[s] for s in here.src]
+            mine = own(here)
+            first = sets[0] if sets else NOTHING
+            same = all(other is first or other <= first for other in sets) and (mine is None or mine in first)
+            known[here] = first if same else frozenset().union(*sets, () if mine is None else (mine,))
+        found = known[op]
+    return found
 
 
 def _lanes(op: Op) -> int:
