@@ -79,7 +79,11 @@ class Generator:
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
         if device not in self.states:
-            self.states[device] = GeneratorState(self.initial_seed, device)
+            token = trace.set(None)  # a state belongs to the generator, whatever is being traced when it is first used
+            try:
+                self.states[device] = GeneratorState(self.initial_seed, device)
+            finally:
+                trace.reset(token)
         return self.states[device]
 
     def next_key(self, device: str) -> Op:
