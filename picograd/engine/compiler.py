@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from picograd.codegen.lower import lower
-from picograd.codegen.opts import candidates
+from picograd.codegen.opts import guess
 from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine import cache
@@ -109,11 +109,12 @@ class Compiler:
         if is_on("PICOGRAD_VERIFY"):
             verify_program(program, after="linearize")
         if place is not None or "program" in shown_stages():
-            show("program", dump(place, "program.txt", format_program(program)))
+            shown = dump(place, "program.txt", format_program(program))
+            show("program", lambda: shown)
         note("rendered")
         source = self.backend.render(program, target)
         text = dump(place, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
-        show("source", text)
+        show("source", lambda: text)
         if text != source.text:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
         note("compiled")
@@ -122,7 +123,7 @@ class Compiler:
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
         own = target == self.device.target
-        opts = choose(kernel, self.device, self.make).opts if own else candidates(kernel, target)[0]
+        opts = choose(kernel, self.device, self.make).opts if own else guess(kernel, target)
         program = lower(kernel, target, opts)
         source = self.backend.render(program, target)
         texts = {"kernel": format_kernel(kernel), "choice": f"choice {opts}", "program": format_program(program)}

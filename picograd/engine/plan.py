@@ -221,7 +221,7 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
         verify_graph(simple, after="simplify")
     note("scheduled")
     schedule = create_schedule(simple)
-    show("schedule", format_schedule(schedule))
+    show("schedule", lambda: format_schedule(schedule))
     return schedule
 
 
@@ -235,7 +235,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     schedule = schedule_graphs(parametrize(roots, form))
     executables = tuple(compiler.executables([item.kernel for item in schedule.kernel_items()]))
     plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
-    show("plan", format_plan(plan))
+    show("plan", lambda: format_plan(plan))
     return plan
 
 
