@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import mapped
+from picograd.transforms.containers import mapped
 
 
 @dataclass(frozen=True)
