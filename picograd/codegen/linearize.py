@@ -11,14 +11,14 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, substitute, to_op, without
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, substitute, to_op, without
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -84,9 +84,9 @@ class _Linearizer:
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
         self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
-        self.constants: dict[Op, Dim] = {}  # UNROLL RANGE -> its value in this copy
-        self.copies: dict[tuple[Op | Dim | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
-        self.reads: dict[Op, frozenset[Op]] = {}
+        self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
+        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
+        self.splits: dict[Op, tuple[Dim, int, list[tuple[Op, int]] | None]] = {}  # for `in_this_copy`
         self.atoms: dict[Op, frozenset[Op]] = {}
         self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
@@ -196,7 +196,7 @@ class _Linearizer:
         if not named and copy in self.copies:
             return self.copies[copy]
         if not named and self.is_index(op):
-            new = to_op(substitute(op, self.constants))
+            new = self.in_this_copy(op)
         elif all(s in done for s in op.src):
             new = op.replace(src=tuple(done[s] for s in op.src))
         else:
@@ -204,6 +204,20 @@ class _Linearizer:
         if not named:
             self.copies[copy] = new
         return new
+
+    def in_this_copy(self, op: Op) -> Op:
+        """Returns index arithmetic with the values of unrolled loops: most often only the constant of a sum changes."""
+        split = self.splits.get(op)
+        if split is None:
+            open_here = self.constants.keys()
+            terms = affine(op)[0]
+            inside = any(not open_here.isdisjoint(self.atoms_in(atom)) for atom in terms if atom not in open_here)
+            steps = None if inside else [(atom, c) for atom, c in terms.items() if atom in open_here]
+            split = self.splits[op] = (*without(op, open_here), steps)
+        rest, constant, steps = split
+        if steps is None:
+            return to_op(substitute(op, self.constants))
+        return to_op(plus(rest, constant + sum(c * self.constants[atom] for atom, c in steps)))
 
     def is_index(self, op: Op) -> bool:
         """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
@@ -215,7 +229,13 @@ class _Linearizer:
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
         """Returns the RANGEs, VARs and LOADs an expression contains."""
-        return _gathered(op, self.atoms, lambda here: here if here.code in ATOMS else None)
+        found = self.atoms.get(op)
+        if found is None:
+            for here in toposort([op], stop=self.atoms) if any(s not in self.atoms for s in op.src) else (op,):
+                if here not in self.atoms:
+                    self.atoms[here] = _joined([self.atoms[s] for s in here.src], here if here.code in ATOMS else None)
+            found = self.atoms[op]
+        return found
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
@@ -332,7 +352,7 @@ class _Linearizer:
             return value, _lanes(value)
         terms = affine(index)[0]
         if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
-            return self.value(to_op(without(index, self.vector))), int(self.vector.src[0].arg)
+            return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, _lanes(value)
 
@@ -349,25 +369,17 @@ class _Linearizer:
             stack.extend(here.src)
         return False
 
-    def memory_read(self, op: Op) -> frozenset[Op]:
+    def memory_read(self, op: Op) -> set[Op]:
         """Returns the memory that the value of an expression was read from."""
-        return _gathered(op, self.reads, lambda here: here.src[0] if here.code is OpCode.LOAD else None)
+        return {atom.src[0] for atom in self.atoms_in(op) if atom.code is OpCode.LOAD}
 
 
-def _gathered(op: Op, known: dict[Op, frozenset[Op]], own: Callable[[Op], Op | None]) -> frozenset[Op]:
-    """Returns what `own` gives for an expression and all its parts; `known` remembers it."""
-    found = known.get(op)
-    if found is None:
-        for here in toposort([op], stop=known) if any(s not in known for s in op.src) else (op,):
-            if here in known:
-                continue
-            sets = [known[s] for s in here.src]
-            mine = own(here)
-            first = sets[0] if sets else NOTHING
-            same = all(other is first or other <= first for other in sets) and (mine is None or mine in first)
-            known[here] = first if same else frozenset().union(*sets, () if mine is None else (mine,))
-        found = known[op]
-    return found
+def _joined(sets: Sequence[frozenset[Op]], own: Op | None) -> frozenset[Op]:
+    """Returns the union, the first set itself where that is all of it."""
+    first = sets[0] if sets else NOTHING
+    if own is None and all(other is first or other <= first for other in sets):
+        return first
+    return frozenset().union(*sets, () if own is None else (own,))
 
 
 def _lanes(op: Op) -> int:

@@ -10,7 +10,7 @@ VARIABLE, a product of atoms, or a quotient or remainder that no rule below coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from math import gcd
 
@@ -156,10 +156,17 @@ def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
     return _assemble(total, constant)
 
 
-def without(value: Dim, atom: Op) -> Dim:
-    """Returns a sum without one of its terms."""
+def without(value: Dim, atoms: Container[Op]) -> tuple[Dim, int]:
+    """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` joins the two."""
     terms, constant = affine(value)
-    return _assemble({other: c for other, c in terms.items() if other is not atom}, constant)
+    return _assemble({atom: c for atom, c in terms.items() if atom not in atoms}, 0), constant
+
+
+def plus(value: Dim, number: int) -> Dim:
+    """Returns value + number, where `value` is a sum that `without` has left: it has no constant of its own."""
+    if isinstance(value, int):
+        return value + number
+    return value if number == 0 else Op(OpCode.ADD, dtypes.int64, (value, _integer(number)))
 
 
 def bounds(value: Dim) -> tuple[int, int]:
