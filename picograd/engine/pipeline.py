@@ -13,9 +13,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,23 +53,48 @@ def pipelined(
 def _overlapped(
     items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
 ) -> list[Result]:
-    pool = ThreadPoolExecutor(min(num_threads, len(items)), thread_name_prefix="picograd_compile")
-    begun: list[Future[Result]] = []
-    failed: Exception | None = None
-    try:
-        for item in items:
+    results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
+    begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()
+
+    def finish_all() -> None:
+        while (job := begun.get()) is not None:
+            number, finish = job
             try:
-                finish = begin(item)
+                results[number] = finish()
+            except Exception as error:
+                errors[number] = error
+
+    names = [f"picograd_compile_{i}" for i in range(min(num_threads, len(items)))]
+    threads = [threading.Thread(target=finish_all, name=name, daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    try:
+        for number, item in enumerate(items):
+            try:
+                begun.put((number, begin(item)))
             except Exception as error:  # raised below, unless an item before it fails too
-                failed = error
+                errors[number] = error
+            if errors:
                 break
-            begun.append(pool.submit(finish))
-        results = [future.result() for future in begun]
-        if failed is not None:
-            raise failed
-        return results
+    except BaseException:
+        _drop(begun)
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for _ in threads:
+            begun.put(None)
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(items))]
+
+
+def _drop(jobs: SimpleQueue[Any]) -> None:
+    """Takes out what nobody has begun to finish."""
+    while not jobs.empty():
+        with suppress(Empty):  # a thread was faster
+            jobs.get_nowait()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine import pipeline
 from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
 from picograd.engine.pipeline import pipelined
@@ -71,6 +72,21 @@ def test_no_thread_and_no_setting_is_left_behind() -> None:
         pipelined(range(5), lambda item: squared(failing_at(3)(item)), 3)
     assert threading.active_count() == before
     assert sys.getswitchinterval() == turn
+
+
+def test_an_interrupt_drops_what_nobody_has_begun_to_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped, finished = threading.Event(), []
+    drop = pipeline._drop
+
+    def begin(item: int) -> Callable[[], None]:
+        if item == 3:
+            raise KeyboardInterrupt
+        return lambda: finished.append(item) if item or dropped.wait(30) else None
+
+    monkeypatch.setattr(pipeline, "_drop", lambda jobs: (drop(jobs), dropped.set()))
+    with pytest.raises(KeyboardInterrupt):
+        pipelined(range(5), begin, 1)
+    assert finished in ([], [0])  # the first, if the thread had it already
 
 
 def test_a_call_beside_another_starts_no_threads() -> None:
