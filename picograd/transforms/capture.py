@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
 from picograd.engine.realize import complete_outputs, realize, run
@@ -20,7 +21,6 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.containers import PLACE, mapped
 from picograd.transforms.guards import Guards
 from picograd.transforms.spares import Spares
 
