@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.ir.op import Op, const, toposort
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, from_op, substitute, to_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, substitute, to_op, without
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -60,6 +60,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
 NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
+ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 
 
@@ -84,7 +85,8 @@ class _Linearizer:
         self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
-        self.reads: dict[Op, frozenset[Op]] = {}
+        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
+        self.splits: dict[Op, tuple[Dim, int, list[tuple[Op, int]] | None]] = {}  # for `in_this_copy`
         self.atoms: dict[Op, frozenset[Op]] = {}
         self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
@@ -169,31 +171,53 @@ class _Linearizer:
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
         """Puts the values of unrolled loops and the names of this copy into an expression."""
-        if not self.is_open(op):
-            return op
         done: dict[Op, Op] = {}
         stack = [op]
         while stack:
             here = stack[-1]
             if here not in done:
-                missing = [s for s in self.parts(here) if s not in done]
-                if missing:
-                    stack.extend(missing)
+                new = self.resolved(here, done)
+                if new is None:
+                    stack.extend(s for s in here.src if s not in done)
                     continue
-                done[here] = self._resolved(here, done)
+                done[here] = new
             stack.pop()
         return done[op]
 
-    def is_open(self, op: Op) -> bool:
-        """True when an expression contains a RANGE or VAR that has another value or name in this copy."""
+    def resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
+        """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
         atoms = self.atoms_in(op)
-        return not atoms.isdisjoint(self.constants) or not atoms.isdisjoint(self.names)
+        named = not self.names.keys().isdisjoint(atoms)
+        if not named and self.constants.keys().isdisjoint(atoms):
+            return op
+        if op.code is OpCode.VAR:
+            return self.names[op]
+        copy = (op, *map(self.constants.get, atoms))
+        if not named and copy in self.copies:
+            return self.copies[copy]
+        if not named and self.is_index(op):
+            new = self.in_this_copy(op)
+        elif all(s in done for s in op.src):
+            new = op.replace(src=tuple(done[s] for s in op.src))
+        else:
+            return None
+        if not named:
+            self.copies[copy] = new
+        return new
 
-    def parts(self, op: Op) -> tuple[Op, ...]:
-        """The sources to resolve before `op`: none where nothing changes, or where `substitute` does all at once."""
-        if not self.is_open(op) or op.code is OpCode.RANGE:
-            return ()
-        return () if self.is_index(op) else op.src
+    def in_this_copy(self, op: Op) -> Op:
+        """Returns index arithmetic with the values of unrolled loops: most often only the constant of a sum changes."""
+        split = self.splits.get(op)
+        if split is None:
+            open_here = self.constants.keys()
+            terms = affine(op)[0]
+            inside = any(not open_here.isdisjoint(self.atoms_in(atom)) for atom in terms if atom not in open_here)
+            steps = None if inside else [(atom, c) for atom, c in terms.items() if atom in open_here]
+            split = self.splits[op] = (*without(op, open_here), steps)
+        rest, constant, steps = split
+        if steps is None:
+            return to_op(substitute(op, self.constants))
+        return to_op(plus(rest, constant + sum(c * self.constants[atom] for atom, c in steps)))
 
     def is_index(self, op: Op) -> bool:
         """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
@@ -201,26 +225,17 @@ class _Linearizer:
             return True
         if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
             return False
-        atoms = self.atoms_in(op)
-        return atoms.isdisjoint(self.names) and all(atom.code is OpCode.RANGE for atom in atoms)
-
-    def _resolved(self, op: Op, done: dict[Op, Op]) -> Op:
-        if not self.is_open(op):
-            return op
-        if op.code is OpCode.VAR:
-            return self.names[op]
-        if self.is_index(op):
-            return to_op(substitute(from_op(op), self.constants))
-        return op.replace(src=tuple(done[s] for s in op.src))
+        return all(atom.code is OpCode.RANGE for atom in self.atoms_in(op))
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
         """Returns the RANGEs, VARs and LOADs an expression contains."""
-        if op not in self.atoms:
-            for here in toposort([op], stop=self.atoms):
+        found = self.atoms.get(op)
+        if found is None:
+            for here in toposort([op], stop=self.atoms) if any(s not in self.atoms for s in op.src) else (op,):
                 if here not in self.atoms:
-                    own = {here} if here.code in (OpCode.RANGE, OpCode.VAR, OpCode.LOAD) else set()
-                    self.atoms[here] = frozenset(own.union(*(self.atoms[s] for s in here.src)))
-        return self.atoms[op]
+                    self.atoms[here] = _joined([self.atoms[s] for s in here.src], here if here.code in ATOMS else None)
+            found = self.atoms[op]
+        return found
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
@@ -335,12 +350,9 @@ class _Linearizer:
         if self.vector is None or not self.is_vector(index):
             value = self.value(index)
             return value, _lanes(value)
-        factor = affine(index)[0].get(self.vector, 0)
-        first = to_op(substitute(index, {self.vector: 0}))
-        if factor == 1 and not self.is_vector(to_op(substitute(index, {self.vector: 0}))):
-            rest = [atom for atom in affine(index)[0] if atom is not self.vector and self.is_vector(atom)]
-            if not rest:
-                return self.value(first), int(self.vector.src[0].arg)
+        terms = affine(index)[0]
+        if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
+            return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, _lanes(value)
 
@@ -357,14 +369,17 @@ class _Linearizer:
             stack.extend(here.src)
         return False
 
-    def memory_read(self, op: Op) -> frozenset[Op]:
+    def memory_read(self, op: Op) -> set[Op]:
         """Returns the memory that the value of an expression was read from."""
-        if op not in self.reads:
-            for here in toposort([op], stop=self.reads):
-                if here not in self.reads:
-                    own = {here.src[0]} if here.code is OpCode.LOAD else set()
-                    self.reads[here] = frozenset(own.union(*(self.reads[s] for s in here.src)))
-        return self.reads[op]
+        return {atom.src[0] for atom in self.atoms_in(op) if atom.code is OpCode.LOAD}
+
+
+def _joined(sets: Sequence[frozenset[Op]], own: Op | None) -> frozenset[Op]:
+    """Returns the union, the first set itself where that is all of it."""
+    first = sets[0] if sets else NOTHING
+    if own is None and all(other is first or other <= first for other in sets):
+        return first
+    return frozenset().union(*sets, () if own is None else (own,))
 
 
 def _lanes(op: Op) -> int:

@@ -17,7 +17,7 @@ from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
-from picograd.codegen.opts import candidates
+from picograd.codegen.opts import guess
 from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
@@ -33,7 +33,7 @@ from picograd.ir.statements import Check, Statement, walk
 
 
 def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
-    """Returns the loops of a kernel, with the choices of `opts`: by default the first that `candidates` proposes.
+    """Returns the loops of a kernel, with the choices of `opts`: by default those of `guess`.
 
     After:  every phase is in the linear form, with only operations the target has.
     """
@@ -44,7 +44,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         scratch.append(Param(dtype, numel, "scratch"))
         return Op(OpCode.PARAM, dtype, (), (len(kernel.params) + len(scratch) - 1, (numel,)))
 
-    opts = candidates(kernel, target)[0] if opts is None else opts
+    opts = guess(kernel, target) if opts is None else opts
     tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
     for nests in kernel.phases:

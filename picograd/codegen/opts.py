@@ -25,14 +25,22 @@ MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
     """Returns what is worth trying: the best guess, then others that cut one product in another way."""
-    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
-    anchors = [nest.anchor for nest in nests if nest.anchor is not None]
-    guess: tuple[RegisterTile | BlockTile, ...] = tuple(best_guess(anchor, target) for anchor in anchors)
-    found = [Opts(guess)]
-    for place, (anchor, tile) in enumerate(zip(anchors, guess)):
+    best = guess(kernel, target)
+    found = [best]
+    for place, (anchor, tile) in enumerate(zip(_products(kernel), best.products)):
         for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(anchor, tile, target):
-            found.append(Opts((*guess[:place], other, *guess[place + 1 :])))
+            found.append(Opts((*best.products[:place], other, *best.products[place + 1 :])))
     return tuple(dict.fromkeys(found))
+
+
+def guess(kernel: Kernel, target: Target) -> Opts:
+    """Returns the choices that a rule of thumb takes."""
+    return Opts(tuple(best_guess(anchor, target) for anchor in _products(kernel)))
+
+
+def _products(kernel: Kernel) -> list[Op]:
+    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
+    return [nest.anchor for nest in nests if nest.anchor is not None]
 
 
 def best_guess(anchor: Op, target: Target) -> RegisterTile | BlockTile:
@@ -61,8 +69,9 @@ def _better_turned(anchor: Op) -> bool:
     """
     a, b = anchor.src
     m, n = a.shape[-2], b.shape[-1]
-    both_along_k = contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
-    return both_along_k and isinstance(m, int) and isinstance(n, int) and 2 * m <= n
+    if not (isinstance(m, int) and isinstance(n, int) and 2 * m <= n):
+        return False
+    return contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
 
 
 def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[RegisterTile]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from picograd.codegen.opts import candidates
+from picograd.codegen.opts import candidates, guess
 from picograd.config import is_on
 from picograd.engine.tune import fastest
 from picograd.ir.backend import Device
@@ -23,7 +23,7 @@ def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Opts], Execut
     Args:
       make: gives callable code for a kernel with the Opts of a candidate
     """
+    if not is_on("PICOGRAD_TUNE") or kernel.variables:  # NOTE: with a symbolic extent there is no one size to time
+        return Generated(guess(kernel, device.target))
     found = candidates(kernel, device.target)
-    if not is_on("PICOGRAD_TUNE") or len(found) == 1 or kernel.variables:
-        return Generated(found[0])  # NOTE: with a symbolic extent there is no one size to time
-    return Generated(fastest(kernel, found, device, make))
+    return Generated(found[0] if len(found) == 1 else fastest(kernel, found, device, make))

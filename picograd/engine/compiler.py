@@ -2,23 +2,27 @@
 
 In:    Kernel, Device
 Out:   Executable
-Called by: engine/realize.py.    Next: picograd/schedule/create.py
+Called by: engine/plan.py.    Next: picograd/engine/pipeline.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from picograd.codegen.lower import lower
-from picograd.codegen.opts import candidates
-from picograd.config import is_on, setting, shown_stages
+from picograd.codegen.opts import guess
+from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
-from picograd.engine.cache import kept
+from picograd.engine import cache
 from picograd.engine.choose import choose
+from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
+from picograd.errors import PicogradError
 from picograd.ir.backend import Device
+from picograd.ir.lines import line_of
 from picograd.ir.opts import Opts
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
@@ -45,51 +49,93 @@ class Compiler:
         self.device, self.backend = device, backend
         self._made: dict[Kernel, Executable] = {}
 
-    def executable(self, kernel: Kernel) -> Executable:
-        """Returns callable code for a kernel: from this process, from disk, or newly compiled."""
-        found = self._made.get(kernel)
-        if found is None:
-            choice = choose(kernel, self.device, self.make)
-            found = self._made[kernel] = self.make(kernel, choice.opts)
-        return found
+    def executables(self, kernels: Sequence[Kernel]) -> list[Executable]:
+        """Returns callable code for each kernel: from this process, from disk, or newly compiled.
+
+        An error names the user's line, and is that of the first kernel in order.
+        """
+        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._made]
+        threads = 0 if is_on("PICOGRAD_TUNE") else num_threads() - 1  # where kernels are timed nothing else runs
+        for kernel, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
+            self._made[kernel] = self.device.load(binary)
+        return [self._made[kernel] for kernel in kernels]
 
     def make(self, kernel: Kernel, opts: Opts) -> Executable:
         """Returns callable code for a kernel with given choices."""
-        return self.device.load(self.binary(kernel, opts))
+        return self.device.load(self.begin(kernel, opts)())
 
-    def binary(self, kernel: Kernel, opts: Opts) -> Binary:
-        """Returns the machine code of a kernel; where somebody looks on, every stage runs again."""
+    def _begin_best(self, kernel: Kernel) -> Callable[[], Binary]:
+        """Begins a kernel with the best choices."""
+        with _naming_line_of(kernel):
+            finish = self.begin(kernel, choose(kernel, self.device, self.make).opts)
+
+        def finish_named() -> Binary:
+            with _naming_line_of(kernel):
+                return finish()
+
+        return finish_named
+
+    def begin(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
+        """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread.
+
+        Where somebody looks on, every stage runs again.
+        """
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
-            return self.compile(kernel, opts)
-        text = f"{format_kernel(kernel)}\nopts {opts}"
-        return kept(text, self.device.target, lambda: self.compile(kernel, opts))
+            return self._begin_compiling(kernel, opts)
+        name = cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
+        found = cache.load(name)
+        if found is not None:
+            note("disk_hits")
+            return lambda: found
+        compile_ = self._begin_compiling(kernel, opts)
 
-    def compile(self, kernel: Kernel, opts: Opts) -> Binary:
-        """Kernel -> Program -> Source -> Binary, each shown and dumped where asked for."""
+        def compile_and_keep() -> Binary:
+            binary = compile_()
+            cache.store(name, binary)
+            return binary
+
+        return compile_and_keep
+
+    def _begin_compiling(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
+        """Kernel -> Program -> Source, each shown and dumped where asked for; returned is Source -> Binary."""
         target = self.device.target
         place = place_of_dumps(kernel, target)
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(kernel, after="create_schedule")
-        dump(place, "kernel.txt", format_kernel(kernel))
+        if place is not None:
+            dump(place, "kernel.txt", format_kernel(kernel))
         note("lowered")
         program = lower(kernel, target, opts)
         if is_on("PICOGRAD_VERIFY"):
             verify_program(program, after="linearize")
-        show("program", dump(place, "program.txt", format_program(program)))
+        if place is not None or "program" in shown_stages():
+            shown = dump(place, "program.txt", format_program(program))
+            show("program", lambda: shown)
         note("rendered")
         source = self.backend.render(program, target)
         text = dump(place, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
-        show("source", text)
+        show("source", lambda: text)
         if text != source.text:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)
         note("compiled")
-        return self.backend.compile(source, target)
+        return lambda: self.backend.compile(source, target)
 
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
         own = target == self.device.target
-        opts = choose(kernel, self.device, self.make).opts if own else candidates(kernel, target)[0]
+        opts = choose(kernel, self.device, self.make).opts if own else guess(kernel, target)
         program = lower(kernel, target, opts)
         source = self.backend.render(program, target)
         texts = {"kernel": format_kernel(kernel), "choice": f"choice {opts}", "program": format_program(program)}
         return {**texts, "source": source.text}
+
+
+@contextmanager
+def _naming_line_of(kernel: Kernel) -> Iterator[None]:
+    """Has an error name the user's line that the kernel's first value with one comes from."""
+    try:
+        yield
+    except PicogradError as error:
+        values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
+        error.made_at(next(filter(None, map(line_of, values)), None))
+        raise

@@ -18,7 +18,7 @@ from picograd.config import is_on
 from picograd.engine.devices import counted
 from picograd.engine.show import show
 from picograd.engine.watch import note
-from picograd.errors import ArgumentError, Line, PicogradError
+from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
@@ -30,7 +30,7 @@ from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
-from picograd.ir.stages import BufferUse, Executable, Kernel, Plan, Schedule
+from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.symbolic import substitute
 from picograd.ir.text import format_plan, format_schedule
 from picograd.schedule.create import create_schedule
@@ -236,7 +236,7 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
         verify_graph(simple, after="simplify")
     note("scheduled")
     schedule = create_schedule(simple)
-    show("schedule", format_schedule(schedule))
+    show("schedule", lambda: format_schedule(schedule))
     return schedule
 
 
@@ -248,20 +248,10 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
     schedule = schedule_graphs(parametrize(roots, form))
-    executables = tuple(_executable(item.kernel, compiler) for item in schedule.kernel_items())
+    executables = tuple(compiler.executables([item.kernel for item in schedule.kernel_items()]))
     plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
-    show("plan", format_plan(plan))
+    show("plan", lambda: format_plan(plan))
     return plan
-
-
-def _executable(kernel: Kernel, compiler: Compiler) -> Executable:
-    """Returns callable code for a kernel; an error on the way names the user's line."""
-    try:
-        return compiler.executable(kernel)
-    except PicogradError as error:
-        values = [value for phase in kernel.phases for nest in phase for _, value in nest.outputs]
-        error.made_at(next(filter(None, map(line_of, values)), None))
-        raise
 
 
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:

@@ -8,6 +8,7 @@ Called by: engine/plan.py, engine/compiler.py
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from picograd.config import setting, shown_stages
@@ -16,10 +17,10 @@ from picograd.ir.stages import Kernel
 from picograd.ir.text import format_kernel
 
 
-def show(stage: str, text: str) -> None:
-    """Prints a stage that PICOGRAD_SHOW asks for."""
+def show(stage: str, text: Callable[[], str]) -> None:
+    """Prints a stage that PICOGRAD_SHOW asks for; only then is its text written."""
     if stage in shown_stages():
-        print(text)
+        print(text())
 
 
 def place_of_dumps(kernel: Kernel, target: Target) -> Path | None:

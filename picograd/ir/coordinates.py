@@ -13,7 +13,7 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op, weighted_sum
 
 Coords = tuple[Dim, ...]
 
@@ -31,10 +31,12 @@ def placeholders(shape: Shape) -> Coords:
 
 def flatten(coords: Sequence[Dim], shape: Shape) -> Dim:
     """Returns the row-major position of `coords` in `shape`."""
-    position: Dim = 0
-    for coord, dim in zip(coords, shape):
-        position = add(mul(position, dim), coord)
-    return position
+    stride: Dim = 1
+    parts: list[tuple[Dim, int]] = []
+    for coord, dim in zip(reversed(coords), reversed(shape)):
+        parts.append((coord, stride) if isinstance(stride, int) else (mul(coord, stride), 1))
+        stride = mul(stride, dim)
+    return weighted_sum(parts)
 
 
 def unflatten(position: Dim, shape: Shape) -> Coords:

@@ -59,13 +59,15 @@ class Op:
     needs_grad:  a LEAF is reachable through differentiable Ops
     """
 
-    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "__weakref__")
+    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "terms", "text", "__weakref__")
     code: OpCode
     dtype: DType
     src: tuple[Op, ...]
     arg: Any
     shape: Shape
     needs_grad: bool
+    terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
+    text: str
 
     interned: ClassVar[dict[Hashable, _Interned]] = {}
     shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first

@@ -10,8 +10,7 @@ VARIABLE, a product of atoms, or a quotient or remainder that no rule below coul
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from hashlib import blake2b
 from math import gcd
 
@@ -22,14 +21,14 @@ from picograd.ir.opcode import OpCode
 Terms = dict[Op, int]
 LARGE = 1 << 62  # stands for "not bounded" in `bounds`
 
-# What is known of an expression, for as long as it lives: its terms, and the text that orders atoms.
-_affine_of: weakref.WeakKeyDictionary[Op, tuple[Terms, int]] = weakref.WeakKeyDictionary()
-_text_of: weakref.WeakKeyDictionary[Op, str] = weakref.WeakKeyDictionary()
-
 
 def to_op(value: Dim) -> Op:
     """Returns an integer expression as an Op."""
-    return value if isinstance(value, Op) else const(value, dtypes.int64)
+    return value if isinstance(value, Op) else _integer(value)
+
+
+def _integer(value: int) -> Op:
+    return const(value, dtypes.int64) if abs(value) >= LARGE else Op(OpCode.CONST, dtypes.int64, (), value)
 
 
 def from_op(op: Op) -> Dim:
@@ -41,10 +40,15 @@ def affine(value: Dim) -> tuple[Terms, int]:
     """Returns (terms, constant) with value = constant + sum(coefficient * atom)."""
     if isinstance(value, int):
         return {}, value
-    found = _affine_of.get(value)
-    if found is None:
-        found = _affine_of[value] = _take_apart(value)
-    return found
+    if value.code not in SUMS:
+        return _take_apart(value)
+    try:
+        return value.terms  # remembered for as long as the expression lives
+    except AttributeError:
+        found = _take_apart(value)
+        if value not in found[0]:  # a product that named itself would be a cycle
+            value.terms = found
+        return found
 
 
 def _take_apart(op: Op) -> tuple[Terms, int]:
@@ -71,23 +75,24 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
 
 def _text(op: Op) -> str:
     """A key to order atoms by that is the same in every process."""
-    found = _text_of.get(op)
-    if found is None:
+    try:
+        return op.text
+    except AttributeError:
         found = f"{op.code.value}{op.arg}({','.join(_text(s) for s in op.src)})"
         if len(found) > 200:  # the text of a graph with shared parts would double at each level
             found = found[:100] + blake2b(found.encode()).hexdigest()
-        _text_of[op] = found
-    return found
+        op.text = found
+        return found
 
 
 def _assemble(terms: Terms, constant: int) -> Dim:
     """Builds the normal form; x // c * (k * c) + x % c * k becomes x * k on the way."""
     terms = {atom: c for atom, c in terms.items() if c}
-    for atom in [a for a in terms if a.code is OpCode.MOD]:
+    for atom in [a for a in terms if a.code is OpCode.MOD] if len(terms) > 1 else ():
         if atom not in terms:
             continue
         divisor = from_op(atom.src[1])
-        if not isinstance(divisor, int):
+        if not isinstance(divisor, int) or terms[atom] * divisor not in terms.values():
             continue
         quotient = floordiv(atom.src[0], divisor)
         if isinstance(quotient, Op) and terms.get(quotient) == terms[atom] * divisor:
@@ -95,13 +100,13 @@ def _assemble(terms: Terms, constant: int) -> Dim:
             del terms[quotient]
             return add(_assemble(terms, constant), mul(atom.src[0], factor))
     result: Op | None = None
-    for atom in sorted(terms, key=_text):
+    for atom in sorted(terms, key=_text) if len(terms) > 1 else terms:
         factor = terms[atom]
-        part = atom if factor == 1 else Op(OpCode.MUL, dtypes.int64, (atom, const(factor, dtypes.int64)))
+        part = atom if factor == 1 else Op(OpCode.MUL, dtypes.int64, (atom, _integer(factor)))
         result = part if result is None else Op(OpCode.ADD, dtypes.int64, (result, part))
     if result is None:
         return constant
-    return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, const(constant, dtypes.int64)))
+    return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, _integer(constant)))
 
 
 def add(a: Dim, b: Dim) -> Dim:
@@ -137,6 +142,31 @@ def mul(a: Dim, b: Dim) -> Dim:
 def subtract(a: Dim, b: Dim) -> Dim:
     """Returns a - b."""
     return add(a, mul(b, -1))
+
+
+def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
+    """Returns the sum of value * factor, put together once."""
+    total: Terms = {}
+    constant = 0
+    for value, factor in parts:
+        terms, own = affine(value)
+        constant += own * factor
+        for atom, coefficient in terms.items():
+            total[atom] = total.get(atom, 0) + coefficient * factor
+    return _assemble(total, constant)
+
+
+def without(value: Dim, atoms: Container[Op]) -> tuple[Dim, int]:
+    """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` joins the two."""
+    terms, constant = affine(value)
+    return _assemble({atom: c for atom, c in terms.items() if atom not in atoms}, 0), constant
+
+
+def plus(value: Dim, number: int) -> Dim:
+    """Returns value + number, where `value` is a sum that `without` has left: it has no constant of its own."""
+    if isinstance(value, int):
+        return value + number
+    return value if number == 0 else Op(OpCode.ADD, dtypes.int64, (value, _integer(number)))
 
 
 def bounds(value: Dim) -> tuple[int, int]:
@@ -282,29 +312,43 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
 
 
 def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
-    """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again."""
+    """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again.
+
+    Cost: linear in the atoms; a sum is put together once, whatever is replaced in it.
+    """
     done: dict[Op, Dim] = {}
 
     def visit(value: Dim) -> Dim:
         if isinstance(value, int):
             return value
-        if value in values:
-            found = values[value]
-            return from_op(found) if isinstance(found, Op) else found
-        if not value.src or value.code in (OpCode.RANGE, OpCode.BIND):
-            return value
-        if value not in done:
-            src = [visit(s) for s in value.src]
-            rebuild = INDEX_ARITHMETIC.get(value.code) if value.dtype is dtypes.int64 else None
-            if all(new is old for new, old in zip(src, value.src)):
-                done[value] = value
-            elif rebuild is not None:
-                done[value] = rebuild(*(from_op(s) if isinstance(s, Op) else s for s in src))
-            else:
-                done[value] = value.replace(src=tuple(to_op(s) for s in src))
-        return done[value]
+        found = values.get(value)
+        if found is None:
+            found = done.get(value)
+        if found is None:
+            found = done[value] = _substituted(value, visit)
+        return from_op(found) if isinstance(found, Op) else found
 
     return visit(value)
 
 
+def _substituted(op: Op, visit: Callable[[Dim], Dim]) -> Dim:
+    """Returns an expression made anew from what `visit` makes of its parts."""
+    if not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
+        return op
+    if op.dtype is dtypes.int64 and op.code in SUMS:
+        terms, constant = affine(op)
+        if len(terms) > 1 or op not in terms:
+            became = [(visit(atom), factor) for atom, factor in terms.items()]
+            same = all(new is atom for (new, _), atom in zip(became, terms))
+            return op if same else weighted_sum([*became, (constant, 1)])
+    src = [visit(s) for s in op.src]
+    if all(new is old for new, old in zip(src, op.src)):
+        return op
+    rebuild = INDEX_ARITHMETIC.get(op.code) if op.dtype is dtypes.int64 else None
+    if rebuild is not None:
+        return rebuild(*(from_op(s) if isinstance(s, Op) else s for s in src))
+    return op.replace(src=tuple(to_op(s) for s in src))
+
+
+SUMS = frozenset({OpCode.ADD, OpCode.MUL})
 INDEX_ARITHMETIC = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}

@@ -40,7 +40,7 @@ def ops_in(value: Any) -> list[Op]:
     if isinstance(value, Op):
         return [value]
     if isinstance(value, tuple):
-        return [op for part in value for op in ops_in(part)]
+        return [op for part in value if type(part) is not int for op in ops_in(part)]
     return []
 
 

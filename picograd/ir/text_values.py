@@ -52,6 +52,8 @@ def show(value: Any, name_of: Callable[[Op], str]) -> str:
     if isinstance(value, DType):
         return value.name
     if isinstance(value, tuple | list):
+        if all(type(part) is int for part in value):  # a shape, most often
+            return repr(tuple(value))
         inner = ", ".join(show(part, name_of) for part in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if isinstance(value, float):

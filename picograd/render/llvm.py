@@ -19,7 +19,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
-from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul, substitute
+from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import Memory, write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
@@ -49,12 +49,12 @@ def render(program: Program, target: Target) -> Source:
 
 # ---- launches ----
 def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
-    named: dict[Op, Dim] = {}
+    named: dict[Op, Op] = {}
     work = _work(statements, named)
     loops = _grid_loops(statements)
     grid: Dim = 0 if loops else 1
     for loop in loops:
-        grid = add(grid, substitute(from_op(loop.range.src[0]), named))
+        grid = add(grid, _extent(loop, named))
     return Launch(symbol, grid, 1, max(1, work // max(1, bounds(grid)[1])))
 
 
@@ -62,19 +62,25 @@ def _grid_loops(statements: Sequence[Statement]) -> list[For]:
     return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
 
 
-def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
+def _extent(loop: For, named: dict[Op, Op]) -> Dim:
+    """Returns the extent of a loop as an expression of variables, in normal form."""
+    extent = loop.range.src[0]
+    return from_op(extent) if extent.code is OpCode.CONST else _index_value(extent, named)
+
+
+def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
     """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name."""
     total = 0
     for statement in statements:
         if isinstance(statement, For):
-            extent = bounds(substitute(from_op(statement.range.src[0]), named))[1]
+            extent = bounds(_extent(statement, named))[1]
             total += min(max(extent, 0), MOST_ITERATIONS) * _work(statement.body, named)
         elif isinstance(statement, If):
             total += _work(statement.body, named)
         elif isinstance(statement, Let):
             total += statement.var.arg[1]
             if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
-                named[statement.var] = _index_value(statement.value, named)
+                named[statement.var] = statement.value
         elif isinstance(statement, Load):
             total += statement.var.arg[1]
         elif isinstance(statement, Store):
@@ -82,13 +88,11 @@ def _work(statements: Sequence[Statement], named: dict[Op, Dim]) -> int:
     return total
 
 
-def _index_value(value: Op, named: dict[Op, Dim]) -> Dim:
-    """Returns the expression of variables that a Let names, in normal form."""
+def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
+    """Returns an integer with what Lets name put in, in normal form."""
+    value = named.get(value, value)
     combine = _COMBINE.get(value.code)
-    if combine is None:
-        return from_op(value)
-    a, b = (named.get(s, from_op(s)) for s in value.src)
-    return combine(a, b)
+    return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))
 
 
 _COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}

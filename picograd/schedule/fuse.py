@@ -28,6 +28,7 @@ from picograd.schedule.nests import MAX_OPS, Nests
 from picograd.schedule.order import can_require, depends, require
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
+MOST_READ = 2  # large values from which one is computed again at each of its readers
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})  # nothing is computed on
 
 
@@ -56,8 +57,10 @@ class _Fuser:
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
-            # After the visit, which may have stored what a reduction reads: a chain of those is no long expression.
-            self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
+            # After the visit, which may have stored what a reduction reads; a chain begins anew at what is stored, and at
+            # what a nest is built around.
+            fresh = self.nests.home
+            self.depth[op] = 1 + max((0 if s in fresh or s.code in KINDS else self.depth[s] for s in op.src), default=0)
             if op in wanted or self.is_long(op, num_ops):
                 self.store(op)
         return Fused(tuple(self.nests.in_order()), self.nests.home)
@@ -187,7 +190,7 @@ class _Fuser:
             return
         at = self.nests.attached[op]
         rows = self.row_frontier(op, at.nest)
-        if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op):
+        if rows and sum(nbytes(r) for r in rows) * 2 <= nbytes(op) and self.reads_few(op):
             for r in rows:
                 self.nests.put(r, at.nest)
             return
@@ -202,6 +205,10 @@ class _Fuser:
             if self.nests.is_storable(op) and nbytes(op) < nbytes(best):
                 best = op
         self.nests.put(best, at.nest)
+
+    def reads_few(self, op: Op) -> bool:
+        """True when `op` is computed from few values as large as itself; sums along a network would read ever more."""
+        return sum(2 * nbytes(leaf) > nbytes(op) for leaf in self.nests.leaves([op])) <= MOST_READ
 
     def row_frontier(self, op: Op, nest: Draft) -> list[Op]:
         """The values of rows that `op` is computed from, or [] if it needs more than those."""

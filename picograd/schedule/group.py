@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from picograd.ir.op import Op, Shape, greatest_numel
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of a kernel
 MAX_KERNEL_OPS = 2048  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
+MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -32,12 +33,14 @@ class Group:
     index:        its place in the order of kernels
     num_outputs:  values its nests store
     num_ops:      Ops they compute
+    num_long:     of those, Ops of many instructions each
     """
 
     index: int
     phases: list[list[Draft]] = field(default_factory=list)
     num_outputs: int = 0
     num_ops: int = 0
+    num_long: int = 0
 
     @property
     def first(self) -> Draft:
@@ -90,6 +93,7 @@ class _Grouper:
             phases = [phase for home, phase in map(self.home.__getitem__, nest.needs) if home is chosen]
             phase = max(phases, default=-1) + 1
             chosen.add(nest, phase)
+            chosen.num_long += num_long_ops(nest, self.fused) if nest.kind is NestKind.ELEMENTWISE else 0
             self.home[nest] = chosen, phase
         return self.groups
 
@@ -115,8 +119,12 @@ class _Grouper:
 
     def beside(self, nest: Draft) -> Group | None:
         """The last elementwise group with room."""
+        num_long = num_long_ops(nest, self.fused)
         self.open[-MAX_CANDIDATES:] = [g for g in self.open[-MAX_CANDIDATES:] if g.num_outputs < MAX_OUTPUTS]
-        return next((g for g in reversed(self.open[-MAX_CANDIDATES:]) if g.has_room(nest)), None)
+        for found in reversed(self.open[-MAX_CANDIDATES:]):
+            if found.has_room(nest) and (num_long == 0 or found.num_long + num_long <= MAX_LONG):
+                return found
+        return None
 
     def over_the_same(self, nest: Draft) -> Group | None:
         """The last group that reduces some of the same memory over the same domain."""
@@ -142,17 +150,23 @@ class _Grouper:
         return small * SMALL <= large
 
 
+def num_long_ops(nest: Draft, fused: Fused) -> int:
+    """Returns how many Ops a nest computes that become many instructions each."""
+    return sum(op.code in TRANSCENDENTAL for op in _walk(nest, fused))
+
+
 def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:
     """Returns the values in memory that a nest reads: buffers, and what other nests have stored."""
-    found: dict[Op, None] = {}
-    stack, seen = list(nest.stored), set(nest.stored)
-    while stack:
-        op = stack.pop()
-        if in_memory(op) or fused.home.get(op, nest) is not nest:
-            found[op] = None
-            continue
-        for s in op.src:
-            if s not in seen:
-                seen.add(s)
-                stack.append(s)
+    return {op: None for op in _walk(nest, fused) if in_memory(op) or fused.home.get(op, nest) is not nest}
+
+
+def _walk(nest: Draft, fused: Fused) -> list[Op]:
+    """Returns what a nest computes, and the values in memory that it reads."""
+    found = list(nest.stored)
+    seen = set(found)
+    for op in found:  # which grows meanwhile
+        if not (in_memory(op) or fused.home.get(op, nest) is not nest):
+            fresh = [s for s in dict.fromkeys(op.src) if s not in seen]
+            seen.update(fresh)
+            found += fresh
     return found

@@ -91,7 +91,7 @@ def test_a_failed_plan_leaves_tensors_as_they_were(monkeypatch: pytest.MonkeyPat
         raise CompileError(f"{kernel.name} cannot be compiled.")
 
     with monkeypatch.context() as patch, pytest.raises(CompileError):
-        patch.setattr(compiler_for("CPU"), "make", fail)
+        patch.setattr(compiler_for("CPU"), "begin", fail)
         patch.setattr(compiler_for("CPU"), "_made", {})
         pg.realize([x, (x * 3).sin()])
     assert x.tolist() == [6.0, 2.0, 4.0]

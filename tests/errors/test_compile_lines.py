@@ -10,6 +10,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine.compiler import Backend
 from picograd.engine.devices import compiler_for
 from picograd.engine.plan import parametrize, template
 from picograd.engine.realize import realized
@@ -19,6 +20,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph
+from picograd.render.llvm import render
 from picograd.schedule.create import create_schedule
 
 HERE = os.path.basename(__file__)
@@ -37,10 +39,10 @@ def broken_compiler(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     monkeypatch.setenv("PICOGRAD_CACHE", "off")
 
-    def reject(kernel, opts):
-        raise CompileError(f"llvm rejected kernel {kernel.name} for any.")
+    def reject(source, target):
+        raise CompileError(f"llvm rejected kernel {source.name} for any.")
 
-    monkeypatch.setattr(compiler_for("CPU"), "compile", reject)
+    monkeypatch.setattr(compiler_for("CPU"), "backend", Backend(render, reject))
 
 
 @pytest.mark.req("B6")

@@ -1,0 +1,108 @@
+"""Overlaps two halves of a job: Python begins the next one while other threads finish those begun before.
+
+In:    items, and what begins one
+Out:   what finishing gives, in the order of the items
+Called by: engine/compiler.py.    Next: picograd/schedule/create.py
+
+It pays where the second half leaves Python alone, as LLVM and NVRTC do. Threads live as long as a call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+TURN_SECONDS = 0.0002  # how long a thread that comes back from a compiler waits for Python at most
+_running = threading.Lock()
+
+
+def _start_afresh() -> None:
+    global _running
+    _running = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(after_in_child=_start_afresh)
+
+
+def pipelined(
+    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
+) -> list[Result]:
+    """Returns begin(item)() for each item: `begin` runs here, what it returns on any thread.
+
+    The error raised is that of the first item in order, as if one were done after the other. No thread is started
+    for a single item, nor while another call has some.
+    """
+    if len(items) < 2 or num_threads < 1 or not _running.acquire(blocking=False):
+        return [begin(item)() for item in items]
+    try:
+        with _quick_turns():
+            return _overlapped(items, begin, num_threads)
+    finally:
+        _running.release()
+
+
+def _overlapped(
+    items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
+) -> list[Result]:
+    results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
+    begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()
+
+    def finish_all() -> None:
+        while (job := begun.get()) is not None:
+            number, finish = job
+            try:
+                results[number] = finish()
+            except Exception as error:
+                errors[number] = error
+
+    names = [f"picograd_compile_{i}" for i in range(min(num_threads, len(items)))]
+    threads = [threading.Thread(target=finish_all, name=name, daemon=True) for name in names]
+    for thread in threads:
+        thread.start()
+    try:
+        for number, item in enumerate(items):
+            try:
+                begun.put((number, begin(item)))
+            except Exception as error:  # raised below, unless an item before it fails too
+                errors[number] = error
+            if errors:
+                break
+    except BaseException:
+        _drop(begun)
+        raise
+    finally:
+        for _ in threads:
+            begun.put(None)
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(items))]
+
+
+def _drop(jobs: SimpleQueue[Any]) -> None:
+    """Takes out what nobody has begun to finish."""
+    while not jobs.empty():
+        with suppress(Empty):  # a thread was faster
+            jobs.get_nowait()
+
+
+@contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Has threads take turns quickly: by default one waits 5 ms for Python after each call of a compiler."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, TURN_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
