@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -131,11 +131,12 @@ def complete_outputs(plan: Plan, name: str, variables: Mapping[str, int], some: 
     """Returns memory for what a plan computes: what there is in `some`, and fresh memory for the others."""
     if plan.fixed_outputs is None or name == EVALUATOR or not any(some):
         return new_outputs(plan, name, variables)
-    missing = [i for i, buffer in enumerate(some) if buffer is None]
-    memories = compiler_for(name).device.allocate_all([plan.fixed_lengths[i] for i in missing])
-    for i, memory in zip(missing, memories):
-        some[i] = Buffer(name, *plan.fixed_outputs[i], memory)
-    return cast(list[Buffer], some)
+    if None in some:
+        missing = [i for i, buffer in enumerate(some) if buffer is None]
+        memories = compiler_for(name).device.allocate_all([plan.fixed_lengths[i] for i in missing])
+        for i, memory in zip(missing, memories):
+            some[i] = Buffer(name, *plan.fixed_outputs[i], memory)
+    return some  # type: ignore[return-value]  # no place is left empty
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], form: Template) -> None:

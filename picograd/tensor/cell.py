@@ -12,6 +12,7 @@ built earlier keep the old value.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -38,7 +39,8 @@ class Cell:
 
     __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
 
-    def __init__(self, op: Op, device: str | None):
+    def __init__(self, op: Op | Held, device: str | None):
+        """A cell that holds a graph, or memory with a shape."""
         self._value: Op | Held = op
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         self.device, self.made_in = device, trace.get()
@@ -60,17 +62,23 @@ class Cell:
     def op(self, op: Op) -> None:
         self._value, self._named = op, None
 
-    def hold(self, held: Held) -> None:
-        """Replaces the value by memory that a plan has filled; its Op is made when somebody asks for it."""
-        self._value, self._named = held, None
+    @staticmethod
+    def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
+        """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
+        for cell, value in zip(cells, held):
+            cell._value, cell._named = value, None
 
-    def held(self) -> Buffer | None:
-        """Returns the memory that holds the value, or None where the value is a graph."""
-        value = self._value
-        if isinstance(value, tuple):
-            return value[0]
-        buffer: Buffer | None = value.arg[0] if value.code is OpCode.BUFFER else None
-        return buffer
+    @staticmethod
+    def held(cells: Iterable[Cell]) -> list[Buffer | None]:
+        """Returns the memory that holds the value of each cell, None where the value is a graph."""
+        return [
+            value[0] if type(value := cell._value) is tuple else _buffer_of(value)  # type: ignore[arg-type]
+            for cell in cells
+        ]
+
+
+def _buffer_of(op: Op) -> Buffer | None:
+    return op.arg[0] if op.code is OpCode.BUFFER else None
 
 
 class Trace(Protocol):

@@ -1,7 +1,8 @@
 """Tensors in containers: lists, tuples, dicts and dataclasses, at any depth.
 
 In:    arguments or results of a function
-Out:   `flatten`: their Tensors in order, and what else they say;  `mapped`: the same containers with other Tensors
+Out:   `Arguments`: those of a call;  `flatten`: their Tensors in order, and what else they say;  `mapped`: the same
+       containers with other Tensors
 Called by: transforms/jit.py, transforms/traced.py, transforms/capture.py
 """
 
@@ -16,11 +17,62 @@ from typing import Any
 import numpy as np
 
 from picograd.engine.plan import unbound
+from picograd.engine.realize import realize
 from picograd.errors import JitError
+from picograd.ir.op import Buffer, Op
+from picograd.ir.opcode import OpCode
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
+LISTS, SETS = (list, tuple), (set, frozenset)
+
+
+class Arguments:
+    """The arguments of one call.
+
+    tensors:    in order
+    buffers:    with their values, contiguous
+    variables:  values of symbolic integers by name
+    key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values
+    """
+
+    __slots__ = ("tensors", "buffers", "variables", "key")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str):
+        self.tensors: list[Tensor] = []
+        self.variables: dict[str, int] = {}
+        self.buffers: list[Buffer] = []
+        key: list[Hashable] = []
+        for value in args:
+            if type(value) is Tensor:
+                self.tensors.append(value)
+                key.append(Tensor)
+            else:
+                key.append(flatten(value, self.tensors, name, self.variables))
+        key.append(flatten(kwargs, self.tensors, name, self.variables) if kwargs else None)
+        for tensor in self.tensors:
+            op = tensor.op
+            if op.code is not OpCode.BUFFER:
+                op = _computed(tensor, name)
+            buffer, shape = op.arg
+            for dim in shape:
+                if type(dim) is not int:
+                    shape = unbound(shape, self.variables)
+                    break
+            key += (shape, op.dtype, tensor.cell.device)
+            self.buffers.append(buffer)
+        self.key: Hashable = tuple(key)
+
+
+def _computed(tensor: Tensor, name: str) -> Op:
+    """Computes an argument of a call, or raises for one that cannot be an argument; returns its BUFFER Op."""
+    if tensor.requires_grad:
+        raise JitError(
+            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
+            "use it as a global or a closure, or pass x.detach().",
+        )
+    return realize([tensor.realize().op])[0]
 
 
 def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
@@ -31,7 +83,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
     if isinstance(value, Tensor):
         tensors.append(value)
         return Tensor
-    if isinstance(value, list | tuple):
+    if isinstance(value, LISTS):
         return (type(value), *[flatten(v, tensors, name, variables) for v in value])
     if isinstance(value, dict):
         return (type(value), *[(type(k), k, flatten(v, tensors, name, variables)) for k, v in value.items()])
@@ -43,7 +95,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
         return (type(value), *[flatten(getattr(value, f.name), tensors, name, variables) for f in fields(value)])
     if isinstance(value, float):
         return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
-    if isinstance(value, set | frozenset):
+    if isinstance(value, SETS):
         return (type(value), frozenset(_plain(v, name) for v in value))
     return _plain(value, name)
 
@@ -69,7 +121,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return PLACE if changed is None else changed
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*[mapped(v, change) for v in value])
-    if isinstance(value, list | tuple):
+    if isinstance(value, LISTS):
         return type(value)(mapped(v, change) for v in value)
     if isinstance(value, dict):
         items = {k: mapped(v, change) for k, v in value.items()}

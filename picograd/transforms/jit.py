@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-from picograd.engine.plan import template, unbound
+from picograd.engine.plan import template
 from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
@@ -29,8 +29,8 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, buffer_of
-from picograd.transforms.containers import flatten, mapped
+from picograd.transforms.capture import Capture
+from picograd.transforms.containers import Arguments, flatten, mapped
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.traced import (
     TraceOfFunction,
@@ -47,13 +47,20 @@ MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
 
+class _Form:
+    """Arguments of one form: the Modules that the function mentions, and captures by whether these train."""
+
+    def __init__(self, modules: tuple[Module, ...]):
+        self.modules = modules
+        self.captures: dict[tuple[bool, ...], list[Capture]] = {}
+
+
 @dataclass
 class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
-    captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
-    modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
+    forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -66,18 +73,11 @@ class Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
-        tensors: list[Tensor] = []
-        variables: dict[str, int] = {}
-        key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
-        forms = []
-        for tensor in tensors:
-            op = tensor.op
-            if op.code is not OpCode.BUFFER:
-                op = _checked(tensor, self.name)
-            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
-        found = self.found((not kwargs, key, *forms), args, kwargs)  # f((x,), {"a": y}) is not f(x, a=y)
+        given = Arguments(args, kwargs, self.name)
+        form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
+        found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
         if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, tensors, variables)
+            return self.trace_and_run(found, args, kwargs, given)
         broken = found[0].guards.broken()
         if broken is not None:
             raise JitError(
@@ -85,30 +85,18 @@ class Jit:
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
-        return found[0].replay(tensors, variables)
+        return found[0].replay(given)
 
-    def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
-        """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
-        modules = self.modules.get(key)
-        if modules is None:
-            modules = self.modules[key] = modules_of(self.function, args, kwargs)
-            if len(self.modules) > MOST_CAPTURES:
-                del self.modules[next(iter(self.modules))]
-        whole = (key, tuple(m.training for m in modules))
-        captures = self.captures.get(whole)
-        if captures is None:
-            captures = self.captures[whole] = []
-            if len(self.captures) > MOST_CAPTURES:
-                del self.captures[next(iter(self.captures))]
-        return captures
+    def new_form(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
+        """Makes place for captures of a form of arguments; the oldest goes where there are too many."""
+        form = self.forms[given.key] = _Form(modules_of(self.function, args, kwargs))
+        if len(self.forms) > MOST_CAPTURES:
+            del self.forms[next(iter(self.forms))]
+        return form
 
-    def trace_and_run(
-        self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor], variables: dict[str, int]
-    ) -> Any:
+    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
-        for tensor in tensors:
-            buffer_of(tensor)  # computed before the trace, in which nothing is
-        capture = self.capture(args, kwargs, tensors)
+        capture = self.capture(args, kwargs, given)
         if found:
             check_same(found[0], capture, self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
@@ -119,11 +107,11 @@ class Jit:
             found.append(now)
             self.num_captures += 1
         del capture
-        result = now.replay(tensors, variables)
+        result = now.replay(given)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
         if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
-            self.mention(tensors)
+            self.mention(given.tensors)
         return result
 
     def mention(self, tensors: list[Tensor]) -> None:
@@ -137,13 +125,13 @@ class Jit:
             stacklevel=4,
         )
 
-    def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
+    def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
         watch = TraceOfFunction(self.name)
         token = trace.set(watch)
         grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
-        stand_ins = [_stand_in(t) for t in tensors]
+        stand_ins = [_stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
@@ -167,7 +155,7 @@ class Jit:
                 leaf.grad = grads.get(number)
             for module, mode in modes.items():
                 object.__setattr__(module, "training", mode)
-        check_aliases(watch, tensors, updated)
+        check_aliases(watch, given.tensors, updated)
         check_kept(watch, [*leaves, *stand_ins])
         return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
 
@@ -253,19 +241,7 @@ _NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 )
 
 
-def _checked(tensor: Tensor, name: str) -> Op:
-    """Computes an argument of a call, or raises for one that cannot be an argument; returns what it shows."""
-    if tensor.requires_grad:
-        raise JitError(
-            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
-            "use it as a global or a closure, or pass x.detach().",
-        )
-    return tensor.realize().op
-
-
-def _stand_in(tensor: Tensor) -> Tensor:
+def _stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
-    op = realized.get(tensor.op, tensor.op)
-    buffer, shape = op.arg
     copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
-    return Tensor.from_op(Op(OpCode.BUFFER, op.dtype, (), (copy, shape)), tensor.cell.device)
+    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)
