@@ -71,10 +71,14 @@ class Cell:
     @staticmethod
     def held(cells: Iterable[Cell]) -> list[Buffer | None]:
         """Returns the memory that holds the value of each cell, None where the value is a graph."""
-        return [
-            value[0] if type(value := cell._value) is tuple else _buffer_of(value)  # type: ignore[arg-type]
-            for cell in cells
-        ]
+        return [value[0] if type(value := cell._value) is tuple else _buffer_of(cell.op) for cell in cells]
+
+    def give_away(self, kind: type[Cell], words: str) -> Op | Held:
+        """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
+        value = self._value
+        self._value, self._named = words, None  # type: ignore[assignment]
+        self.__class__ = kind
+        return value
 
 
 def _buffer_of(op: Op) -> Buffer | None:

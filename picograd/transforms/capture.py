@@ -2,7 +2,7 @@
 
 In:    the graphs and cells of one trace; later the arguments of a call
 Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
+Called by: transforms/jit.py.    Next: picograd/transforms/donate.py
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import PLACE, Arguments, mapped
+from picograd.transforms.donate import Donation, surrender
 from picograd.transforms.guards import Guards
 from picograd.transforms.spares import Spares
 
@@ -38,6 +39,7 @@ class Capture:
     updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor
     shapes:    dtype and shape of each root
+    name:      of the function
     guards:    what must mean the same at every call
     """
 
@@ -51,6 +53,7 @@ class Capture:
     returned: Any
     shapes: tuple[tuple[Any, Any], ...]
     device: str
+    name: str
     guards: Guards
     plan: Plan | None = None
 
@@ -90,6 +93,11 @@ class Replay:
         self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
         self._find_small(plan)
 
+    @cached_property
+    def donation(self) -> Donation:
+        """Which memory of donated arguments the plan may store outputs in."""
+        return Donation(self.plan, self.arguments, self.device)
+
     def _find_small(self, plan: Plan) -> None:
         """Finds the results that are small and an output of their own."""
         made = [i for is_made, i, _ in self.results if is_made]
@@ -103,9 +111,13 @@ class Replay:
         form = self.capture.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        inputs = self._inputs(given.buffers)
         free = self.no_outputs.copy()
         self.spares.give(free)
+        if given.donated:
+            values = surrender(given.tensors, given.donated, self.capture.state, self.capture.name)
+            self.donation.give(values, given.buffers, free)
+            values.clear()
+        inputs = self._inputs(given.buffers)
         outputs = complete_outputs(self.plan, self.device, form.variables, free)
         run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]

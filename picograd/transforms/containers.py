@@ -34,12 +34,15 @@ class Arguments:
     tensors:    in order
     buffers:    with their values, contiguous
     variables:  values of symbolic integers by name
+    donated:    which of the tensors the caller gives away
     key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values
     """
 
-    __slots__ = ("tensors", "buffers", "variables", "key")
+    __slots__ = ("tensors", "buffers", "variables", "donated", "key")
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str):
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
+    ):
         self.tensors: list[Tensor] = []
         self.variables: dict[str, int] = {}
         self.buffers: list[Buffer] = []
@@ -51,6 +54,7 @@ class Arguments:
             else:
                 key.append(flatten(value, self.tensors, name, self.variables))
         key.append(flatten(kwargs, self.tensors, name, self.variables) if kwargs else None)
+        self.donated = self._donated(args, kwargs, name, donate) if donate else ()
         for tensor in self.tensors:
             op = tensor.op
             if op.code is not OpCode.BUFFER:
@@ -63,6 +67,17 @@ class Arguments:
             key += (shape, op.dtype, tensor.cell.device)
             self.buffers.append(buffer)
         self.key: Hashable = tuple(key)
+
+    def _donated(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: Any) -> tuple[int, ...]:
+        """Returns the numbers of the tensors in arguments that are donated."""
+        found: list[int] = []
+        seen: list[Tensor] = []
+        for parameter, value in [*enumerate(args), *kwargs.items()]:
+            first = len(seen)
+            flatten(value, seen, name, {})
+            if parameter in donate:
+                found += range(first, len(seen))
+        return tuple(found)
 
 
 def _computed(tensor: Tensor, name: str) -> Op:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -31,11 +31,13 @@ from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture
 from picograd.transforms.containers import Arguments, flatten, mapped
+from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.traced import (
     TraceOfFunction,
     check_aliases,
     check_containers,
+    check_donated,
     check_kept,
     check_modes,
     check_same,
@@ -43,6 +45,7 @@ from picograd.transforms.traced import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Donate = int | str | Iterable[int | str]
 MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
@@ -60,6 +63,7 @@ class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
+    donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
 
@@ -73,7 +77,7 @@ class Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
             return self.function(*args, **kwargs)
-        given = Arguments(args, kwargs, self.name)
+        given = Arguments(args, kwargs, self.name, self.donate)
         form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
         found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
         if len(found) < 2:
@@ -156,6 +160,7 @@ class Jit:
             for module, mode in modes.items():
                 object.__setattr__(module, "training", mode)
         check_aliases(watch, given.tensors, updated)
+        check_donated(given, updated, self.name)
         check_kept(watch, [*leaves, *stand_ins])
         return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
 
@@ -186,15 +191,15 @@ class Jit:
         skeleton = mapped(returned, lambda t: None)
         return Capture(
             form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
-            skeleton, shapes, device, guards,
+            skeleton, shapes, device, self.name, guards,
         )  # fmt: skip
 
 
 @overload
-def jit(function: Callable[P, R]) -> Callable[P, R]: ...
+def jit(function: Callable[P, R], *, donate: Donate = ()) -> Callable[P, R]: ...
 @overload
-def jit(function: None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def jit(function: None = None, *, donate: Donate = ()) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, donate: Donate = ()) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -211,11 +216,17 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
+    State written in place needs no more memory than one new version of it. A function that takes state and returns it may
+    store the new where the old is if the argument is donated: its tensors cannot be read after the call, even if that
+    raises.
+
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
+      donate:   positions or names of parameters whose tensors the caller gives away
 
     Raises:
-      JitError: the second trace differs from the first, or a value is asked for inside.
+      JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
+      ArgumentError: the function has no parameter that donate names.
 
     Cost: a call after the second costs some microseconds of Python, plus one for each argument and state.
 
@@ -223,13 +234,21 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     >>> double = pg.jit(lambda x: x * 2)
     >>> [double(pg.Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
+    >>> @pg.jit(donate="total")
+    ... def add(total, x):
+    ...     return total + x
+    >>> total = pg.Tensor([0.0])
+    >>> for _ in range(3):
+    ...     total = add(total, pg.Tensor([2.0]))
+    >>> total.item()
+    6.0
     """
     if function is None:
-        return jit
+        return functools.partial(jit, donate=donate)
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function)
+    wrapped = Jit(function, donated_parameters(function, donate))
     functools.update_wrapper(wrapped, function)
     return wrapped
 
