@@ -8,6 +8,7 @@ Next:  picograd/ir/pattern.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op, Shape
@@ -22,6 +23,7 @@ def placeholder(axis: int, extent: Dim) -> Op:
     return Op(OpCode.RANGE, dtypes.int64, (to_op(extent),), (-1 - axis, AxisKind.LOOP))
 
 
+@lru_cache(maxsize=1024)
 def placeholders(shape: Shape) -> Coords:
     """The coordinates of any element of a shape: a placeholder for each axis, 0 for those of length 1."""
     return tuple(0 if dim == 1 else placeholder(axis, dim) for axis, dim in enumerate(shape))

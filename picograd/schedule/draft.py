@@ -2,12 +2,13 @@
 
 In:    Ops, coordinates of a domain
 Out:   `Draft`, `Attached`, `Fused`; `fits`, `is_element`, `is_row`: whether an Op is a value of each element or of each row
-Called by: schedule/fuse.py, schedule/nests.py.    Next: picograd/schedule/group.py
+Called by: schedule/fuse.py, schedule/nests.py, schedule/order.py.    Next: picograd/schedule/group.py
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
@@ -26,11 +27,15 @@ Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as 
 class Draft:
     """A nest while it grows.
 
-    number:   bit of the nest in sets of nests
+    number:   order in which nests were begun
     reduced:  axes of `domain` that are reduced
     anchors:  the reductions, or the one product, scatter, scan or sort
     stored:   values it writes to memory
-    needs:    set (as bits) of the nests that must run before it
+    members:  Ops attached to it
+    num_ops:  how many Ops it computes, those not attached included; what it computes twice may count twice
+    needs:    nests whose memory it reads; they must run before it
+    readers:  nests that need it
+    level:    more than that of all it needs (see order.py)
     """
 
     kind: NestKind
@@ -39,11 +44,11 @@ class Draft:
     reduced: tuple[int, ...]
     anchors: list[Op] = field(default_factory=list)
     stored: list[Op] = field(default_factory=list)
-    needs: int = 0
-
-    @property
-    def bit(self) -> int:
-        return 1 << self.number
+    members: list[Op] = field(default_factory=list)
+    num_ops: int = 0
+    needs: dict[Draft, None] = field(default_factory=dict, repr=False)
+    readers: dict[Draft, None] = field(default_factory=dict, repr=False)
+    level: int = 0
 
     @property
     def row_axes(self) -> tuple[int, ...]:
@@ -119,6 +124,7 @@ def is_row(op: Op, nest: Draft, where: Coordinates) -> bool:
     return _same_position(where, nest.row_shape, nest.row_axes, op.shape)
 
 
+@lru_cache(maxsize=4096)  # the layers of a network ask the same again and again
 def _same_position(where: Coordinates, extents: Shape, axes: tuple[int, ...], shape: Shape) -> bool:
     """True when walking `shape` in order walks `extents` in order."""
     if tuple(axis for axis, _ in where) != axes:

@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.errors import UnsupportedOp
+from picograd.ir.bodies import WITH_BODY
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_element, is_row, meet, moved, nbytes
-from picograd.schedule.nests import Nests
+from picograd.schedule.loops import memory_sources
+from picograd.schedule.nests import MAX_OPS, Nests
+from picograd.schedule.order import can_require, depends, require
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
@@ -45,24 +48,28 @@ class _Fuser:
         self.order = toposort(roots)
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
+        self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
         wanted = set(self.roots)
         for op in self.order:
+            self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
+            num_ops = self.nests.count(op)
             self.visit(op)
-            if self.depth[op] >= MAX_DEPTH and op.code in ELEMENTWISE:
+            if op in wanted or self.is_long(op, num_ops):
                 self.store(op)
-            if op in wanted:
-                self.store(op)
-        for op in self.roots:
-            self.store(op)
         return Fused(tuple(self.nests.in_order()), self.nests.home)
+
+    def is_long(self, op: Op, num_ops: int) -> bool:
+        """True when the expression of `op` should go no further."""
+        if op.code in ELEMENTWISE:
+            return self.depth[op] >= MAX_DEPTH or num_ops >= MAX_OPS
+        return self.depth[op] >= 2 * MAX_DEPTH and op.code in MOVEMENT  # a chain of nothing else
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:
         """Decides about one Op by its kind."""
-        self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
         if op.code in SOURCES:
             return
         if op.code in KINDS:
@@ -77,9 +84,22 @@ class _Fuser:
         elif op.code is OpCode.CONTIGUOUS:
             self.release(op.src[0])
             self.store(op)
+        elif op.code in WITH_BODY:
+            self.visit_loop(op)
+        elif op.code is OpCode.OUTPUT:
+            self.nests.put(op, self.loops[op.src[0]])
         else:
             fact = f"{op.code.value}: no kernel is generated for it yet."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
+
+    def visit_loop(self, op: Op) -> None:
+        """Stores what a CALL or a LOOP reads; its OUTPUTs are what it stores."""
+        sources = memory_sources(op)
+        for s in sources:
+            self.store(s)
+        nest = self.loops[op] = self.nests.new(NestKind.LOOP, (), ())
+        nest.anchors.append(op)
+        require(nest, self.nests.needs_of(sources))
 
     def visit_anchor(self, op: Op) -> None:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
@@ -98,10 +118,10 @@ class _Fuser:
     def visit_movement(self, op: Op) -> None:
         """Attaches a movement of an attached value, at the coordinates it moves to."""
         source = op.src[0]
-        at = self.nests.attached.get(source)
-        if at is None or self.nests.is_free(source):
+        if not self.nests.is_bound(source):
             return
-        if op.code is OpCode.PAD:
+        at = self.nests.attached[source]
+        if op.code is OpCode.PAD or not self.nests.has_room(at.nest, 1):
             self.release(source)
             return
         self.nests.attach(op, at.nest, moved(op, at.where))
@@ -122,10 +142,13 @@ class _Fuser:
             places = {self.nests.attached[s].where for s in bound}
             where = meet(places)
             free_needs = self.nests.needs_of([s for s in op.src if s not in bound])
-            if where is None or free_needs & nest.bit or not fits(op, nest, where):
+            if where is None or not self.nests.has_room(nest, self.nests.added_ops(op)) or not fits(op, nest, where):
                 self.release(bound[0])
                 continue
-            self.nests.require(nest, free_needs)
+            if not can_require(nest, free_needs):
+                self.release(bound[0])
+                continue
+            require(nest, free_needs)
             self.nests.attach(op, nest, where)
             return
 
@@ -134,8 +157,8 @@ class _Fuser:
 
         def rank(s: Op) -> tuple[bool, bool, int]:
             nest = self.nests.attached[s].nest
-            needed = any(other.needs & nest.bit for other in nests)
-            needs_other = any(nest.needs & other.bit for other in nests)
+            needed = any(depends(other.needs, nest) for other in nests)
+            needs_other = any(depends(nest.needs, other) for other in nests)
             return (needs_other and not needed, nest.kind is not NestKind.REDUCE, nest.number)
 
         return min(bound, key=rank)
@@ -146,19 +169,15 @@ class _Fuser:
         if self.nests.is_bound(source):
             at = self.nests.attached[source]
             joins = at.nest.reduced == reduced and is_element(source, at.nest, at.where)
-            if joins and at.nest.domain == source.shape and at.nest.kind is NestKind.REDUCE:
+            joins = joins and at.nest.domain == source.shape and at.nest.kind is NestKind.REDUCE
+            if joins and self.nests.has_room(at.nest, 1):
                 self.nests.add_anchor(at.nest, op)
                 return True
             return False
-        needs, reads = self.nests.needs_of([source]), self.nests.leaves([source])
-        for nest in self.nests.drafts:
-            if nest.kind is not NestKind.REDUCE or nest.domain != source.shape or nest.reduced != reduced:
-                continue
-            if not needs & nest.bit and reads & self.nests.leaves([a.src[0] for a in nest.anchors]):
-                self.nests.require(nest, needs)
-                self.nests.add_anchor(nest, op)
-                return True
-        return False
+        nest = self.nests.with_rows(source, reduced)
+        if nest is not None:
+            self.nests.add_anchor(nest, op)
+        return nest is not None
 
     # ---- storing ----
     def release(self, op: Op) -> None:
@@ -212,21 +231,9 @@ class _Fuser:
             self.put_free(op)
 
     def put_free(self, op: Op) -> None:
-        """Stores a free value: in an elementwise nest of its shape that reads the same memory, or a new one."""
-        needs, reads = self.nests.needs_of([op]), self.nests.leaves([op])
-        for nest in reversed(self.nests.drafts):
-            if nest.kind is not NestKind.ELEMENTWISE or nest.domain != op.shape:
-                continue
-            if needs & nest.bit:
-                rest = self.nests.leaves_beside(op, nest)
-                if rest is None or self.nests.needs_of(rest) & nest.bit:
-                    continue
-                needs = self.nests.needs_of(rest)
-            elif not reads & self.nests.leaves(nest.stored):
-                continue
-            self.nests.require(nest, needs)
-            self.nests.put(op, nest)
-            return
-        nest = self.nests.new(NestKind.ELEMENTWISE, op.shape, ())
-        self.nests.require(nest, needs)
+        """Stores a free value: in an elementwise nest that computes it from what it stores already, or in a new one."""
+        nest = self.nests.goes_on(op)
+        if nest is None:
+            nest = self.nests.new(NestKind.ELEMENTWISE, op.shape, ())
+            require(nest, self.nests.needs_of([op]))
         self.nests.put(op, nest)

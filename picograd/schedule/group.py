@@ -2,7 +2,7 @@
 
 In:    nests in order (schedule/fuse.py)
 Out:   groups: lists of phases, each a list of nests
-Called by: schedule/create.py.    Next: picograd/schedule/memory.py
+Called by: schedule/create.py.    Next: picograd/schedule/loops.py
 
 Two reasons to join: elementwise nests that do not need each other become one kernel (the update of every
 parameter of a network); and a nest that only works on what the rows of a reduction left, or down the columns of
@@ -14,24 +14,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from picograd.ir.op import Op, greatest_numel, toposort
+from picograd.ir.op import Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import Draft, Fused, in_memory
 
-MAX_OUTPUTS = 32  # of an elementwise kernel
+MAX_OUTPUTS = 32  # of a kernel
+MAX_KERNEL_OPS = 2048  # of a kernel
+MAX_CANDIDATES = 16  # kernels looked at to find one to join
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
 @dataclass(eq=False)
 class Group:
-    """The nests of one kernel by phase."""
+    """The nests of one kernel by phase.
 
+    index:        its place in the order of kernels
+    num_outputs:  values its nests store
+    num_ops:      Ops they compute
+    """
+
+    index: int
     phases: list[list[Draft]] = field(default_factory=list)
+    num_outputs: int = 0
+    num_ops: int = 0
+
+    @property
+    def first(self) -> Draft:
+        return self.phases[0][0]
 
     @property
     def nests(self) -> list[Draft]:
         return [nest for phase in self.phases for nest in phase]
+
+    def has_room(self, nest: Draft) -> bool:
+        """True when the kernel stays short with `nest` in it."""
+        few = self.num_outputs + len(nest.stored) <= MAX_OUTPUTS
+        return few and self.num_ops + nest.num_ops <= MAX_KERNEL_OPS
+
+    def add(self, nest: Draft, phase: int) -> None:
+        """Puts `nest` into a phase, at most one behind the last."""
+        if phase == len(self.phases):
+            self.phases.append([])
+        self.phases[phase].append(nest)
+        self.num_outputs += len(nest.stored)
+        self.num_ops += nest.num_ops
 
 
 def group(fused: Fused) -> list[Group]:
@@ -39,56 +66,93 @@ def group(fused: Fused) -> list[Group]:
 
     After:  whatever a nest needs is in an earlier group, or in an earlier phase of its own.
     """
-    groups: list[Group] = []
-    home: dict[int, Group] = {}  # bit of a nest -> its group
-    for nest in fused.nests:
-        earliest = max((groups.index(home[bit]) for bit in home if nest.needs & bit), default=-1)
-        for chosen in groups[max(0, earliest) :][::-1]:
-            if _may_join(nest, chosen, fused) and _ready(nest, chosen, groups, home):
-                _join(nest, chosen)
-                break
-        else:
-            chosen = Group([[nest]])
-            groups.append(chosen)
-        home[nest.bit] = chosen
-    return groups
+    return _Grouper(fused).run()
 
 
-def _ready(nest: Draft, chosen: Group, groups: list[Group], home: dict[int, Group]) -> bool:
-    """True when all that `nest` needs is done before `chosen`, or in it."""
-    last = groups.index(chosen)
-    return all(groups.index(home[bit]) <= last for bit in home if nest.needs & bit)
+class _Grouper:
+    """One visit of the nests in order. A nest joins no group before the last one that it needs."""
+
+    def __init__(self, fused: Fused):
+        self.fused = fused
+        self.groups: list[Group] = []
+        self.home: dict[Draft, tuple[Group, int]] = {}  # a nest -> its group, and the phase
+        self.open: list[Group] = []  # elementwise nests alone, with room for more
+        self.by_rows: dict[tuple[Shape, Op], list[Group]] = {}  # domain of a first reduction, memory that it reads
+
+    def run(self) -> list[Group]:
+        """Finds each nest a group, or makes one."""
+        for nest in self.fused.nests:
+            chosen = self.find(nest)
+            if chosen is None:
+                chosen = Group(len(self.groups))
+                self.groups.append(chosen)
+                self.note(nest, chosen)
+            phases = [phase for home, phase in map(self.home.__getitem__, nest.needs) if home is chosen]
+            phase = max(phases, default=-1) + 1
+            chosen.add(nest, phase)
+            self.home[nest] = chosen, phase
+        return self.groups
+
+    def note(self, nest: Draft, made: Group) -> None:
+        """Remembers what may join a new group, which `nest` is the first of."""
+        if nest.kind is NestKind.ELEMENTWISE:
+            self.open.append(made)
+        elif nest.kind is NestKind.REDUCE:
+            for leaf in memory_read(nest, self.fused):
+                self.by_rows.setdefault((nest.domain, leaf), []).append(made)
+
+    def find(self, nest: Draft) -> Group | None:
+        """Returns the last group that `nest` may join."""
+        needed = max((self.home[need][0] for need in nest.needs), key=lambda home: home.index, default=None)
+        found: Group | None = None
+        if nest.kind is NestKind.ELEMENTWISE:
+            found = self.beside(nest)
+        elif nest.kind is NestKind.REDUCE:
+            found = self.over_the_same(nest)
+        if needed is None or (found is not None and found.index > needed.index):
+            return found
+        return needed if self.goes_on(nest, needed) else None
+
+    def beside(self, nest: Draft) -> Group | None:
+        """The last elementwise group with room."""
+        self.open[-MAX_CANDIDATES:] = [g for g in self.open[-MAX_CANDIDATES:] if g.num_outputs < MAX_OUTPUTS]
+        return next((g for g in reversed(self.open[-MAX_CANDIDATES:]) if g.has_room(nest)), None)
+
+    def over_the_same(self, nest: Draft) -> Group | None:
+        """The last group that reduces some of the same memory over the same domain."""
+        last: Group | None = None
+        for leaf in memory_read(nest, self.fused):
+            for found in self.by_rows.get((nest.domain, leaf), [])[-MAX_CANDIDATES:]:
+                if found.has_room(nest) and (last is None or found.index > last.index):
+                    last = found
+        return last
+
+    def goes_on(self, nest: Draft, needed: Group) -> bool:
+        """True when `nest` may be a later phase of a group with a reduction that it needs."""
+        if nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE) or not needed.has_room(nest):
+            return False
+        if all(n.kind is not NestKind.REDUCE for n in needed.nests):
+            return False
+        for op in memory_read(nest, self.fused):
+            if op.code is OpCode.CONTIGUOUS and op in self.fused.home and self.home[self.fused.home[op]][0] is needed:
+                return False  # the user asked for a cut here
+        if nest.kind is NestKind.REDUCE and nest.domain == needed.first.domain:
+            return True
+        small, large = sorted((greatest_numel(nest.domain), greatest_numel(needed.first.domain)))
+        return small * SMALL <= large
 
 
-def _may_join(nest: Draft, chosen: Group, fused: Fused) -> bool:
-    """True when one kernel may hold `nest` besides the nests of `chosen`; see the two reasons above."""
-    if any(op.code is OpCode.CONTIGUOUS and fused.home.get(op) in chosen.nests for op in memory_read(nest, fused)):
-        return False  # the user asked for a cut here
-    kinds = {n.kind for n in chosen.nests}
-    needs_chosen = any(nest.needs & n.bit for n in chosen.nests)
-    if nest.kind is NestKind.ELEMENTWISE and kinds == {NestKind.ELEMENTWISE} and not needs_chosen:
-        return sum(len(n.stored) for n in chosen.nests) + len(nest.stored) <= MAX_OUTPUTS
-    if NestKind.REDUCE not in kinds or nest.kind not in (NestKind.REDUCE, NestKind.ELEMENTWISE):
-        return False
-    first = chosen.phases[0][0]
-    if nest.kind is NestKind.REDUCE and nest.domain == first.domain:
-        return needs_chosen or bool(memory_read(nest, fused) & memory_read(first, fused))
-    small, large = sorted((greatest_numel(nest.domain), greatest_numel(first.domain)))
-    return needs_chosen and small * SMALL <= large
-
-
-def _join(nest: Draft, chosen: Group) -> None:
-    phase = 0
-    for i, nests in enumerate(chosen.phases):
-        if any(nest.needs & n.bit for n in nests):
-            phase = i + 1
-    if phase == len(chosen.phases):
-        chosen.phases.append([])
-    chosen.phases[phase].append(nest)
-
-
-def memory_read(nest: Draft, fused: Fused) -> set[Op]:
+def memory_read(nest: Draft, fused: Fused) -> dict[Op, None]:
     """Returns the values in memory that a nest reads: buffers, and what other nests have stored."""
-    stop = {op for op, home in fused.home.items() if home is not nest}
-    found = toposort(nest.stored, stop=stop)
-    return {op for op in found if op in stop or in_memory(op)}
+    found: dict[Op, None] = {}
+    stack, seen = list(nest.stored), set(nest.stored)
+    while stack:
+        op = stack.pop()
+        if in_memory(op) or fused.home.get(op, nest) is not nest:
+            found[op] = None
+            continue
+        for s in op.src:
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+    return found

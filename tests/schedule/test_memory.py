@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from picograd import Tensor
 from picograd.engine.watch import watch
+from picograd.schedule import memory
 from picograd.schedule.memory import ALIGNMENT, Lifetime, plan_memory
 
 pytestmark = pytest.mark.req("G8")
+Planner = Callable[[list[Lifetime]], tuple[list[int], int]]
 LIFETIMES = st.lists(
     st.builds(
         lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
@@ -21,9 +25,10 @@ LIFETIMES = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("plan", [memory._by_length, memory._by_time])
 @given(LIFETIMES)
-def test_what_lives_at_the_same_time_never_overlaps(lifetimes: list[Lifetime]) -> None:
-    offsets, total = plan_memory(lifetimes)
+def test_what_lives_at_the_same_time_never_overlaps(plan: Planner, lifetimes: list[Lifetime]) -> None:
+    offsets, total = plan(lifetimes)
     for i, a in enumerate(lifetimes):
         assert offsets[i] % ALIGNMENT == 0
         assert offsets[i] >= 0 and offsets[i] + a.nbytes <= total
@@ -33,14 +38,23 @@ def test_what_lives_at_the_same_time_never_overlaps(lifetimes: list[Lifetime]) -
             assert apart or not together or not a.nbytes or not b.nbytes
 
 
+@pytest.mark.parametrize("plan", [memory._by_length, memory._by_time])
 @given(LIFETIMES)
 def test_the_arena_is_no_longer_than_all_temporaries_and_no_shorter_than_the_busiest_moment(
-    lifetimes: list[Lifetime],
+    plan: Planner, lifetimes: list[Lifetime]
 ) -> None:
-    _, total = plan_memory(lifetimes)
+    _, total = plan(lifetimes)
     assert total <= sum(-(-a.nbytes // ALIGNMENT) * ALIGNMENT for a in lifetimes)
     for moment in range(41):
         assert total >= sum(a.nbytes for a in lifetimes if a.first <= moment <= a.last)
+
+
+@pytest.mark.parametrize("length", [512, 2048])  # of either way to plan
+def test_activations_that_are_freed_in_reverse_leave_no_holes(length: int) -> None:
+    forward = [Lifetime(640, i, 2 * length - i) for i in range(length)]
+    backward = [Lifetime(640, length + i, length + i + 1) for i in range(length)]
+    _, total = plan_memory(forward + backward)
+    assert total <= 640 * (length + 2)
 
 
 def test_a_chain_of_kernels_needs_two_temporaries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
