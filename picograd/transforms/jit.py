@@ -33,6 +33,7 @@ from picograd.transforms.capture import Capture
 from picograd.transforms.containers import Arguments, flatten, mapped
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
     check_aliases,
@@ -63,6 +64,7 @@ class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
+    steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
@@ -76,7 +78,7 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
-            return self.function(*args, **kwargs)
+            return self.traced(args, kwargs)
         given = Arguments(args, kwargs, self.name, self.donate)
         form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
         found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
@@ -90,6 +92,12 @@ class Jit:
                 line=broken.line,
             )
         return found[0].replay(given)
+
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """Runs the Python function where somebody traces it."""
+        if self.steps is None:
+            return self.function(*args, **kwargs)
+        return run_stacked(self.function, self.steps, args, kwargs)
 
     def new_form(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
         """Makes place for captures of a form of arguments; the oldest goes where there are too many."""
@@ -140,7 +148,7 @@ class Jit:
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
-            returned = self.function(*new_args, **new_kwargs)
+            returned = self.traced(new_args, new_kwargs)
             leaves: list[Tensor] = []
             bound: dict[str, int] = {}
             flatten(returned, leaves, self.name, bound)
@@ -196,10 +204,12 @@ class Jit:
 
 
 @overload
-def jit(function: Callable[P, R], *, donate: Donate = ()) -> Callable[P, R]: ...
+def jit(function: Callable[P, R], *, steps: int | None = None, donate: Donate = ()) -> Callable[P, R]: ...
 @overload
-def jit(function: None = None, *, donate: Donate = ()) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None, *, donate: Donate = ()) -> Callable[..., Any]:
+def jit(
+    function: None = None, *, steps: int | None = None, donate: Donate = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None, donate: Donate = ()) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -222,6 +232,8 @@ def jit(function: Callable[..., Any] | None = None, *, donate: Donate = ()) -> C
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
+      steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
+                argument, and the results come stacked. Whatever the function writes in place goes from step to step.
       donate:   positions or names of parameters whose tensors the caller gives away
 
     Raises:
@@ -234,21 +246,26 @@ def jit(function: Callable[..., Any] | None = None, *, donate: Donate = ()) -> C
     >>> double = pg.jit(lambda x: x * 2)
     >>> [double(pg.Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
-    >>> @pg.jit(donate="total")
-    ... def add(total, x):
-    ...     return total + x
-    >>> total = pg.Tensor([0.0])
-    >>> for _ in range(3):
-    ...     total = add(total, pg.Tensor([2.0]))
+    >>> total = pg.Tensor(0.0)
+    >>> def add(x):
+    ...     total.add_(x)
+    ...     return total + 0
+    >>> pg.jit(add, steps=3)(pg.Tensor([1.0, 2.0, 3.0]))
+    Tensor([1., 3., 6.])
+    >>> added = pg.jit(lambda total, x: total + x, donate="total")
+    >>> for i in range(3):
+    ...     total = added(total, pg.Tensor(2.0))
     >>> total.item()
-    6.0
+    12.0
     """
     if function is None:
-        return functools.partial(jit, donate=donate)
+        return functools.partial(jit, steps=steps, donate=donate)
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function, donated_parameters(function, donate))
+    wrapped = Jit(function, steps, donated_parameters(function, donate))
     functools.update_wrapper(wrapped, function)
     return wrapped
 

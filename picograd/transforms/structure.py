@@ -2,7 +2,7 @@
 
 In:    a container that a user's function takes or gives
 Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
-Called by: transforms/scan.py.    Next: picograd/transforms/capture.py
+Called by: transforms/scan.py, transforms/outline.py.    Next: picograd/transforms/capture.py
 """
 
 from __future__ import annotations
