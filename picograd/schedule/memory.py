@@ -2,7 +2,7 @@
 
 In:    temporaries with their first and last use
 Out:   a byte offset for each, and the bytes of the arena
-Called by: schedule/create.py.    Next: picograd/schedule/overwrite.py
+Called by: schedule/create.py.    Next: picograd/codegen/opts.py
 """
 
 from __future__ import annotations

@@ -80,6 +80,18 @@ class Cell:
         self.__class__ = kind
         return value
 
+    @staticmethod
+    def versions(cells: Iterable[Cell]) -> list[Held | None]:
+        """Returns for each cell its value as it was given to `hold`, or None where it is an Op.
+
+        Ops made for readers are forgotten: who still uses one holds it.
+        """
+        found: list[Held | None] = []
+        for cell in cells:
+            value, cell._named = cell._value, None
+            found.append(value if type(value) is tuple else None)
+        return found
+
 
 def _buffer_of(op: Op) -> Buffer | None:
     return op.arg[0] if op.code is OpCode.BUFFER else None

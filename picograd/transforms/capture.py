@@ -7,6 +7,7 @@ Called by: transforms/jit.py.    Next: picograd/transforms/donate.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,16 +15,16 @@ from typing import Any, cast
 
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
-from picograd.engine.realize import complete_outputs, realize, run
+from picograd.engine.realize import new_outputs, realize, run
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import PLACE, Arguments, mapped
-from picograd.transforms.donate import Donation, surrender
+from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares
+from picograd.transforms.spares import Spares, sole_versions
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Replay:
     arguments:  (input of the plan, which argument it is)
     cells:      state that the plan reads, and which inputs of the plan it is
     constants:  the plan's inputs, with the buffers the function made itself in their places
+    over:       outputs of the plan, and state, where a new version may be written over the old one
+    donatable:  (output of the plan, argument) where a result may be written over what is given away
     spares:     memory of small results and state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
     """
@@ -91,20 +94,35 @@ class Replay:
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
         self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
-        self._find_small(plan)
+        self._find_memory(plan, takes)
 
-    @cached_property
-    def donation(self) -> Donation:
-        """Which memory of donated arguments the plan may store outputs in."""
-        return Donation(self.plan, self.arguments, self.device)
-
-    def _find_small(self, plan: Plan) -> None:
-        """Finds the results that are small and an output of their own."""
-        made = [i for is_made, i, _ in self.results if is_made]
-        number = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made.count(i) == 1}
+    def _find_memory(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
+        """Finds the outputs that may lie where something else was: over state, over arguments, in spare memory."""
+        made = Counter(i for is_made, i, _ in self.results if is_made)
+        number = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
+        self.over_outputs: list[int] = []
+        self.over_cells: list[Cell] = []
+        self.donatable: list[tuple[int, int]] = []
+        for i, k in list(number.items()):
+            at = plan.outputs[i].over
+            if at is None:
+                continue
+            kind, source = takes[at]
+            if kind == "arg":
+                self.donatable.append((i, source))
+            elif kind == "state" and self._writes(k, self.capture.state[source]):
+                self.over_outputs.append(i)
+                self.over_cells.append(self.capture.state[source])
+                del number[i]
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
-        self.spares = Spares([(i, lengths[i]) for i in number] if lengths else [])
-        self.small = tuple(number[i] for i in self.spares.outputs)
+        # An output that keeps what its input holds cannot start from an earlier version.
+        self.spares = Spares([(i, lengths[i]) for i in number if not plan.outputs[i].keeps] if lengths else [])
+        self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
+
+    def _writes(self, result: int, cell: Cell) -> bool:
+        """True when a root is the new value of a cell."""
+        place = result - self.num_returned
+        return 0 <= place < len(self.capture.written) and self.capture.written[place] is cell
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
@@ -112,13 +130,13 @@ class Replay:
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
         free = self.no_outputs.copy()
+        for output, buffer in zip(self.over_outputs, sole_versions(self.over_cells)):
+            free[output] = buffer
         self.spares.give(free)
         if given.donated:
-            values = surrender(given.tensors, given.donated, self.capture.state, self.capture.name)
-            self.donation.give(values, given.buffers, free)
-            values.clear()
+            give_donated(given, self.donatable, self.capture.state, self.capture.name, free)
         inputs = self._inputs(given.buffers)
-        outputs = complete_outputs(self.plan, self.device, form.variables, free)
+        outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
         run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.has_symbolic_shapes:

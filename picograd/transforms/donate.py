@@ -1,10 +1,10 @@
 """Donated arguments: a call may store its results where they are, and nobody may read them afterwards.
 
 In:    the arguments of a call, and which of them its caller gives away
-Out:   `Donation`: memory for outputs;  `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
+Out:   `give_donated`: memory for outputs;  `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
 Called by: transforms/capture.py, transforms/jit.py.    Next: picograd/transforms/spares.py
 
-Which outputs fit where is decided once for a plan (schedule/overwrite.py). At each call reference counts tell whether
+Which outputs fit where is decided once for a plan (schedule/reuse.py). At each call reference counts tell whether
 somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
 """
 
@@ -16,14 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from picograd.dtype import float32
-from picograd.engine.devices import EVALUATOR
 from picograd.errors import ArgumentError, JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Plan
-from picograd.schedule.overwrite import overwritable
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.containers import Arguments
 from picograd.transforms.spares import ALONE
 
 
@@ -68,26 +66,24 @@ def donated_parameters(function: Callable[..., Any], donate: int | str | Iterabl
     return frozenset(found)
 
 
-class Donation:
-    """Which memory of donated arguments a plan may store outputs in.
+def give_donated(
+    given: Arguments,
+    places: Sequence[tuple[int, int]],
+    state: Iterable[Cell],
+    name: str,
+    outputs: list[Buffer | None],
+) -> None:
+    """Takes donated arguments away, and puts memory of theirs that nobody else reads in the place of outputs.
 
-    places:  (output of the plan, its argument)
+    Args:
+      places:  (output of the plan, argument) that may share memory
+      state:   what else the function named `name` reads
     """
-
-    def __init__(self, plan: Plan, arguments: Iterable[tuple[int, int]], device: str):
-        """arguments: (input of the plan, which argument it is)."""
-        number = dict(arguments)
-        can_tell = ALONE is not None and device != EVALUATOR and plan.fixed_outputs is not None
-        pairs = overwritable(plan.schedule, number) if can_tell else []
-        self.places = tuple((output, number[source]) for output, source in pairs)
-        self.kinds = plan.fixed_outputs or ()
-
-    def give(self, values: dict[int, list[Op | Held]], buffers: list[Buffer], outputs: list[Buffer | None]) -> None:
-        """Puts the memory of donated arguments that nobody else reads in the place of outputs."""
-        for output, argument in self.places:
-            if outputs[output] is None and argument in values and _is_alone(values[argument], buffers, argument):
-                dtype, numel = self.kinds[output]
-                outputs[output] = Buffer(buffers[argument].device, dtype, numel, buffers[argument].memory)
+    values = surrender(given.tensors, given.donated, state, name)
+    for output, argument in places:
+        if argument in values and _is_alone(values[argument], given.buffers, argument):
+            old = given.buffers[argument]
+            outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory)
 
 
 def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable[Cell], name: str) -> dict[int, list[Any]]:
@@ -110,7 +106,7 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable
 
 
 def _is_alone(value: list[Op | Held], buffers: list[Buffer], argument: int) -> bool:
-    return _references(value, buffers, argument) == _ALONE[type(value[0]) is tuple]
+    return ALONE is not None and _references(value, buffers, argument) == _ALONE[type(value[0]) is tuple]
 
 
 def _references(value: list[Any], buffers: list[Buffer], argument: int) -> tuple[int, int, int, int]:

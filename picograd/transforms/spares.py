@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from picograd.dtype import float32
 from picograd.ir.op import Buffer, Shape
+from picograd.tensor.cell import Cell
 
 Held = tuple[Buffer, Shape]
 MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
@@ -41,6 +42,31 @@ def _references_of_one_reader() -> tuple[int, int, int] | None:
 
 
 ALONE = _references_of_one_reader()
+
+
+def sole_versions(cells: Sequence[Cell]) -> list[Buffer | None]:
+    """Returns the memory of each cell that nobody else can read: it may be written over by the cell's next value."""
+    return [v if references == ALONE_IN_CELL else None for v, references in _versions(cells)]
+
+
+def _versions(cells: Sequence[Cell]) -> list[tuple[Buffer | None, tuple[int, ...]]]:
+    """Returns the memory of each cell, and how many references there are to what leads to it."""
+    # NOTE: as above, all references are taken before the first is counted.
+    return [
+        (None, ())
+        if version is None
+        else (version[0], (sys.getrefcount(version), sys.getrefcount(version[0]), sys.getrefcount(version[0].memory)))
+        for version in Cell.versions(cells)
+    ]
+
+
+def _references_of_one_cell() -> tuple[int, ...] | None:
+    """Returns the counts of a version that only a cell knows, or None where counts tell nothing."""
+    cell = Cell((Buffer("", float32, 0, object()), ()), None)
+    return _versions([cell])[0][1] if ALONE is not None else None
+
+
+ALONE_IN_CELL = _references_of_one_cell()
 
 
 class Spares:
