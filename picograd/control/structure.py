@@ -15,6 +15,7 @@ from typing import Any
 from picograd.tensor.tensor import Tensor
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
+LISTS = (list, tuple)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
         return PLACE if changed is None else changed
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*[mapped(v, change) for v in value])
-    if isinstance(value, list | tuple):
+    if isinstance(value, LISTS):
         return type(value)(mapped(v, change) for v in value)
     if isinstance(value, dict):
         items = {k: mapped(v, change) for k, v in value.items()}

@@ -187,6 +187,8 @@ class Schedule:
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
     arena_nbytes: bytes of all temporaries, after reuse
+    commit:       index of the first item that may overwrite an input, where a CHECK before it may fail: then the run ends
+                  there; else 0
     """
 
     items: tuple[ScheduleItem | LoopItem, ...]
@@ -194,6 +196,7 @@ class Schedule:
     inputs: tuple[Op, ...]
     outputs: tuple[int, ...]
     arena_nbytes: int
+    commit: int = 0
 
     def written(self) -> tuple[BufferUse, ...]:
         """Returns the buffers with role "output", by their index."""

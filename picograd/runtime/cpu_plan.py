@@ -93,6 +93,7 @@ class Layout:
     symbolic:      entries that depend on variables
     strides:       patches that do
     total_work:    elements of all launches, at their greatest
+    has_gate:      the last values of the table are the gate's: address and number of words of reports, address of `stop`
     """
 
     table: Words
@@ -108,11 +109,13 @@ class Layout:
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
     total_work: int
+    has_gate: bool
 
 
 # "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
-# "step" and the number of something that a loop sets
+# "step" and the number of something that a loop sets, "gate" and what the gate needs
 Place = tuple[str, Any]
+GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
 @dataclass(frozen=True)
 class Patch:
     """How a place is set at each step of a loop; see cpu_walker.py.
@@ -133,8 +136,9 @@ History = list[tuple[list[Use], int]]  # what each item used, and the number of 
 class _Builder:
     """A layout under construction."""
 
-    def __init__(self, schedule: Schedule, executables: Sequence[Executable], num_threads: int):
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int):
         self.executables, self.num_threads = iter(executables), num_threads
+        self.gate, self.has_gate = gate, False
         self.places: list[Place] = []  # of all arguments
         self.patches: list[Patch] = []
         self.rows: list[list[int]] = []
@@ -149,7 +153,9 @@ class _Builder:
 
     def add_items(self, schedule: Schedule, home: Sequence[Place], history: History, repeats: int) -> None:
         """Adds the items of a schedule whose buffers are at the places `home`, in steps of loops `repeats` times."""
-        for item in schedule.items:
+        for number, item in enumerate(schedule.items):
+            if number and number == schedule.commit:
+                self.add_gate(history)
             if not isinstance(item, LoopItem):
                 self.add_kernel(schedule, item, home, history, repeats)
             elif item.steps == 1:
@@ -197,6 +203,17 @@ class _Builder:
         row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
         self.rows.append(row)
         self.work.append(launch.work * repeats)
+
+    def add_gate(self, history: History) -> None:
+        """Adds an entry that stops the run where a Check has failed: what comes then overwrites inputs."""
+        self.has_gate = True
+        row = [0] * ENTRY_WORDS
+        row[FUNCTION], row[COUNT], row[CHUNK], row[AFTER] = self.gate, 1, 1, len(self.rows)
+        row[PLACES], row[ARGUMENTS] = 8 * len(self.places), len(GATE_PLACES)
+        self.places += GATE_PLACES
+        self.rows.append(row)
+        self.work.append(1)
+        history.append(([Use("outer", 0, MOST_BUFFERS, True)], len(self.rows)))
 
     # ---- loops ----
     def add_loop(
@@ -262,9 +279,13 @@ def _feed_patch(
     return (REVERSED if feed.reversed else ROW) if feed.is_row else None, source, source
 
 
-def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
-    """Returns the flat form of a schedule; the addresses in its entries are offsets in `places` and `patches` as yet."""
-    build = _Builder(schedule, executables, num_threads)
+def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, num_threads: int) -> Layout:
+    """Returns the flat form of a schedule; the addresses in its entries are offsets in `places` and `patches` as yet.
+
+    Args:
+      gate: address of the walker's `gate`
+    """
+    build = _Builder(schedule, executables, gate, num_threads)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
     outer: list[Place] = []
@@ -276,7 +297,8 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
         list(dict.fromkeys(place for place in named if place[0] == kind))
         for kind in ("arena", "variable", "report", "step")
     )
-    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps])}
+    gates = GATE_PLACES if build.has_gate else ()
+    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps, *gates])}
     strides = [(row, p.use.numel, p.use.dtype.itemsize) for row, p in enumerate(build.patches)]
     patches = aligned_words(len(strides) * PATCH_WORDS).reshape(-1, PATCH_WORDS)
     for (row, numel, itemsize), p in zip(strides, build.patches):
@@ -287,7 +309,7 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: 
         tuple(name for _, name in variables), tuple(build.checks), entries, build.arena_nbytes, _words(build.work),
         tuple(build.symbolic),
         tuple(Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)),
-        build.total_work,
+        build.total_work, build.has_gate,
     )  # fmt: skip
 
 

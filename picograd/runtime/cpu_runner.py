@@ -56,11 +56,13 @@ class Runner:
     Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
     """
 
-    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, memory: MemoryPool):
+    def __init__(
+        self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, gate: int, memory: MemoryPool
+    ):
         self.executables = tuple(executables)  # the code must stay loaded
         self.num_threads = num_threads()
         self._walk, self._memory, self._lock = walk, memory, threading.Lock()
-        self._layout = layout = lay_out(schedule, executables, self.num_threads)
+        self._layout = layout = lay_out(schedule, executables, gate, self.num_threads)
         self._write_outer = struct.Struct(f"{layout.num_outer}q").pack_into
         self._outer = layout.table.data
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
@@ -76,6 +78,9 @@ class Runner:
         self._state[MOST_ARGUMENTS] = layout.entries[~is_loop, ARGUMENTS].max(initial=0)
         self._state[YIELD] = yield_address()
         self._state_address = self._state.ctypes.data
+        if layout.has_gate:
+            layout.table[-3:] = self._reports.ctypes.data, self._reports.size, self._state_address + 8 * STOP
+        self._over = [(use.source, use.over) for use in schedule.written() if use.over is not None]
         self._arena_address = 0
         self._variables: dict[str, int] = {}
         self._helpers = 0
@@ -100,7 +105,8 @@ class Runner:
                     self._set_arena(arena.address)
                 self._write_outer(self._outer, 0, *addresses)
                 if self._is_long and threading.current_thread() is threading.main_thread():
-                    self._walk_where_it_can_be_stopped()
+                    overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
+                    self._walk_where_it_can_be_stopped(not overwrites)
                 else:
                     self._lead()
             finally:
@@ -115,7 +121,7 @@ class Runner:
         if self._reports.tobytes() == self._nothing:
             return []
         found: list[list[int]] = self._reports.tolist()
-        self._reports[:] = 0
+        self._reports[:] = self._state[STOP] = 0
         return found
 
     def _set_arena(self, address: int) -> None:
@@ -163,8 +169,12 @@ class Runner:
     def _help(self) -> None:
         self._walk(self._state_address, 0)
 
-    def _walk_where_it_can_be_stopped(self) -> None:
-        """Has another thread lead while this one waits for it, or for Ctrl-C."""
+    def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:
+        """Has another thread lead while this one waits for it, or for Ctrl-C.
+
+        Args:
+          may_stop: False where inputs are overwritten: an interrupt then waits until all of them are
+        """
         finished = threading.Event()
 
         def lead() -> None:
@@ -179,7 +189,9 @@ class Runner:
             try:
                 finished.wait(0.1)  # a signal that another thread received is looked at now and then
             except KeyboardInterrupt as error:
-                interrupted, self._state[STOP] = error, 1
+                interrupted = error
+                if may_stop:
+                    self._state[STOP] = 1
         self._state[STOP] = 0
         if interrupted is not None:
             raise interrupted

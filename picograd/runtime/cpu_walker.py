@@ -1,7 +1,8 @@
 """The plan walker: native code that runs the entries of a plan, so that no Python stands between kernels.
 
 In:    nothing
-Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, i64 is_leader)`; the layout of a plan's state
+Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, i64 is_leader)`, and of a kernel `gate` that sets `stop` where
+       one of (1) words from (0) is not 0, with (2) the address of `stop`; the layout of a plan's state
 Called by: engine/backends/cpu.py compiles it; picograd/runtime/cpu_runner.py calls it.
 Next:  picograd/runtime/cpu_pool.py
 
@@ -40,13 +41,14 @@ ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
 FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
 PATCH_WORDS, STRIDE = 5, 4
 ROW, REVERSED, CARRIED, TURNS = 0, 1, 2, 3
-SYMBOL = "walk"
+SYMBOL, GATE = "walk", "gate"
 
 
 def walker_source() -> Source:
     """Returns the walker as text for `compile_source`."""
     hint = PAUSE.get(platform.machine().lower(), "")
-    return Source("plan_walker", "llvm", WALKER.replace("PAUSE", hint), (), (), (Launch(SYMBOL, 1, 1, 1),))
+    launches = (Launch(SYMBOL, 1, 1, 1), Launch(GATE, 1, 1, 1))
+    return Source("plan_walker", "llvm", WALKER.replace("PAUSE", hint), (), (), launches)
 
 
 PAUSE = {  # tells the processor that this loop only waits
@@ -405,6 +407,33 @@ entry:
   %room = alloca i64, i64 %words, align 64
   %table = call ptr @own_table(ptr %state, ptr %room)
   call void @run_entries(ptr %state, i64 0, i64 %entries, ptr %table, ptr %arguments, i64 0, i64 %is_leader)
+  ret void
+}
+
+define void @gate(ptr %arguments, i64 %begin, i64 %end) {
+entry:
+  %words = load ptr, ptr %arguments, align 8
+  %count.at = getelementptr i64, ptr %arguments, i64 1
+  %count = load i64, ptr %count.at, align 8
+  %stop.at = getelementptr i64, ptr %arguments, i64 2
+  %stop = load ptr, ptr %stop.at, align 8
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %zero ]
+  %some = icmp slt i64 %i, %count
+  br i1 %some, label %look, label %done
+look:
+  %at = getelementptr i64, ptr %words, i64 %i
+  %word = load i64, ptr %at, align 8
+  %is.zero = icmp eq i64 %word, 0
+  br i1 %is.zero, label %zero, label %found
+zero:
+  %next = add i64 %i, 1
+  br label %head
+found:
+  store atomic i64 1, ptr %stop monotonic, align 8
+  br label %done
+done:
   ret void
 }
 

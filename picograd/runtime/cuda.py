@@ -220,7 +220,7 @@ class CudaDevice:
         """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""
         listed = list_launches(schedule, executables)
         arena = self.allocate(listed.temporary_nbytes)
-        started = [Started.of(each) for each in listed.calls]
+        parts = [[Started.of(each) for each in calls] for calls in listed.parts]
         kept = tuple(executables)  # their modules must stay loaded
         reports = _Reports(self, listed.checks) if listed.checks else None
 
@@ -236,10 +236,11 @@ class CudaDevice:
                     return reports.memory.address + place.at
                 return int(groups[place.group][place.at].memory.address) + place.offset
 
-            for each in started:
-                self._start(each, [address_of(place) for place in each.call.places], variables)
-            if reports is not None:
-                reports.look()
+            for part in parts:
+                for each in part:
+                    self._start(each, [address_of(place) for place in each.call.places], variables)
+                if reports is not None:
+                    reports.look()
 
         return run
 

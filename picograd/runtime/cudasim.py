@@ -25,7 +25,7 @@ from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
-from picograd.runtime.launches import REPORT_NBYTES, Call, LaunchList, Place, bound, list_launches, value_of
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, bound, list_launches, value_of
 
 TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
 ORDERS = ("forward", "backward", "shuffled")
@@ -114,14 +114,15 @@ class CudaSimDevice:
 
         def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
             arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
-            self._run(launches, {"temporary": arena, "report": reports}, inputs, outputs, variables)
-            if reports.bytes.any():
-                raise first_report(reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS).tolist(), launches.checks)
+            for calls in launches.parts:
+                self._run(calls, {"temporary": arena, "report": reports}, inputs, outputs, variables)
+                if reports.bytes.any():
+                    raise first_report(reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS).tolist(), launches.checks)
 
         return run
 
     def _run(
-        self, launches: LaunchList, own: Mapping[str, HostMemory],
+        self, calls: Sequence[Call], own: Mapping[str, HostMemory],
         inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
         groups = {"input": inputs, "output": outputs}
@@ -131,7 +132,7 @@ class CudaSimDevice:
                 return own[place.group].address + place.at
             return int(groups[place.group][place.at].memory.address) + place.offset
 
-        for call in launches.calls:
+        for call in calls:
             self._launch(call, [address_of(place) for place in call.places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:

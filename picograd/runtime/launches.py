@@ -54,11 +54,18 @@ class LaunchList:
 
     temporary_nbytes:  the arena, and after it the scratch memory of the kernel that needs most
     checks:            by report, what its kernel's numbers are in the plan
+    commit:            calls after which the reports are looked at, before what overwrites inputs; 0: only in the end
     """
 
     calls: tuple[Call, ...]
     temporary_nbytes: int
     checks: tuple[tuple[Any, ...], ...]
+    commit: int = 0
+
+    @property
+    def parts(self) -> tuple[tuple[Call, ...], ...]:
+        """Returns the calls in parts after each of which the reports are looked at."""
+        return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
 def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> LaunchList:
@@ -71,7 +78,7 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> Laun
     """
     found = _Lister(schedule.arena_nbytes)
     found.add_items(schedule, [Home(use.role, use.source) for use in schedule.buffers], executables, 0)
-    return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()))
+    return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,14 @@ class _Lister:
     def __init__(self, arena_nbytes: int):
         self.arena_nbytes = self.temporary_nbytes = arena_nbytes
         self.calls: list[Call] = []
+        self.commit = 0
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
 
     def add_items(self, schedule: Schedule, home: Sequence[Home], executables: Sequence[Executable], first: int) -> None:
         """Adds the items of a schedule whose buffers live at `home`; its kernels are numbered from `first`."""
-        for item in schedule.items:
+        for number, item in enumerate(schedule.items):
+            if number and number == schedule.commit:
+                self.commit = len(self.calls)
             if isinstance(item, LoopItem):
                 if not isinstance(item.steps, int):
                     raise UnsupportedOp(f"LOOP: a loop of {item.steps} steps, a symbolic number, runs on the CPU only.")

@@ -7,7 +7,7 @@ Called by: engine/plan.py.    Next: picograd/schedule/update.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
 from picograd.schedule.loops import loop_item, memory_sources, settle_loops
 from picograd.schedule.memory import Lifetime, plan_memory
-from picograd.schedule.reuse import Step, order_steps
+from picograd.schedule.reuse import Order, Step, order_steps
 from picograd.schedule.update import versions_of, write_blocks
 
 
@@ -66,7 +66,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
         settled = contract(write_blocks(roots, refused) if is_outermost else roots)
         fused = fuse(settled)
         made = [_step(chosen, fused, bodies) for chosen in group(fused)]
-        order = order_steps(made, settled, is_outermost and not any(step.may_fail for step in made))
+        order = order_steps(made, settled) if is_outermost else Order(list(range(len(made))))
         if not order.refused:
             break
         refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
@@ -80,7 +80,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
             items.append(ScheduleItem(step.kernel, buffers, step.checks))
     for value in [*order.over.values(), *settled]:
         uses.use(value, len(items))
-    return _with_memory(settled, items, uses, order.over)
+    return _with_memory(settled, items, uses, order)
 
 
 def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
@@ -111,14 +111,8 @@ def _numel(op: Op) -> Dim:
     return op.arg[1] if op.code is OpCode.ALLOC else numel(op.shape)
 
 
-def _with_memory(
-    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, over: Mapping[Op, Op]
-) -> Schedule:
-    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena.
-
-    Args:
-      over: for an output the input whose memory it may have
-    """
+def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
     wanted = set(roots)
     inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
@@ -135,12 +129,13 @@ def _with_memory(
         if in_memory(op):
             buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
-            before = inputs[over[op]] if op in over else None
+            before = inputs[order.over[op]] if op in order.over else None
             keeps = op.code is OpCode.UPDATE
             buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
-    return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
+    wanted_in = tuple(uses.index[root] for root in roots)
+    return Schedule(tuple(items), tuple(buffers), tuple(inputs), wanted_in, arena_nbytes, order.commit)
 
 
 def make_kernel(chosen: Group, fused: Fused) -> Step:

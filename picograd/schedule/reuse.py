@@ -21,9 +21,10 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.schedule.draft import in_memory
+from picograd.schedule.update import versions_of
 
 ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elements at the same position
-IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL})  # nests whose elements are done one by one
+IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.REDUCE})  # each element, or row, is done once
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,20 @@ class Order:
     steps:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
     refused:  UPDATEs that cannot be made in place
+    commit:   how many kernels run before the first that may overwrite an input, where one of them may fail; else 0
     """
 
     steps: list[int] = field(default_factory=list)
     over: dict[Op, Op] = field(default_factory=dict)
     refused: set[Op] = field(default_factory=set)
+    commit: int = 0
 
 
-def order_steps(steps: Sequence[Step], roots: Sequence[Op], may_replace: bool) -> Order:
+def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
     """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
 
-    Args:
-      may_replace: nothing that is computed ends in an error, after which the inputs would still be wanted
+    After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there;
+            but for UPDATEs that a CHECK depends on.
     """
     found, needs = Order(), _Needs(steps)
     for number, step in enumerate(steps):
@@ -73,30 +76,43 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op], may_replace: bool) -
                 found.refused.add(value)
     if found.refused:
         return found
-    wanted = [root for root in dict.fromkeys(roots) if not in_memory(root)]
+    failing = _may_fail_first(steps)
     choices: list[tuple[Op, list[Op]]] = []
-    for root in wanted:
+    for root in dict.fromkeys(roots):
         if root.code is OpCode.UPDATE:
             found.over[root] = _buffer_of(root)
-        else:
-            choices.append((root, needs.replaceable(root, roots) if may_replace else []))
+            for update in versions_of(root):
+                needs.run_before(failing, needs.home[update])
+        elif not in_memory(root) and needs.home[root] not in failing:
+            choices.append((root, needs.replaceable(root, roots)))
     names = Counter(value.arg[0] for value in needs.readers if in_memory(value))
     taken = set(found.over.values())
     for root, inputs in sorted(choices, key=lambda choice: len(choice[1])):
         for value in inputs:
             is_free = value not in taken and names[value.arg[0]] == 1
-            if is_free and needs.run_before(needs.readers_of(value), needs.home[root]):
+            if is_free and needs.run_before([*failing, *needs.readers_of(value)], needs.home[root]):
                 found.over[root] = value
                 taken.add(value)
                 break
     found.steps = needs.in_order()
+    if failing and found.over:
+        found.commit = 1 + max(map(found.steps.index, failing))
     return found
 
 
+def _may_fail_first(steps: Sequence[Step]) -> list[int]:
+    """Returns the kernels with a CHECK that no earlier one has, and the loops that have any."""
+    failing: list[int] = []
+    seen: set[Any] = set()
+    for number, step in enumerate(steps):
+        if step.may_fail and (step.kernel is None or not seen.issuperset(step.checks)):
+            failing.append(number)
+        seen.update(step.checks)
+    return failing
+
+
 def _buffer_of(update: Op) -> Op:
-    while update.code is OpCode.UPDATE:
-        update = update.src[0]
-    return update
+    return versions_of(update)[-1].src[0]
 
 
 class _Needs:

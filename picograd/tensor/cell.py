@@ -12,6 +12,7 @@ built earlier keep the old value.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -38,7 +39,8 @@ class Cell:
 
     __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
 
-    def __init__(self, op: Op, device: str | None):
+    def __init__(self, op: Op | Held, device: str | None):
+        """A cell that holds a graph, or memory with a shape."""
         self._value: Op | Held = op
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         self.device, self.made_in = device, trace.get()
@@ -60,26 +62,39 @@ class Cell:
     def op(self, op: Op) -> None:
         self._value, self._named = op, None
 
-    def hold(self, held: Held) -> None:
-        """Replaces the value by memory that a plan has filled; its Op is made when somebody asks for it."""
-        self._value, self._named = held, None
+    @staticmethod
+    def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
+        """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
+        for cell, value in zip(cells, held):
+            cell._value, cell._named = value, None
 
-    def held(self) -> Buffer | None:
-        """Returns the memory that holds the value, or None where the value is a graph."""
+    @staticmethod
+    def held(cells: Iterable[Cell]) -> list[Buffer | None]:
+        """Returns the memory that holds the value of each cell, None where the value is a graph."""
+        return [value[0] if type(value := cell._value) is tuple else _buffer_of(cell.op) for cell in cells]
+
+    def give_away(self, kind: type[Cell], words: str) -> Op | Held:
+        """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
         value = self._value
-        if isinstance(value, tuple):
-            return value[0]
-        buffer: Buffer | None = value.arg[0] if value.code is OpCode.BUFFER else None
-        return buffer
+        self._value, self._named = words, None  # type: ignore[assignment]
+        self.__class__ = kind
+        return value
 
-    def version(self) -> Held | None:
-        """Returns the memory that holds the value as it was given to `hold`, or None where the value is an Op.
+    @staticmethod
+    def versions(cells: Iterable[Cell]) -> list[Held | None]:
+        """Returns for each cell its value as it was given to `hold`, or None where it is an Op.
 
-        The Op made for readers is forgotten: who still uses it holds it.
+        Ops made for readers are forgotten: who still uses one holds it.
         """
-        self._named = None
-        value = self._value
-        return None if isinstance(value, Op) else value
+        found: list[Held | None] = []
+        for cell in cells:
+            value, cell._named = cell._value, None
+            found.append(value if type(value) is tuple else None)
+        return found
+
+
+def _buffer_of(op: Op) -> Buffer | None:
+    return op.arg[0] if op.code is OpCode.BUFFER else None
 
 
 class Trace(Protocol):

@@ -22,7 +22,7 @@ from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, cast, detached
-from picograd.tensor.cell import Cell, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.compute import compute
 from picograd.tensor.host import default_device, device_named, host_array
 
@@ -92,6 +92,14 @@ class TensorCore:
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
+        return tensor
+
+    @classmethod
+    def from_memory(cls, held: Held, device: str | None) -> Self:
+        """Returns a tensor whose value is in memory that a plan has filled."""
+        tensor = object.__new__(cls)
+        tensor.cell = Cell(held, device)
+        tensor.steps, tensor.grad, tensor._shown = (), None, None
         return tensor
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
@@ -255,8 +263,8 @@ class TensorCore:
     def requires_grad(self) -> bool:
         """True where gradients flow: a leaf that asked for one can be reached."""
         if not self.steps:
-            return self.cell.held() is None and self.cell.op.needs_grad
-        return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad  # asked at each replay: without making an Op
+            return Cell.held((self.cell,))[0] is None and self.cell.op.needs_grad
+        return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:

@@ -2,13 +2,13 @@
 
 In:    the graphs and cells of one trace; later the arguments of a call
 Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
+Called by: transforms/jit.py.    Next: picograd/transforms/donate.py
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -17,13 +17,15 @@ from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
 from picograd.engine.realize import new_outputs, realize, run
-from picograd.ir.op import Buffer, Op, Shape
+from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.tensor.cell import Cell
+from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.containers import Arguments
+from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares, sole_version
+from picograd.transforms.spares import Spares, sole_versions
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Capture:
     updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor
     shapes:    dtype and shape of each root
+    name:      of the function
     guards:    what must mean the same at every call
     """
 
@@ -52,6 +55,7 @@ class Capture:
     returned: Any
     shapes: tuple[tuple[Any, Any], ...]
     device: str
+    name: str
     guards: Guards
     plan: Plan | None = None
 
@@ -69,10 +73,11 @@ class Replay:
     """A capture in the form a call needs.
 
     arguments:  (input of the plan, which argument it is)
-    cells:      (input of the plan, the state it is)
+    cells:      state that the plan reads, and which inputs of the plan it is
     constants:  the plan's inputs, with the buffers the function made itself in their places
-    over:       (output of the plan, state) where a new version may be written over the old one
-    spares:     memory of small state that earlier calls wrote
+    over:       outputs of the plan, and state, where a new version may be written over the old one
+    donatable:  (output of the plan, argument) where a result may be written over what is given away
+    spares:     memory of small results and state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
     """
 
@@ -83,75 +88,83 @@ class Replay:
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
         self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
-        self.cells = tuple((at, capture.state[i]) for at, (kind, i) in enumerate(takes) if kind == "state")
+        self.cells = tuple(capture.state[i] for kind, i in takes if kind == "state")
+        self.cells_at = tuple(at for at, (kind, _) in enumerate(takes) if kind == "state")
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
         self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
-        self._find_state(plan, takes)
+        self._find_memory(plan, takes)
 
-    def _find_state(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
-        """Finds the state that is an output of its own: what can be written over its old version, and what is small."""
+    def _find_memory(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
+        """Finds the outputs that may lie where something else was: over state, over arguments, in spare memory."""
         made = Counter(i for is_made, i, _ in self.results if is_made)
-        state = self.results[self.num_returned : self.num_returned + len(self.capture.written)]
-        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made[i] == 1}
-        over: list[tuple[int, Cell]] = []
-        for k, i in list(own.items()):
+        number = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
+        self.over_outputs: list[int] = []
+        self.over_cells: list[Cell] = []
+        self.donatable: list[tuple[int, int]] = []
+        for i, k in list(number.items()):
             at = plan.outputs[i].over
-            if at is not None and takes[at][0] == "state":
-                cell = self.capture.state[takes[at][1]]
-                if cell is self.capture.written[k]:
-                    over.append((i, cell))
-                    del own[k]
-        self.over = tuple(over)
+            if at is None:
+                continue
+            kind, source = takes[at]
+            if kind == "arg":
+                self.donatable.append((i, source))
+            elif kind == "state" and self._writes(k, self.capture.state[source]):
+                self.over_outputs.append(i)
+                self.over_cells.append(self.capture.state[source])
+                del number[i]
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
-        self.spares = Spares([(i, lengths[i]) for i in own.values()] if lengths else [])
-        number = {i: self.num_returned + k for k, i in own.items()}
+        # An output that keeps what its input holds cannot start from an earlier version.
+        self.spares = Spares([(i, lengths[i]) for i in number if not plan.outputs[i].keeps] if lengths else [])
         self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
 
-    def __call__(self, arguments: Sequence[Tensor], variables: Mapping[str, int]) -> Any:
-        """Runs the plan on these arguments, these symbolic integers and what the state's cells hold now."""
+    def _writes(self, result: int, cell: Cell) -> bool:
+        """True when a root is the new value of a cell."""
+        place = result - self.num_returned
+        return 0 <= place < len(self.capture.written) and self.capture.written[place] is cell
+
+    def __call__(self, given: Arguments) -> Any:
+        """Runs the plan on these arguments and on what the state's cells hold now."""
         form = self.capture.form
-        if variables:
-            form = replace(form, variables={**form.variables, **variables})
-        taken, free = self.constants.copy(), self.no_outputs.copy()
-        for output, cell in self.over:
-            free[output] = sole_version(cell)
-        for at, cell in self.cells:
-            taken[at] = cell.held() or cell_buffer(cell)
-        for at, i in self.arguments:
-            taken[at] = buffer_of(arguments[i])
-        inputs = cast(list[Buffer], taken)
+        if given.variables:
+            form = replace(form, variables={**form.variables, **given.variables})
+        free = self.no_outputs.copy()
+        for output, buffer in zip(self.over_outputs, sole_versions(self.over_cells)):
+            free[output] = buffer
         self.spares.give(free)
+        if given.donated:
+            give_donated(given, self.donatable, self.capture.state, self.capture.name, free)
+        inputs = self._inputs(given.buffers)
         outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
         run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.has_symbolic_shapes:
             held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
         self.spares.keep([held[k] for k in self.small])
+        return self._stored(held, given.tensors)
+
+    def _inputs(self, arguments: list[Buffer]) -> list[Buffer]:
+        """Returns what the plan reads, by its inputs."""
+        taken = self.constants.copy()
+        for at, buffer, cell in zip(self.cells_at, Cell.held(self.cells), self.cells):
+            taken[at] = buffer or cell_buffer(cell)
+        for at, i in self.arguments:
+            taken[at] = arguments[i]
+        return taken  # type: ignore[return-value]  # no place is left empty
+
+    def _stored(self, held: list[Held], tensors: Sequence[Tensor]) -> Any:
+        """Gives state and updated arguments their new values; returns what the function returned."""
         capture, first = self.capture, self.num_returned
-        for cell, value in zip(capture.written, held[first:]):
-            cell.hold(value)
+        if capture.written:
+            Cell.hold(capture.written, held[first:])
         for i, value in zip(capture.updated, held[first + len(capture.written) :]):
-            arguments[i].write("jit", _named(value))
+            tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if capture.returned is PLACE:
-            return Tensor.from_op(_named(held[0]), self.device)
+            return Tensor.from_memory(held[0], self.device)
         values = iter(held)
-        return mapped(capture.returned, lambda _: Tensor.from_op(_named(next(values)), self.device))
-
-
-def _named(held: tuple[Buffer, Shape]) -> Op:
-    return Op(OpCode.BUFFER, held[0].dtype, (), held)
-
-
-# ---- memory of tensors and cells ----
-def buffer_of(tensor: Tensor) -> Buffer:
-    """Returns the buffer that holds what a tensor shows, computed now if need be."""
-    op = tensor.op
-    if op.code is not OpCode.BUFFER:
-        op = realize([op])[0]
-    return cast(Buffer, op.arg[0])
+        return mapped(capture.returned, lambda _: Tensor.from_memory(next(values), self.device))
 
 
 def cell_buffer(cell: Cell) -> Buffer:

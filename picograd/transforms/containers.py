@@ -1,8 +1,8 @@
 """Tensors in containers: lists, tuples, dicts and dataclasses, at any depth.
 
 In:    arguments or results of a function
-Out:   `flatten`: their Tensors in order, and what else they say
-Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/traced.py
+Out:   `Arguments`: those of a call;  `flatten`: their Tensors in order, and what else they say
+Called by: transforms/jit.py, transforms/traced.py, transforms/capture.py.    Next: picograd/transforms/traced.py
 """
 
 from __future__ import annotations
@@ -15,9 +15,76 @@ from typing import Any
 import numpy as np
 
 from picograd.engine.plan import unbound
+from picograd.engine.realize import realize
 from picograd.errors import JitError
+from picograd.ir.op import Buffer, Op
+from picograd.ir.opcode import OpCode
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
+
+LISTS, SETS = (list, tuple), (set, frozenset)
+
+
+class Arguments:
+    """The arguments of one call.
+
+    tensors:    in order
+    buffers:    with their values, contiguous
+    variables:  values of symbolic integers by name
+    donated:    which of the tensors the caller gives away
+    key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values
+    """
+
+    __slots__ = ("tensors", "buffers", "variables", "donated", "key")
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
+    ):
+        self.tensors: list[Tensor] = []
+        self.variables: dict[str, int] = {}
+        self.buffers: list[Buffer] = []
+        key: list[Hashable] = []
+        for value in args:
+            if type(value) is Tensor:
+                self.tensors.append(value)
+                key.append(Tensor)
+            else:
+                key.append(flatten(value, self.tensors, name, self.variables))
+        key.append(flatten(kwargs, self.tensors, name, self.variables) if kwargs else None)
+        self.donated = self._donated(args, kwargs, name, donate) if donate else ()
+        for tensor in self.tensors:
+            op = tensor.op
+            if op.code is not OpCode.BUFFER:
+                op = _computed(tensor, name)
+            buffer, shape = op.arg
+            for dim in shape:
+                if type(dim) is not int:
+                    shape = unbound(shape, self.variables)
+                    break
+            key += (shape, op.dtype, tensor.cell.device)
+            self.buffers.append(buffer)
+        self.key: Hashable = tuple(key)
+
+    def _donated(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: Any) -> tuple[int, ...]:
+        """Returns the numbers of the tensors in arguments that are donated."""
+        found: list[int] = []
+        seen: list[Tensor] = []
+        for parameter, value in [*enumerate(args), *kwargs.items()]:
+            first = len(seen)
+            flatten(value, seen, name, {})
+            if parameter in donate:
+                found += range(first, len(seen))
+        return tuple(found)
+
+
+def _computed(tensor: Tensor, name: str) -> Op:
+    """Computes an argument of a call, or raises for one that cannot be an argument; returns its BUFFER Op."""
+    if tensor.requires_grad:
+        raise JitError(
+            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
+            "use it as a global or a closure, or pass x.detach().",
+        )
+    return realize([tensor.realize().op])[0]
 
 
 def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
@@ -28,7 +95,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
     if isinstance(value, Tensor):
         tensors.append(value)
         return Tensor
-    if isinstance(value, list | tuple):
+    if isinstance(value, LISTS):
         return (type(value), *[flatten(v, tensors, name, variables) for v in value])
     if isinstance(value, dict):
         return (type(value), *[(type(k), k, flatten(v, tensors, name, variables)) for k, v in value.items()])
@@ -40,7 +107,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
         return (type(value), *[flatten(getattr(value, f.name), tensors, name, variables) for f in fields(value)])
     if isinstance(value, float):
         return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
-    if isinstance(value, set | frozenset):
+    if isinstance(value, SETS):
         return (type(value), frozenset(_plain(v, name) for v in value))
     return _plain(value, name)
 

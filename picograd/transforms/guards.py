@@ -14,6 +14,7 @@ those that they mention, and the `forward` of the user's Modules. Not seen is wh
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ from picograd.config import users_setting
 from picograd.errors import Line
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
+from picograd.tensor.cell import View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
     Read,
@@ -57,6 +59,33 @@ class Guard:
         return fits(self.read(), self.token)
 
 
+class Watched(NamedTuple):
+    """What a capture depends on, in the form that is quickest to look at: objects that must be the same ones."""
+
+    attributes: tuple[dict[str, Any], ...]
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    tensors: tuple[Tensor, ...]
+    steps: tuple[View, ...]
+    reads: tuple[Read, ...]
+    meant: tuple[Any, ...]
+    others: tuple[Guard, ...]
+
+    def are_the_same(self) -> bool:
+        """True when every name means the very object that it meant; if not, what it means may still be equal."""
+        if any(map(operator.is_not, map(dict.get, self.attributes, self.names, itertools.repeat(MISSING)), self.values)):
+            return False
+        if any(map(operator.is_not, map(_steps_of, self.tensors), self.steps)):
+            return False
+        if any(map(operator.is_not, map(_call, self.reads), self.meant)):
+            return False
+        return all(map(Guard.holds, self.others))
+
+
+_steps_of = operator.attrgetter("steps")
+_call: Callable[[Read], Any] = operator.call
+
+
 class Broken(NamedTuple):
     """What has changed, in words, and the line of the user's code that reads it, where that is known."""
 
@@ -71,24 +100,43 @@ class Guards:
     values:    names and attributes
     held:      (attributes of an object, name, what it meant, how the user would write it)
     lists:     (list of Modules or parameters, what it held, how the user would write it)
-    modes:     (tensor of a Module, whether it requires grad, how the user would write it)
+    modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     """
 
     values: tuple[Guard, ...] = ()
     held: tuple[tuple[dict[str, Any], str, Any, str], ...] = ()
     lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
-    modes: tuple[tuple[Tensor, bool, str], ...] = ()
+    modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
+
+    @functools.cached_property
+    def watched(self) -> Watched:
+        """What `broken` looks at first, each kind in one go."""
+        plain = [guard for guard in self.values if isinstance(guard.token, PLAIN)]
+        return Watched(
+            tuple(attributes for attributes, *_ in self.held), tuple(name for _, name, *_ in self.held),
+            tuple(value for _, _, value, _ in self.held), tuple(tensor for tensor, *_ in self.modes),
+            tuple(steps for _, steps, *_ in self.modes), tuple(guard.read for guard in plain),
+            tuple(guard.token for guard in plain), tuple(guard for guard in self.values if guard not in plain),
+        )  # fmt: skip
 
     def broken(self) -> Broken | None:
         """Returns what has changed since the function was traced, the first that is found, or None."""
+        if self.watched.are_the_same() and self._lists_hold():
+            return None
         said = self._broken()
         if said is None:
             return None
         path, change = said
         known = [name for name in self.mentions if path == name or path.startswith((f"{name}.", f"{name}["))]
         return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None)
+
+    def _lists_hold(self) -> bool:
+        for items, before, _ in self.lists:
+            if len(items) != len(before) or any(map(operator.is_not, items, before)):
+                return False
+        return True
 
     def _broken(self) -> tuple[str, str] | None:
         for attributes, name, value, path in self.held:
@@ -99,8 +147,8 @@ class Guards:
             if len(items) != len(before) or any(map(operator.is_not, items, before)):
                 kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
                 return path, f"holds other {kind}"
-        for tensor, wanted, path in self.modes:
-            if tensor.requires_grad is not wanted:
+        for tensor, steps, wanted, path in self.modes:
+            if tensor.steps is not steps and tensor.requires_grad is not wanted:
                 return f"{path}.requires_grad", f"was {wanted} and is {not wanted}"
         for guard in self.values:
             if not guard.holds():
@@ -150,7 +198,7 @@ class _Held:
     def __init__(self) -> None:
         self.entries: list[tuple[dict[str, Any], str, Any, str]] = []
         self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
-        self.modes: list[tuple[Tensor, bool, str]] = []
+        self.modes: list[tuple[Tensor, View, bool, str]] = []
         self.contents: list[Guard] = []
         self.seen: set[int] = set()
 
@@ -175,7 +223,7 @@ class _Held:
             if isinstance(value, list | tuple) and any(isinstance(item, Module) for item in value):
                 self.lists.append((value, tuple(value), shown))
             if isinstance(value, Tensor):
-                self.modes.append((value, value.requires_grad, shown))
+                self.modes.append((value, value.steps, value.requires_grad, shown))
             if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
                 self.entries.append((vars(module), name, value, shown))
             if isinstance(value, CHANGED_IN_PLACE):

@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
-from picograd.engine.plan import template, unbound
+from picograd.engine.plan import template
 from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
@@ -30,14 +30,16 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, buffer_of
-from picograd.transforms.containers import flatten
+from picograd.transforms.capture import Capture
+from picograd.transforms.containers import Arguments, flatten
+from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
     check_aliases,
     check_containers,
+    check_donated,
     check_kept,
     check_modes,
     check_same,
@@ -45,8 +47,17 @@ from picograd.transforms.traced import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Donate = int | str | Iterable[int | str]
 MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
+
+
+class _Form:
+    """Arguments of one form: the Modules that the function mentions, and captures by whether these train."""
+
+    def __init__(self, modules: tuple[Module, ...]):
+        self.modules = modules
+        self.captures: dict[tuple[bool, ...], list[Capture]] = {}
 
 
 @dataclass
@@ -55,8 +66,8 @@ class Jit:
 
     function: Callable[..., Any]
     steps: int | None = None  # of one call; None: the function is one step
-    captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
-    modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
+    donate: frozenset[int | str] = frozenset()  # positions and names of parameters
+    forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -69,18 +80,11 @@ class Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
             return self.traced(args, kwargs)
-        tensors: list[Tensor] = []
-        variables: dict[str, int] = {}
-        key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
-        forms = []
-        for tensor in tensors:
-            op = tensor.op
-            if op.code is not OpCode.BUFFER:
-                op = _checked(tensor, self.name)
-            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
-        found = self.found((not kwargs, key, *forms), args, kwargs)  # f((x,), {"a": y}) is not f(x, a=y)
+        given = Arguments(args, kwargs, self.name, self.donate)
+        form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
+        found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
         if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, tensors, variables)
+            return self.trace_and_run(found, args, kwargs, given)
         broken = found[0].guards.broken()
         if broken is not None:
             raise JitError(
@@ -88,7 +92,7 @@ class Jit:
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
-        return found[0].replay(tensors, variables)
+        return found[0].replay(given)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces it."""
@@ -96,28 +100,16 @@ class Jit:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)
 
-    def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
-        """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
-        modules = self.modules.get(key)
-        if modules is None:
-            modules = self.modules[key] = modules_of(self.function, args, kwargs)
-            if len(self.modules) > MOST_CAPTURES:
-                del self.modules[next(iter(self.modules))]
-        whole = (key, tuple(m.training for m in modules))
-        captures = self.captures.get(whole)
-        if captures is None:
-            captures = self.captures[whole] = []
-            if len(self.captures) > MOST_CAPTURES:
-                del self.captures[next(iter(self.captures))]
-        return captures
+    def new_form(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
+        """Makes place for captures of a form of arguments; the oldest goes where there are too many."""
+        form = self.forms[given.key] = _Form(modules_of(self.function, args, kwargs))
+        if len(self.forms) > MOST_CAPTURES:
+            del self.forms[next(iter(self.forms))]
+        return form
 
-    def trace_and_run(
-        self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor], variables: dict[str, int]
-    ) -> Any:
+    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, given: Arguments) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
-        for tensor in tensors:
-            buffer_of(tensor)  # computed before the trace, in which nothing is
-        capture = self.capture(args, kwargs, tensors)
+        capture = self.capture(args, kwargs, given)
         if found:
             check_same(found[0], capture, self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
@@ -128,11 +120,11 @@ class Jit:
             found.append(now)
             self.num_captures += 1
         del capture
-        result = now.replay(tensors, variables)
+        result = now.replay(given)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
         if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
-            self.mention(tensors)
+            self.mention(given.tensors)
         return result
 
     def mention(self, tensors: list[Tensor]) -> None:
@@ -146,13 +138,13 @@ class Jit:
             stacklevel=4,
         )
 
-    def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
+    def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
         watch = TraceOfFunction(self.name)
         token = trace.set(watch)
         grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
-        stand_ins = [_stand_in(t) for t in tensors]
+        stand_ins = [_stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
@@ -176,7 +168,8 @@ class Jit:
                 leaf.grad = grads.get(number)
             for module, mode in modes.items():
                 object.__setattr__(module, "training", mode)
-        check_aliases(watch, tensors, updated)
+        check_aliases(watch, given.tensors, updated)
+        check_donated(given, updated, self.name)
         check_kept(watch, [*leaves, *stand_ins])
         return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
 
@@ -207,17 +200,17 @@ class Jit:
         skeleton = mapped(returned, lambda t: None)
         return Capture(
             form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
-            skeleton, shapes, device, guards,
+            skeleton, shapes, device, self.name, guards,
         )  # fmt: skip
 
 
 @overload
-def jit(function: Callable[P, R]) -> Callable[P, R]: ...
+def jit(function: Callable[P, R], *, steps: int | None = None, donate: Donate = ()) -> Callable[P, R]: ...
 @overload
-def jit(function: Callable[P, R], *, steps: int | None) -> Callable[P, R]: ...
-@overload
-def jit(function: None = None, *, steps: int | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None) -> Callable[..., Any]:
+def jit(
+    function: None = None, *, steps: int | None = None, donate: Donate = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None, donate: Donate = ()) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -234,13 +227,19 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None)
     objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
+    State written in place needs no more memory than one new version of it. A function that takes state and returns it may
+    store the new where the old is if the argument is donated: its tensors cannot be read after the call, even if that
+    raises.
+
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
       steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
                 argument, and the results come stacked. Whatever the function writes in place goes from step to step.
+      donate:   positions or names of parameters whose tensors the caller gives away
 
     Raises:
-      JitError: the second trace differs from the first, or a value is asked for inside.
+      JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
+      ArgumentError: the function has no parameter that donate names.
 
     Cost: a call after the second costs some microseconds of Python, plus one for each argument and state.
 
@@ -254,15 +253,20 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None)
     ...     return total + 0
     >>> pg.jit(add, steps=3)(pg.Tensor([1.0, 2.0, 3.0]))
     Tensor([1., 3., 6.])
+    >>> added = pg.jit(lambda total, x: total + x, donate="total")
+    >>> for i in range(3):
+    ...     total = added(total, pg.Tensor(2.0))
+    >>> total.item()
+    12.0
     """
     if function is None:
-        return functools.partial(jit, steps=steps)
+        return functools.partial(jit, steps=steps, donate=donate)
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
         raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function, steps)
+    wrapped = Jit(function, steps, donated_parameters(function, donate))
     functools.update_wrapper(wrapped, function)
     return wrapped
 
@@ -274,19 +278,7 @@ _NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 )
 
 
-def _checked(tensor: Tensor, name: str) -> Op:
-    """Computes an argument of a call, or raises for one that cannot be an argument; returns what it shows."""
-    if tensor.requires_grad:
-        raise JitError(
-            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
-            "use it as a global or a closure, or pass x.detach().",
-        )
-    return tensor.realize().op
-
-
-def _stand_in(tensor: Tensor) -> Tensor:
+def _stand_in(tensor: Tensor, buffer: Buffer) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
-    op = realized.get(tensor.op, tensor.op)
-    buffer, shape = op.arg
     copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
-    return Tensor.from_op(Op(OpCode.BUFFER, op.dtype, (), (copy, shape)), tensor.cell.device)
+    return Tensor.from_op(Op(OpCode.BUFFER, buffer.dtype, (), (copy, tensor.op.shape)), tensor.cell.device)

@@ -1,12 +1,12 @@
-"""Memory of state that a replay wrote two calls ago, written again where nobody reads it any more.
+"""Memory of small results and state that a replay wrote two calls ago, written again where nobody reads it any more.
 
 In:    what each call of a replay wrote
 Out:   `Spares`: buffers to write to
 Called by: transforms/capture.py.    Next: picograd/transforms/guards.py
 
-A training step replaces every parameter. Asking the allocator for each of them costs more Python than a small network
-takes to compute, so a replay keeps two versions of each small state and writes them in turn. That nobody reads a
-version is known from reference counts: of the tuple that a cell holds, of the Buffer in it, of its memory.
+A training step replaces every parameter and returns a loss. Asking the allocator for each of them costs more Python than
+a small network takes to compute, so a replay keeps two versions of each small one and writes them in turn. That nobody
+reads a version is known from reference counts: of the tuple that a cell holds, of the Buffer in it, of its memory.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import sys
 from collections.abc import Sequence
 
 from picograd.dtype import float32
-from picograd.ir.op import Buffer, Shape, const
+from picograd.ir.op import Buffer, Shape
 from picograd.tensor.cell import Cell
 
 Held = tuple[Buffer, Shape]
 MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
 
 
-def _with_references(held: Sequence[Held], k: int) -> tuple[Buffer, tuple[int, int, int]]:
-    """Returns a buffer, and how many references there are to what leads to it."""
+def _with_references(held: Sequence[Held]) -> list[tuple[Buffer, tuple[int, int, int]]]:
+    """Returns buffers, and how many references there are to what leads to each."""
     # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
-    version = held[k]
-    buffer = version[0]
-    return buffer, (sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory))
+    return [
+        (buffer := version[0], (sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)))
+        for version in held
+    ]
 
 
 def _references_of_one_reader() -> tuple[int, int, int] | None:
@@ -37,38 +38,39 @@ def _references_of_one_reader() -> tuple[int, int, int] | None:
         return None
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
-    return _with_references([(Buffer("", float32, 0, object()), ())], 0)[1]
+    return _with_references([(Buffer("", float32, 0, object()), ())])[0][1]
 
 
 ALONE = _references_of_one_reader()
 
 
-def sole_version(cell: Cell) -> Buffer | None:
-    """Returns the memory of a cell if nobody else can read it: it may be written over by the cell's next value."""
-    version = cell.version()
-    if version is None or not ALONE_IN_CELL or _references(version) != ALONE_IN_CELL:
-        return None
-    return version[0]
+def sole_versions(cells: Sequence[Cell]) -> list[Buffer | None]:
+    """Returns the memory of each cell that nobody else can read: it may be written over by the cell's next value."""
+    return [v if references == ALONE_IN_CELL else None for v, references in _versions(cells)]
 
 
-def _references(version: Held) -> tuple[int, ...]:
-    buffer = version[0]
-    return sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)
+def _versions(cells: Sequence[Cell]) -> list[tuple[Buffer | None, tuple[int, ...]]]:
+    """Returns the memory of each cell, and how many references there are to what leads to it."""
+    # NOTE: as above, all references are taken before the first is counted.
+    return [
+        (None, ())
+        if version is None
+        else (version[0], (sys.getrefcount(version), sys.getrefcount(version[0]), sys.getrefcount(version[0].memory)))
+        for version in Cell.versions(cells)
+    ]
 
 
-def _references_of_one_cell() -> tuple[int, ...]:
-    """Returns the counts of a version that only a cell knows, or () where counts tell nothing."""
-    cell = Cell(const(0, float32), None)
-    cell.hold((Buffer("", float32, 0, object()), ()))
-    version = cell.version()
-    return _references(version) if version is not None and ALONE is not None else ()
+def _references_of_one_cell() -> tuple[int, ...] | None:
+    """Returns the counts of a version that only a cell knows, or None where counts tell nothing."""
+    cell = Cell((Buffer("", float32, 0, object()), ()), None)
+    return _versions([cell])[0][1] if ALONE is not None else None
 
 
 ALONE_IN_CELL = _references_of_one_cell()
 
 
 class Spares:
-    """The last two versions of small state.
+    """The last two versions of small results and state.
 
     outputs:  which outputs of the plan they are
     older:    what the call before the last one wrote to them; () before there was one
@@ -76,7 +78,7 @@ class Spares:
     """
 
     def __init__(self, written: Sequence[tuple[int, int]]):
-        """written: (output of the plan, its bytes) of each state that a call replaces."""
+        """written: (output of the plan, its bytes) of each result or state that a call makes."""
         self.outputs = tuple(output for output, nbytes in written if nbytes <= MOST_NBYTES and ALONE is not None)
         self.older: Sequence[Held] = ()
         self.newer: Sequence[Held] = ()
@@ -85,8 +87,7 @@ class Spares:
         """Puts a buffer that nobody reads in the place of each output that has one."""
         older = self.older
         if older:
-            for k, output in enumerate(self.outputs):
-                buffer, references = _with_references(older, k)
+            for output, (buffer, references) in zip(self.outputs, _with_references(older)):
                 if references == ALONE:
                     buffers[output] = buffer
 

@@ -23,7 +23,7 @@ from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture
-from picograd.transforms.containers import flatten
+from picograd.transforms.containers import Arguments, flatten
 
 
 class TraceOfFunction:
@@ -96,6 +96,16 @@ def check_aliases(watch: TraceOfFunction, tensors: list[Tensor], updated: list[i
         raise JitError(
             f"jit: {watch.function} writes to a tensor of shape {op.shape} that reaches it in two ways.",
             "pass it once, or use it as a closure only.",
+        )
+
+
+def check_donated(given: Arguments, updated: list[int], name: str) -> None:
+    """Raises where the function writes in place to an argument that its caller gives away."""
+    both = [given.tensors[i].shape for i in updated if i in given.donated]
+    if both:
+        raise JitError(
+            f"jit: {name} writes in place to a donated argument of shape {both[0]}, whose new value nobody would see.",
+            "return the new value, or do not donate the argument.",
         )
 
 

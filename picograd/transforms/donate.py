@@ -1,0 +1,129 @@
+"""Donated arguments: a call may store its results where they are, and nobody may read them afterwards.
+
+In:    the arguments of a call, and which of them its caller gives away
+Out:   `give_donated`: memory for outputs;  `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
+Called by: transforms/capture.py, transforms/jit.py.    Next: picograd/transforms/spares.py
+
+Which outputs fit where is decided once for a plan (schedule/reuse.py). At each call reference counts tell whether
+somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from picograd.dtype import float32
+from picograd.errors import ArgumentError, JitError
+from picograd.ir.op import Buffer, Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import Cell, Held
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.containers import Arguments
+from picograd.transforms.spares import ALONE
+
+
+class DonatedCell(Cell):
+    """Storage whose tensor was donated."""
+
+    __slots__ = ()
+
+    @property
+    def op(self) -> Op:
+        """Raises JitError."""
+        self._refuse()
+
+    @op.setter
+    def op(self, op: Op) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise JitError(
+            f"jit: this tensor was donated to {self._value}, which may have stored its results over it.",
+            "use what the function returned, or do not donate this argument.",
+        )
+
+
+def donated_parameters(function: Callable[..., Any], donate: int | str | Iterable[int | str]) -> frozenset[int | str]:
+    """Returns positions and names of the parameters that are donated.
+
+    Raises:
+      ArgumentError: the function has no such parameter.
+    """
+    asked = [donate] if isinstance(donate, int | str) else list(donate)
+    names = list(inspect.signature(function).parameters) if asked else []
+    found: set[int | str] = set()
+    for one in asked:
+        known = isinstance(one, str) and one in names or type(one) is int and 0 <= one < len(names)
+        if not known:
+            raise ArgumentError(
+                f"jit: donate={one!r}: {getattr(function, '__name__', 'the function')} has the parameters"
+                f" {', '.join(f'{i} {name}' for i, name in enumerate(names)) or 'none'}."
+            )
+        found |= {one, names.index(one)} if isinstance(one, str) else {one, names[one]}
+    return frozenset(found)
+
+
+def give_donated(
+    given: Arguments,
+    places: Sequence[tuple[int, int]],
+    state: Iterable[Cell],
+    name: str,
+    outputs: list[Buffer | None],
+) -> None:
+    """Takes donated arguments away, and puts memory of theirs that nobody else reads in the place of outputs.
+
+    Args:
+      places:  (output of the plan, argument) that may share memory
+      state:   what else the function named `name` reads
+    """
+    values = surrender(given.tensors, given.donated, state, name)
+    for output, argument in places:
+        if argument in values and _is_alone(values[argument], given.buffers, argument):
+            old = given.buffers[argument]
+            outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory)
+
+
+def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable[Cell], name: str) -> dict[int, list[Any]]:
+    """Takes the values of donated arguments away; returns them, by argument, each in a list of its own.
+
+    Raises:
+      JitError: one is a view of a part, or reaches the function in two ways. Nothing has been taken then.
+    """
+    cells = [tensor.cell for tensor in tensors]
+    used = {*state}
+    for i in donated:
+        if cells.count(cells[i]) > 1 or cells[i] in used:
+            raise JitError(
+                f"jit: a donated argument of {name}, of shape {tensors[i].shape}, reaches it in two ways.",
+                "donate tensors that the function gets once, and does not use as a global or a closure.",
+            )
+        if tensors[i].op is not cells[i].op:
+            raise JitError(f"jit: a donated argument of {name} is a view of another tensor.", "pass x.clone().")
+    return {i: [cells[i].give_away(DonatedCell, name)] for i in donated}
+
+
+def _is_alone(value: list[Op | Held], buffers: list[Buffer], argument: int) -> bool:
+    return ALONE is not None and _references(value, buffers, argument) == _ALONE[type(value[0]) is tuple]
+
+
+def _references(value: list[Any], buffers: list[Buffer], argument: int) -> tuple[int, int, int, int]:
+    """Returns how many references there are to what leads to the memory of an argument."""
+    held = value[0] if type(value[0]) is tuple else value[0].arg
+    buffer = buffers[argument]
+    return (
+        sys.getrefcount(value[0]), sys.getrefcount(held), sys.getrefcount(buffer), sys.getrefcount(buffer.memory),
+    )  # fmt: skip
+
+
+def _references_of_one_reader(is_held: bool) -> tuple[int, int, int, int]:
+    buffers = [Buffer("", float32, 1, object())]
+    value: list[Any] = [(buffers[0], ())]
+    if not is_held:
+        value = [Op(OpCode.BUFFER, float32, (), value[0])]
+    return _references(value, buffers, 0)
+
+
+_ALONE = {is_held: _references_of_one_reader(is_held) for is_held in (False, True)}
