@@ -7,6 +7,7 @@ Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_runner.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,19 +30,17 @@ ALIGNMENT = 64  # bytes, of places in the arena
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
 
-@dataclass(frozen=True)
-class Use:
-    """What a kernel does with one piece of memory.
+# A piece of memory. Its space is "outer" (inputs and outputs), "arena" or "scratch"; its start and end are bytes of the
+# arena or of scratch, for "outer" the buffer's number, counted from 0.
+Piece = tuple[str, int, int]
 
-    space:      "outer" (inputs and outputs), "arena" or "scratch"
-    start, end: bytes of the arena or of scratch; for "outer" the buffer's number, counted from 0
-    writes:     False: it only reads
-    """
 
-    space: str
-    start: int
-    end: int
-    writes: bool
+@dataclass
+class Uses:
+    """What a kernel does with memory. Pieces that it reads do not overlap, nor do those that it writes."""
+
+    reads: list[Piece]
+    writes: list[Piece]
 
 
 @dataclass
@@ -91,7 +90,7 @@ class _Builder:
         self.work: list[int] = []
         self.checks: list[tuple[Any, ...]] = []
         self.symbolic: list[tuple[int, Launch]] = []
-        self.history: list[tuple[list[Use], int]] = []  # what each kernel used, and the number of entries after it
+        self.history: list[tuple[Uses, int]] = []  # what each kernel used, and the number of entries after it
         self.scratch_start = _up(schedule.arena_nbytes)
         self.arena_nbytes, self.total_work = schedule.arena_nbytes, 0
 
@@ -201,28 +200,38 @@ _ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
 
 
 # ---- which kernel must wait for which ----
-def _uses(schedule: Schedule, buffers: Sequence[int], executable: Executable, scratch_nbytes: int) -> list[Use]:
-    found = [Use("scratch", 0, scratch_nbytes, True)] if scratch_nbytes else []
+def _uses(schedule: Schedule, buffers: Sequence[int], executable: Executable, scratch_nbytes: int) -> Uses:
+    uses = Uses([], [("scratch", 0, scratch_nbytes)] if scratch_nbytes else [])
     for index, param in zip(buffers, executable.params):
         use, writes = schedule.buffers[index], param.role != "in"
         if use.role == "temporary":
-            found.append(Use("arena", use.source, use.source + greatest(use.numel) * use.dtype.itemsize, writes))
+            piece = "arena", use.source, use.source + greatest(use.numel) * use.dtype.itemsize
         else:
             # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
-            found.append(Use("outer", 0 if writes else index, len(schedule.buffers) if writes else index + 1, writes))
-    return found
+            piece = "outer", 0 if writes else index, len(schedule.buffers) if writes else index + 1
+        if piece[1] < piece[2]:
+            (uses.writes if writes else uses.reads).append(piece)
+    uses.reads.sort()
+    uses.writes.sort()
+    return uses
 
 
-def _last_conflict(history: list[tuple[list[Use], int]], uses: list[Use]) -> int:
+def _last_conflict(history: list[tuple[Uses, int]], uses: Uses) -> int:
     """Returns how many entries must be done before a kernel with these uses may begin."""
-    for uses_before, entries in reversed(history[-LOOK_BACK:]):
-        if any(_conflict(a, b) for a in uses_before for b in uses):
+    for before, entries in reversed(history[-LOOK_BACK:]):
+        if _meet(before.writes, uses.writes) or _meet(before.writes, uses.reads) or _meet(before.reads, uses.writes):
             return entries
     return history[-LOOK_BACK - 1][1] if len(history) > LOOK_BACK else 0
 
 
-def _conflict(a: Use, b: Use) -> bool:
-    return (a.writes or b.writes) and a.space == b.space and a.start < b.end and b.start < a.end
+def _meet(some: list[Piece], others: list[Piece]) -> bool:
+    """True when one of `some` overlaps one of `others`; both are sorted."""
+    few, many = sorted((some, others), key=len)
+    for space, start, end in few:
+        place = bisect_left(many, (space, end)) - 1  # the last one that begins before this one ends
+        if place >= 0 and many[place][0] == space and many[place][2] > start:
+            return True
+    return False
 
 
 def _words(values: Iterable[int]) -> Words:
