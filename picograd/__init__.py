@@ -50,6 +50,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
 from picograd.transforms.jit import jit
+from picograd.transforms.scan import scan
 
 # ---- constructors and joins as functions, as PyTorch names them ----
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty
@@ -69,6 +70,6 @@ __all__ = [
     "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2",
     "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load",
     "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like", "optim", "rand",
-    "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "reset_peak_memory_stats", "save", "stack",
-    "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
+    "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "reset_peak_memory_stats", "save", "scan",
+    "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -17,12 +17,13 @@ from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.evaluator.arrays import dim_value
+from picograd.ir.bodies import map_bodies
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph, verify_kernel
 from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel, Param, Schedule, ScheduleItem
+from picograd.ir.stages import Kernel, LoopItem, Param, Schedule, ScheduleItem
 from picograd.ir.text import format_graph, format_kernel, format_program
 from picograd.schedule.create import create_schedule
 
@@ -58,19 +59,13 @@ def check_same_meaning(
     tolerances = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(roots)
     verify_graph(roots, after="test")
     expected = evaluate(roots, arrays, known)
-    simple = simplify_graph(roots)
+    simple = simplify_graph(map_bodies(roots, simplify_graph))
     verify_graph(simple, after="simplify")
     _compare("the simplified graph", evaluate(simple, arrays, known), expected, tolerances, roots)
     schedule = create_schedule(simple)
     _check_order(schedule)
     memory = _memory_of(schedule, arrays, known)
-    for item in schedule.items:
-        verify_kernel(item.kernel, after="create_schedule")
-        slots = [memory[i] for i in item.buffers]
-        before = [slot.copy() for slot in slots]
-        evaluate_kernel(item.kernel, slots, known)
-        for target in targets:
-            _check_program(item, target, before, slots, known, max(tolerances))
+    _run_items(schedule, memory, known, targets, max(tolerances))
     found = [memory[i][: e.size].reshape(e.shape) for i, e in zip(schedule.outputs, expected)]
     _compare("the Kernels", found, expected, tolerances, roots)
     if device:
@@ -84,6 +79,8 @@ def run_on(device: str, roots: Sequence[Op], arrays: Mapping[Op, Array], variabl
 
     def bound(item: Any) -> Any:
         if isinstance(item, Op):
+            if item.code is OpCode.SINK:
+                return item  # a body; what it is bound to is known from outside
             if item.code is OpCode.VARIABLE:
                 return Op(OpCode.BIND, item.dtype, (item, const(variables[item.arg[0]], item.dtype)))
             return item.replace(src=tuple(bound(s) for s in item.src)) if item.src else item
@@ -111,6 +108,52 @@ def wider(target: Target, nbytes: int) -> Target:
 
 
 # ---- one level against the next ----
+def _run_items(
+    schedule: Schedule, memory: list[Array], known: Mapping[str, int], targets: Sequence[Target], tolerance: float
+) -> None:
+    """Evaluates the kernels of a schedule in order, loops step by step, each kernel against its Programs."""
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            _run_loop(item, memory, known, targets, tolerance)
+            continue
+        verify_kernel(item.kernel, after="create_schedule")
+        slots = [memory[i] for i in item.buffers]
+        before = [slot.copy() for slot in slots]
+        evaluate_kernel(item.kernel, slots, known)
+        for target in targets:
+            _check_program(item, target, before, slots, known, tolerance)
+
+
+def _run_loop(
+    item: LoopItem, memory: list[Array], known: Mapping[str, int], targets: Sequence[Target], tolerance: float
+) -> None:
+    steps = dim_value(item.steps, known)
+    made: dict[int, Array] = {}  # by output of the body, what the last step stored
+    for r in range(steps):
+        before, made = made, {}
+        inside: list[Array] = []
+        for use in item.body.buffers:
+            if use.role != "input":
+                inside.append(unspecified(Param(use.dtype, use.numel, "out"), known))
+                if use.role == "output":
+                    made[use.source] = inside[-1]
+                continue
+            feed = item.feeds[use.source]
+            if feed.carried is not None and r > 0:
+                inside.append(before[feed.carried])
+            elif feed.is_row:
+                row = steps - 1 - r if feed.reversed else r
+                inside.append(memory[feed.buffer].reshape(steps, -1)[row].copy())
+            else:
+                inside.append(memory[feed.buffer])
+        _run_items(item.body, inside, known, targets, tolerance)
+        for i, result in enumerate(item.results):
+            if result.buffer is not None and result.is_row:
+                memory[result.buffer].reshape(steps, -1)[r] = made[i]
+            elif result.buffer is not None and r == steps - 1:
+                memory[result.buffer][:] = made[i]
+
+
 def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
     memory: list[Array] = []
     for use in schedule.buffers:
@@ -153,6 +196,14 @@ def _check_order(schedule: Schedule) -> None:
     """What a kernel reads is an input or was written by an earlier kernel; nothing is written twice."""
     written: set[int] = set()
     for item in schedule.items:
+        if isinstance(item, LoopItem):
+            for feed in item.feeds:
+                assert feed.buffer in written or schedule.buffers[feed.buffer].role == "input", "a loop is too early"
+            outs = {result.buffer for result in item.results if result.buffer is not None}
+            assert not outs & written, "a loop writes a buffer again"
+            written |= outs
+            _check_order(item.body)
+            continue
         for param, buffer in zip(item.kernel.params, item.buffers):
             if param.role == "in":
                 assert buffer in written or schedule.buffers[buffer].role == "input", f"{item.kernel.name} is too early"

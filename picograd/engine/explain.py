@@ -34,7 +34,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     device = devices_of(roots[:1])[0] or default_device()
     if device != EVALUATOR:
         compiler = compiler_for(device)
-        for kernel in dict.fromkeys(item.kernel for item in schedule.items):
+        for kernel in dict.fromkeys(item.kernel for item in schedule.kernel_items()):
             texts = compiler.explain(kernel, target or compiler.device.target)
             parts += [text for stage, text in texts.items() if stage in stages]
     return "\n\n".join(part.strip() for part in parts)

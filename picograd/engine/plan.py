@@ -21,15 +21,17 @@ from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line, PicogradError
 from picograd.evaluator import evaluate
 from picograd.evaluator.arrays import dim_value
+from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
 from picograd.ir.checks import OutOfRange, Site
 from picograd.ir.lines import copy_lines, line_of
-from picograd.ir.op import Buffer, Dim, Op, toposort
+from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Executable, Kernel, Plan, Schedule
+from picograd.ir.symbolic import substitute
 from picograd.ir.text import format_plan, format_schedule
 from picograd.schedule.create import create_schedule
 
@@ -61,8 +63,10 @@ class Template:
         return Template(self.key, (), {}, (), self.variables, tuple(map(CheckError.of, self.checks())))
 
     def checks(self) -> list[Op]:
-        """Returns the CHECKs, by their number in plans."""
-        return [op for op in self.order if op.code is OpCode.CHECK and op not in self.leaves]
+        """Returns the CHECKs, by their number in plans; those in bodies come last."""
+        outside = [op for op in self.order if op.code is OpCode.CHECK and op not in self.leaves]
+        inside = [op for body in bodies_in(self.order) for op in toposort(body.src) if op.code is OpCode.CHECK]
+        return list(dict.fromkeys(outside + inside))
 
     def error(self, report: OutOfRange) -> OutOfRange:
         """Returns the error for a report of a plan's run, in the words and with the line of whoever made the CHECK."""
@@ -127,6 +131,9 @@ def _static(op: Op, variables: dict[str, int]) -> Hashable:
         return None
     if op.code is OpCode.CONST and op.dtype.is_float:
         return struct.pack("d", op.arg)
+    if op.code in WITH_BODY:
+        freed = with_body(op, _freed_body(body_of(op), variables))
+        return freed.arg if op.code is OpCode.CALL else (*freed.arg[:2], unbound(freed.arg[2], variables))
     return unbound(op.arg, variables)  # type: ignore[no-any-return]
 
 
@@ -137,41 +144,86 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
       ArgumentError: one graph binds a symbolic integer to two values.
     """
     if isinstance(arg, Op):
-        if arg.code is not OpCode.BIND:
-            return arg.replace(src=tuple(unbound(s, variables) for s in arg.src)) if arg.src else arg
-        (name, *_), value = arg.src[0].arg, int(arg.src[1].arg)
-        if variables.setdefault(name, value) != value:
-            raise ArgumentError(
-                f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
-                "give one of the two symbolic integers another name.",
-            )
-        return arg.src[0]
+        freed: dict[Op, Dim] = {}
+        for bind in toposort([arg]):
+            if bind.code is OpCode.BIND:
+                (name, *_), value = bind.src[0].arg, int(bind.src[1].arg)
+                if variables.setdefault(name, value) != value:
+                    raise ArgumentError(
+                        f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
+                        "give one of the two symbolic integers another name.",
+                    )
+                freed[bind] = bind.src[0]
+        return substitute(arg, freed) if freed else arg
     if isinstance(arg, tuple):
-        return tuple(unbound(part, variables) for part in arg)
+        for part in arg:
+            if part.__class__ is not int:
+                return tuple(unbound(part, variables) for part in arg)
     return arg
+
+
+def _freed_body(body: Op, variables: dict[str, int]) -> Op:
+    """Returns a body with symbolic integers freed of their values, which go to `variables`."""
+    bodies: dict[Op, Op] = {}
+    for inner in [*bodies_in(toposort(body.src)), body]:
+        bodies[inner] = inner.replace(src=tuple(_freed(inner.src, {}, variables, bodies)))
+    return bodies[body]
+
+
+def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
+    """Returns a shape with its symbolic integers bound to these values, whatever they were bound to before."""
+    symbols = {op for dim in shape if isinstance(dim, Op) for op in toposort([dim]) if op.code is OpCode.BIND}
+    values: dict[Op, Dim] = {}
+    for op in symbols:
+        value = const(variables[op.src[0].arg[0]], op.dtype)
+        values[op] = op.replace(src=(op.src[0], value))
+    return tuple(substitute(dim, values) for dim in shape)
 
 
 def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:
     """Returns the graphs with a PARAM for each leaf: nothing in them keeps memory alive."""
     slots = {buffer: slot for slot, buffer in enumerate(form.buffers)}
-    became: dict[Op, Op] = {}
     numbers = {check: number for number, check in enumerate(form.checks())}
-    for op in form.order:
-        leaf = form.leaves.get(op)
-        if leaf is not None:
-            buffer, shape = leaf.arg
-            became[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape, {})))
-        elif op.code is OpCode.BIND:
-            became[op] = op.src[0]
-        elif op.code is OpCode.CHECK:
-            arg = (numbers[op], unbound(op.arg[1], {}))
-            became[op] = Op(op.code, op.dtype, (became[op.src[0]],), arg)
+    params: dict[Op, Op] = {}
+    for op, leaf in form.leaves.items():
+        buffer, shape = leaf.arg
+        params[op] = Op(OpCode.PARAM, leaf.dtype, (), (slots[buffer], unbound(shape, {})))
+    bodies: dict[Op, Op] = {}
+    for body in bodies_in(form.order):
+        bodies[body] = body.replace(src=tuple(_freed(body.src, {}, {}, bodies, numbers)))
+    return _freed(roots, params, {}, bodies, numbers)
+
+
+def _freed(
+    roots: Sequence[Op], became: dict[Op, Op], variables: dict[str, int], bodies: Mapping[Op, Op],
+    numbers: Mapping[Op, int] | None = None,
+) -> list[Op]:  # fmt: skip
+    """Returns graphs with symbolic integers freed of their values.
+
+    Args:
+      became:     what stands for some Ops, below which nothing is looked at
+      variables:  receives the values
+      bodies:     what each body of a CALL or LOOP became
+      numbers:    of each CHECK, put in place of what it says
+    """
+    leaves, became = became, dict(became)
+    for op in toposort(roots, stop=leaves):
+        if op in leaves:
+            continue
+        src = tuple(became[s] for s in op.src)
+        if op.code is OpCode.BIND:
+            became[op] = unbound(op, variables)
+        elif op.code is OpCode.CHECK and numbers is not None:
+            became[op] = Op(op.code, op.dtype, src, (numbers[op], unbound(op.arg[1], variables)))
+        elif op.code in WITH_BODY:
+            became[op] = with_body(op, bodies[body_of(op)], src)
+            if op.code is OpCode.LOOP:
+                became[op] = became[op].replace(arg=(*became[op].arg[:2], unbound(op.arg[2], variables)))
         elif op.src or op.arg is not None:
-            became[op] = Op(op.code, op.dtype, tuple(became[s] for s in op.src), unbound(op.arg, {}))
+            became[op] = Op(op.code, op.dtype, src, unbound(op.arg, variables))
         else:
             became[op] = op
-        if leaf is None:
-            copy_lines(op, became[op], replace=True)
+        copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
 
@@ -179,8 +231,7 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
     """Parametrized graphs -> Schedule, by way of the simplified graph."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    stripped = graph_rewrite(roots, strip_identity)
-    simple = simplify_graph([stripped[root] for root in roots])
+    simple = _simplified(map_bodies(roots, _simplified))
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
     note("scheduled")
@@ -189,10 +240,15 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
     return schedule
 
 
+def _simplified(roots: Sequence[Op]) -> list[Op]:
+    stripped = graph_rewrite(roots, strip_identity)
+    return simplify_graph([stripped[root] for root in roots])
+
+
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
     schedule = schedule_graphs(parametrize(roots, form))
-    executables = tuple(_executable(item.kernel, compiler) for item in schedule.items)
+    executables = tuple(_executable(item.kernel, compiler) for item in schedule.kernel_items())
     plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
     show("plan", format_plan(plan))
     return plan

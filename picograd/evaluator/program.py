@@ -2,7 +2,7 @@
 
 In:    a Program, an array for each slot, values of symbolic integers
 Out:   the arrays of "out" and "scratch" slots, written in place
-Next:  picograd/autodiff/derivative.py
+Next:  picograd/autodiff/flow.py
 
 Each statement becomes a Python closure over a Frame. A body with a Barrier in it becomes a generator that yields the
 number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next.

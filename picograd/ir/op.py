@@ -82,7 +82,7 @@ class Op:
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
         op.needs_grad = False
-        if dtype.kind == "f" and code is not OpCode.DETACH:
+        if (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP:
             op.needs_grad = code is OpCode.LEAF
             for s in src:
                 if s.needs_grad:

@@ -1,7 +1,7 @@
 """The records that cross the boundaries of the compiler, one for each.
 
 In:    Ops and statements
-Out:   Schedule, ScheduleItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
+Out:   Schedule, ScheduleItem, LoopItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
 Next:  picograd/ir/opts.py
 """
 
@@ -29,6 +29,7 @@ class NestKind(Enum):
     SCATTER = "scatter"
     SCAN = "scan"
     SORT = "sort"
+    LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 
 WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})
@@ -98,6 +99,64 @@ class ScheduleItem:
 
 
 @dataclass(frozen=True)
+class Feed:
+    """Where the body of a LoopItem finds one of its inputs.
+
+    buffer:    of the schedule the item stands in
+    is_row:    step r reads row r of it, else all of it
+    reversed:  the last step reads the first row
+    carried:   from the second step on it is this output of the body, as the step before has stored it; None: it is not
+    """
+
+    buffer: int
+    is_row: bool = False
+    reversed: bool = False
+    carried: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where the body of a LoopItem stores one of its outputs.
+
+    buffer:  of the schedule the item stands in; None: nobody asks for it in the end
+    is_row:  step r stores row r of it; else the last step stores it, and the steps before it into `buffer` and `spare`
+             in turn, the last but one into `spare`
+    spare:   byte offset in the item's memory of a place of the same length; None where it is not needed
+    other:   a second such place, where there is no buffer
+    """
+
+    buffer: int | None
+    is_row: bool = False
+    spare: int | None = None
+    other: int | None = None
+
+
+@dataclass(frozen=True)
+class LoopItem:
+    """A schedule that runs step after step: the body of a LOOP, or in one step that of a CALL.
+
+    body:     the schedule; its "input" and "output" buffers are what `feeds` and `results` say at each step
+    steps:    how many; at least 1
+    feeds:    by input of the body
+    results:  by output of the body
+    memory:   index into the outer `Schedule.buffers` of the item's own memory, with the body's temporaries at its
+              start and the results' spare places behind them; None where it needs none
+    """
+
+    body: Schedule
+    steps: Dim
+    feeds: tuple[Feed, ...]
+    results: tuple[Result, ...]
+    memory: int | None
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """Returns the buffers that the item reads or writes."""
+        used = [feed.buffer for feed in self.feeds] + [r.buffer for r in self.results if r.buffer is not None]
+        return tuple(dict.fromkeys(used if self.memory is None else [*used, self.memory]))
+
+
+@dataclass(frozen=True)
 class BufferUse:
     """What the schedule knows of one buffer.
 
@@ -116,14 +175,14 @@ class BufferUse:
 class Schedule:
     """Kernels in an order that respects what each reads, with the memory of temporaries planned.
 
-    items:        kernels in order
+    items:        kernels, and loops over schedules, in order
     buffers:      every buffer the items name
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
     arena_nbytes: bytes of all temporaries, after reuse
     """
 
-    items: tuple[ScheduleItem, ...]
+    items: tuple[ScheduleItem | LoopItem, ...]
     buffers: tuple[BufferUse, ...]
     inputs: tuple[Op, ...]
     outputs: tuple[int, ...]
@@ -132,6 +191,13 @@ class Schedule:
     def written(self) -> tuple[BufferUse, ...]:
         """Returns the buffers with role "output", by their index."""
         return tuple(sorted((use for use in self.buffers if use.role == "output"), key=lambda use: use.source))
+
+    def kernel_items(self) -> tuple[ScheduleItem, ...]:
+        """Returns the items that are kernels, those of bodies at the place of their loop: Plan.executables' order."""
+        found: list[ScheduleItem] = []
+        for item in self.items:
+            found += item.body.kernel_items() if isinstance(item, LoopItem) else [item]
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -214,7 +280,7 @@ class Plan:
     """Everything needed to run a schedule again without looking at a graph.
 
     schedule:     what runs, on which buffers
-    executables:  by item
+    executables:  by `schedule.kernel_items()`
     outputs:      the buffers with role "output", by their index
     run:          run(inputs, outputs, variable values): the device's runner, bound to its arena
     """

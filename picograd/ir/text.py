@@ -15,14 +15,14 @@ appearance, with its device and elements, and reads back as the Buffer given for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from picograd.dtype import dtype_named
 from picograd.errors import DataError
 from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Kernel, Nest, NestKind, Param, Plan, Schedule
+from picograd.ir.stages import Executable, Kernel, LoopItem, Nest, NestKind, Param, Plan, Schedule
 from picograd.ir.text_program import format_expression as format_expression
 from picograd.ir.text_program import format_program as format_program
 from picograd.ir.text_program import format_statement as format_statement
@@ -249,30 +249,61 @@ class _NestText:
 # ---- schedules ----
 def format_schedule(schedule: Schedule) -> str:
     """Returns what runs in which order on which buffers; each kernel's text stands at its first use."""
-    lines = [f"schedule of {len(schedule.items)} kernels, arena of {schedule.arena_nbytes} bytes"]
+    return "\n".join(_schedule_lines(schedule, set()))
+
+
+def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
+    lines = [f"schedule of {len(schedule.kernel_items())} kernels, arena of {schedule.arena_nbytes} bytes"]
     for i, use in enumerate(schedule.buffers):
         place = f"at byte {use.source}" if use.role == "temporary" else str(use.source)
         lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}")
-    shown: set[Kernel] = set()
     for item in schedule.items:
+        if isinstance(item, LoopItem):
+            lines += _loop_lines(item, shown)
+            continue
         checks = f" with checks {', '.join(map(str, item.checks))}" if item.checks else ""
         lines.append(f"  run {item.kernel.name} on buffers {', '.join(map(str, item.buffers))}{checks}")
         if item.kernel not in shown:
             lines += ["    " + line for line in format_kernel(item.kernel).splitlines()]
             shown.add(item.kernel)
     lines.append(f"  outputs in buffers {', '.join(map(str, schedule.outputs))}")
-    return "\n".join(lines)
+    return lines
+
+
+def _loop_lines(item: LoopItem, shown: set[Kernel]) -> list[str]:
+    own = "" if item.memory is None else f" with its own memory in buffer {item.memory}"
+    lines = [f"  repeat {format_expression(item.steps)} times{own}"]
+    for i, feed in enumerate(item.feeds):
+        rows = f"row by row{' from the last' if feed.reversed else ''} " if feed.is_row else ""
+        carried = "" if feed.carried is None else f", then output {feed.carried} of the step before"
+        lines.append(f"    input {i} is {rows}buffer {feed.buffer}{carried}")
+    for i, result in enumerate(item.results):
+        rows = "row by row " if result.is_row else ""
+        where = "nowhere" if result.buffer is None else f"{rows}into buffer {result.buffer}"
+        spare = "".join(f", in turn with byte {at} of its memory" for at in (result.spare, result.other) if at is not None)
+        lines.append(f"    output {i} goes {where}{spare}")
+    return lines + ["    " + line for line in _schedule_lines(item.body, shown)]
 
 
 def format_plan(plan: Plan) -> str:
     """Returns what one run of a plan launches, in order: kernel, phase, grid, threads of a block, buffers."""
     num_launches = sum(len(executable.launches) for executable in plan.executables)
     lines = [f"plan of {len(plan.executables)} kernels, {num_launches} launches"]
-    for item, executable in zip(plan.schedule.items, plan.executables):
-        for launch in executable.launches:
-            shape = f"grid {format_expression(launch.grid)}" + (f" x {launch.block}" if launch.block > 1 else "")
-            lines.append(f"  {launch.symbol}  {shape}  on buffers {', '.join(map(str, item.buffers))}")
+    lines += _launch_lines(plan.schedule, iter(plan.executables), "  ")
     return "\n".join(lines)
+
+
+def _launch_lines(schedule: Schedule, executables: Iterator[Executable], indent: str) -> list[str]:
+    lines = []
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            lines.append(f"{indent}repeat {format_expression(item.steps)} times")
+            lines += _launch_lines(item.body, executables, indent + "  ")
+            continue
+        for launch in next(executables).launches:
+            shape = f"grid {format_expression(launch.grid)}" + (f" x {launch.block}" if launch.block > 1 else "")
+            lines.append(f"{indent}{launch.symbol}  {shape}  on buffers {', '.join(map(str, item.buffers))}")
+    return lines
 
 
 # ---- errors ----

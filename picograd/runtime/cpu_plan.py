@@ -2,12 +2,12 @@
 
 In:    Schedule, Executables, the number of threads
 Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
-Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_runner.py
+Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_uses.py
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,24 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Executable, Launch, Schedule, ScheduleItem
+from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
-from picograd.runtime.cpu_walker import AFTER, ARGUMENTS, CHUNK, COUNT, ENTRY_WORDS, FUNCTION
+from picograd.runtime.cpu_uses import History, Use, last_conflict, touched
+from picograd.runtime.cpu_walker import (
+    AFTER,
+    ARGUMENTS,
+    BODY,
+    CARRIED,
+    CHUNK,
+    COUNT,
+    ENTRY_WORDS,
+    FUNCTION,
+    PATCH_WORDS,
+    PLACES,
+    REVERSED,
+    ROW,
+    TURNS,
+)  # fmt: skip
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
@@ -27,44 +42,47 @@ HELP_WORK = 1 << 19  # elements of all shared launches of a plan, some 20 us: a 
 STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
-LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
+MOST_BUFFERS = 1 << 62
 
 
-# A piece of memory. Its space is "outer" (inputs and outputs), "arena" or "scratch"; its start and end are bytes of the
-# arena or of scratch, for "outer" the buffer's number, counted from 0.
-Piece = tuple[str, int, int]
+@dataclass(frozen=True)
+class Symbolic:
+    """A word of the plan that depends on variables: the count of a launch, the steps of a loop, or a patch's stride.
 
+    row:   of `entries`, or of `patches`
+    dim:   its value; a stride is `scale` times that
+    work:  of one iteration of a launch; 0 for a loop
+    """
 
-@dataclass
-class Uses:
-    """What a kernel does with memory. Pieces that it reads do not overlap, nor do those that it writes."""
-
-    reads: list[Piece]
-    writes: list[Piece]
+    row: int
+    dim: Dim
+    work: int = 0
+    scale: int = 1
 
 
 @dataclass
 class Layout:
     """A schedule as words.
 
-    words:         argument blocks, one after the other: words[i] = table[of[i]]
-    of:            for each word, which value of the table it is
     table:         addresses of inputs, then of outputs, then of places in the arena, then values of symbolic integers,
-                   then addresses of reports
+                   then addresses of reports, then what the patches of loops set
+    places:        for each argument of each kernel its place in the table
+    patches:       (number of patches, PATCH_WORDS)
     num_outer:     inputs and outputs
     offsets:       bytes from the start of the arena, for each place in it
     variables:     names, by their order in the table
     checks:        by report, what its kernel's numbers are in the plan
-    entries:       (number of launches, ENTRY_WORDS)
+    entries:       (number of entries, ENTRY_WORDS)
     arena_nbytes:  of the schedule's temporaries, and behind them of the kernels' "scratch" parameters
-    work:          elements of one iteration, for each entry
-    symbolic:      (entry, launch) of each launch whose grid depends on variables
+    work:          elements of one iteration, for each entry, times the steps of the loops around it
+    symbolic:      entries that depend on variables
+    strides:       patches that do
     total_work:    elements of all launches, at their greatest
     """
 
-    words: Words
-    of: Words
     table: Words
+    places: Words
+    patches: Words
     num_outer: int
     offsets: Words
     variables: tuple[str, ...]
@@ -72,35 +90,68 @@ class Layout:
     entries: Words
     arena_nbytes: int
     work: Words
-    symbolic: list[tuple[int, Launch]]
+    symbolic: tuple[Symbolic, ...]
+    strides: tuple[Symbolic, ...]
     total_work: int
 
 
-# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number
+# "input" or "output" and its index, "arena" and a byte offset, "variable" and its name, "report" and its number,
+# "step" and the number of something that a loop sets
 Place = tuple[str, Any]
+@dataclass(frozen=True)
+class Patch:
+    """How a place is set at each step of a loop; see cpu_walker.py.
+
+    use:  the buffer of the body whose place it is: a row is as long as that
+    """
+
+    kind: int
+    place: Place
+    base: Place
+    other: Place
+    use: BufferUse
 
 
 class _Builder:
     """A layout under construction."""
 
-    def __init__(self, schedule: Schedule, num_threads: int):
-        self.schedule, self.num_threads = schedule, num_threads
-        self.places: list[Place] = []  # what each word of the arguments is
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], num_threads: int):
+        self.executables, self.num_threads = iter(executables), num_threads
+        self.places: list[Place] = []  # of all arguments
+        self.patches: list[Patch] = []
         self.rows: list[list[int]] = []
         self.work: list[int] = []
         self.checks: list[tuple[Any, ...]] = []
-        self.symbolic: list[tuple[int, Launch]] = []
-        self.history: list[tuple[Uses, int]] = []  # what each kernel used, and the number of entries after it
+        self.symbolic: list[Symbolic] = []
+        self.num_steps = itertools.count()  # numbers of the places that loops set
         self.scratch_start = _up(schedule.arena_nbytes)
         self.arena_nbytes, self.total_work = schedule.arena_nbytes, 0
+        outer: list[Place] = [("arena" if u.role == "temporary" else u.role, u.source) for u in schedule.buffers]
+        self.add_items(schedule, outer, [], 1)
 
-    def add(self, item: ScheduleItem, executable: Executable) -> None:
-        """Adds one kernel: its arguments, and an entry for each launch."""
-        block, scratch = len(self.places), self.scratch_start
+    def add_items(self, schedule: Schedule, home: Sequence[Place], history: History, repeats: int) -> None:
+        """Adds the items of a schedule whose buffers are at the places `home`, in steps of loops `repeats` times."""
+        for item in schedule.items:
+            if not isinstance(item, LoopItem):
+                self.add_kernel(schedule, item, home, history, repeats)
+            elif item.steps == 1:
+                self.add_items(item.body, self.body_home(schedule, item, home), history, repeats)
+            else:
+                self.add_loop(schedule, item, home, history, repeats)
+
+    # ---- kernels ----
+    def add_kernel(
+        self, schedule: Schedule, item: ScheduleItem, home: Sequence[Place], history: History, repeats: int
+    ) -> None:
+        """Adds one kernel: the places of its arguments, and an entry for each launch."""
+        executable = next(self.executables)
+        first, scratch = len(self.places), self.scratch_start
+        uses: list[Use] = []
         for slot, param in enumerate(executable.params):
             if slot < len(item.buffers):
-                use = self.schedule.buffers[item.buffers[slot]]
-                self.places.append(("arena" if use.role == "temporary" else use.role, use.source))
+                place, use = home[item.buffers[slot]], schedule.buffers[item.buffers[slot]]
+                self.places.append(place)
+                uses.append(_use(place, greatest(use.numel) * use.dtype.itemsize, param.role != "in"))
             elif param.role == "report":
                 self.places.append(("report", len(self.checks)))
                 self.checks.append(item.checks)
@@ -108,46 +159,118 @@ class _Builder:
                 self.places.append(("arena", scratch))
                 scratch += _up(greatest(param.numel) * param.dtype.itemsize)
                 self.arena_nbytes = max(self.arena_nbytes, scratch)
+        if scratch > self.scratch_start:
+            uses.append(Use("scratch", 0, 1, True))
         self.places += [("variable", variable.arg[0]) for variable in executable.variables]
-        uses = _uses(self.schedule, item.buffers, executable, scratch - self.scratch_start)
-        after = _last_conflict(self.history, uses)
+        now = touched(uses)
+        after = last_conflict(history, now)
         for launch, function in zip(executable.launches, executable.functions):
-            self.add_entry(launch, function, 8 * block, after)
+            self.add_entry(launch, function, first, after, repeats)
             after = len(self.rows)
-        self.history.append((uses, len(self.rows)))
+        history.append((now, len(self.rows)))
 
-    def add_entry(self, launch: Launch, function: int, arguments: int, after: int) -> None:
+    def add_entry(self, launch: Launch, function: int, first: int, after: int, repeats: int) -> None:
         count = launch.grid if isinstance(launch.grid, int) else 0
         if not isinstance(launch.grid, int):
-            self.symbolic.append((len(self.rows), launch))
-        self.total_work += bounds(launch.grid)[1] * launch.work
+            self.symbolic.append(Symbolic(len(self.rows), launch.grid, launch.work))
+        self.total_work += bounds(launch.grid)[1] * launch.work * repeats
         row = [0] * ENTRY_WORDS
-        row[FUNCTION], row[ARGUMENTS], row[COUNT], row[AFTER] = function, arguments, count, after
+        row[FUNCTION], row[COUNT], row[AFTER] = function, count, after
+        row[PLACES], row[ARGUMENTS] = 8 * first, len(self.places) - first
         row[CHUNK] = chunk_of(count, launch.work, self.num_threads)
         self.rows.append(row)
-        self.work.append(launch.work)
+        self.work.append(launch.work * repeats)
+
+    # ---- loops ----
+    def add_loop(
+        self, schedule: Schedule, item: LoopItem, home: Sequence[Place], history: History, repeats: int
+    ) -> None:
+        """Adds a loop: an entry of its own, its patches, and the entries of its body."""
+        entry, first = len(self.rows), len(self.patches)
+        row = [0] * ENTRY_WORDS
+        row[COUNT], row[PLACES] = item.steps if isinstance(item.steps, int) else 0, 8 * PATCH_WORDS * first
+        now = touched(_loop_uses(schedule, item, home))
+        row[AFTER] = last_conflict(history, now)
+        if not isinstance(item.steps, int):
+            self.symbolic.append(Symbolic(entry, item.steps))
+        self.rows.append(row)
+        self.work.append(0)
+        body_home = self.body_home(schedule, item, home)
+        row[ARGUMENTS] = len(self.patches) - first
+        self.add_items(item.body, body_home, [(touched([]), entry + 1)], repeats * greatest(item.steps))
+        row[BODY] = len(self.rows) - entry - 1
+        history.append((now, len(self.rows)))
+
+    def body_home(self, schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Place]:
+        """Returns the place of each buffer of a loop's body; those that differ from step to step get patches."""
+        memory = 0 if item.memory is None else home[item.memory][1]
+        uses = {(use.role, use.source): use for use in item.body.buffers}
+        place: dict[tuple[str, int], Place] = {}
+        results: list[Patch] = []
+        for i, result in enumerate(item.results):
+            key = ("output", i)
+            place[key] = self.place_of(_result_patch(result, home, memory), uses[key], item, results)
+        for i, feed in enumerate(item.feeds):
+            key = ("input", i)
+            place[key] = self.place_of(_feed_patch(feed, home, place), uses[key], item, self.patches)
+        self.patches += results  # NOTE: a carry is read from where the step before stored it, so it is set first
+        temporary = [("arena", memory + use.source) if use.role == "temporary" else None for use in item.body.buffers]
+        return [at or place[use.role, use.source] for at, use in zip(temporary, item.body.buffers)]
+
+    def place_of(
+        self, found: tuple[int | None, Place, Place], use: BufferUse, item: LoopItem, patches: list[Patch]
+    ) -> Place:
+        """Returns the place of an input or output of a body: set by a new patch, where it differs from step to step."""
+        kind, base, other = found
+        if kind is None or item.steps == 1:
+            return base
+        patches.append(Patch(kind, ("step", next(self.num_steps)), base, other, use))
+        return patches[-1].place
+
+
+def _result_patch(result: Result, home: Sequence[Place], memory: int) -> tuple[int | None, Place, Place]:
+    """Returns how the place of an output of a body is found at each step: the kind of patch, base and other."""
+    places = [] if result.buffer is None else [home[result.buffer]]
+    places += [("arena", memory + at) for at in (result.other, result.spare) if at is not None]
+    return (ROW if result.is_row else TURNS), places[0], places[-1]
+
+
+def _feed_patch(
+    feed: Feed, home: Sequence[Place], results: Mapping[tuple[str, int], Place]
+) -> tuple[int | None, Place, Place]:
+    """Returns the same for an input."""
+    source = home[feed.buffer]
+    if feed.carried is not None:
+        return CARRIED, source, results["output", feed.carried]
+    return (REVERSED if feed.reversed else ROW) if feed.is_row else None, source, source
 
 
 def lay_out(schedule: Schedule, executables: Sequence[Executable], num_threads: int) -> Layout:
-    """Returns the flat form of a schedule; arguments are offsets in `words` as yet."""
-    build = _Builder(schedule, num_threads)
-    for item, executable in zip(schedule.items, executables):
-        build.add(item, executable)
+    """Returns the flat form of a schedule; the addresses in its entries are offsets in `places` and `patches` as yet."""
+    build = _Builder(schedule, executables, num_threads)
     entries = aligned_words(len(build.rows) * ENTRY_WORDS).reshape(len(build.rows), ENTRY_WORDS)
     entries[:] = np.array(build.rows, np.int64).reshape(len(build.rows), ENTRY_WORDS)
     outer: list[Place] = []
     for role, least in (("input", len(schedule.inputs)), ("output", 0)):
         sources = [use.source + 1 for use in schedule.buffers if use.role == role]
         outer += [(role, i) for i in range(max([least, *sources]))]
-    arena, variables, reports = (
-        list(dict.fromkeys(place for place in build.places if place[0] == kind))
-        for kind in ("arena", "variable", "report")
+    named = [*build.places, *(place for p in build.patches for place in (p.place, p.base, p.other))]
+    arena, variables, reports, steps = (
+        list(dict.fromkeys(place for place in named if place[0] == kind))
+        for kind in ("arena", "variable", "report", "step")
     )
-    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports])}
+    number = {place: i for i, place in enumerate([*outer, *arena, *variables, *reports, *steps])}
+    strides = [(row, p.use.numel, p.use.dtype.itemsize) for row, p in enumerate(build.patches)]
+    patches = aligned_words(len(strides) * PATCH_WORDS).reshape(-1, PATCH_WORDS)
+    for (row, numel, itemsize), p in zip(strides, build.patches):
+        patches[row] = p.kind, *(number[at] for at in (p.place, p.base, p.other)), greatest(numel) * itemsize
     return Layout(
-        aligned_words(len(build.places)), _words(number[place] for place in build.places), aligned_words(len(number)),
-        len(outer), _words(offset for _, offset in arena), tuple(name for _, name in variables),
-        tuple(build.checks), entries, build.arena_nbytes, _words(build.work), build.symbolic, build.total_work,
+        aligned_words(len(number)), _words(number[place] for place in build.places), patches, len(outer),
+        _words(offset for _, offset in arena),
+        tuple(name for _, name in variables), tuple(build.checks), entries, build.arena_nbytes, _words(build.work),
+        tuple(build.symbolic),
+        tuple(Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)),
+        build.total_work,
     )  # fmt: skip
 
 
@@ -199,39 +322,26 @@ _ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
 }
 
 
-# ---- which kernel must wait for which ----
-def _uses(schedule: Schedule, buffers: Sequence[int], executable: Executable, scratch_nbytes: int) -> Uses:
-    uses = Uses([], [("scratch", 0, scratch_nbytes)] if scratch_nbytes else [])
-    for index, param in zip(buffers, executable.params):
-        use, writes = schedule.buffers[index], param.role != "in"
-        if use.role == "temporary":
-            piece = "arena", use.source, use.source + greatest(use.numel) * use.dtype.itemsize
-        else:
-            # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
-            piece = "outer", 0 if writes else index, len(schedule.buffers) if writes else index + 1
-        if piece[1] < piece[2]:
-            (uses.writes if writes else uses.reads).append(piece)
-    uses.reads.sort()
-    uses.writes.sort()
+# ---- what is used ----
+def _use(place: Place, nbytes: int, writes: bool) -> Use:
+    space, at = place
+    if space == "arena":
+        return Use("arena", at, at + nbytes, writes)
+    if space == "step":
+        return Use("step", at, at + 1, writes)
+    # NOTE: an output may be stored where an input is, so writing one waits for every reader of the inputs.
+    number = 2 * at + (space == "output")
+    return Use("outer", 0 if writes else number, MOST_BUFFERS if writes else number + 1, writes)
+
+
+def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:
+    """Returns what all steps of a loop use of the memory around it; whether it needs scratch memory is not asked."""
+    written = {result.buffer for result in item.results} | {item.memory}
+    uses = [Use("scratch", 0, 1, True)]
+    for index in item.buffers:
+        use = schedule.buffers[index]
+        uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
     return uses
-
-
-def _last_conflict(history: list[tuple[Uses, int]], uses: Uses) -> int:
-    """Returns how many entries must be done before a kernel with these uses may begin."""
-    for before, entries in reversed(history[-LOOK_BACK:]):
-        if _meet(before.writes, uses.writes) or _meet(before.writes, uses.reads) or _meet(before.reads, uses.writes):
-            return entries
-    return history[-LOOK_BACK - 1][1] if len(history) > LOOK_BACK else 0
-
-
-def _meet(some: list[Piece], others: list[Piece]) -> bool:
-    """True when one of `some` overlaps one of `others`; both are sorted."""
-    few, many = sorted((some, others), key=len)
-    for space, start, end in few:
-        place = bisect_left(many, (space, end)) - 1  # the last one that begins before this one ends
-        if place >= 0 and many[place][0] == space and many[place][2] > start:
-            return True
-    return False
 
 
 def _words(values: Iterable[int]) -> Words:

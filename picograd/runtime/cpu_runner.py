@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+import numpy as np
+
 from picograd.config import num_threads
 from picograd.ir.checks import first_report
 from picograd.ir.op import Buffer
@@ -25,15 +27,22 @@ from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, evalua
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
     ARGUMENTS,
+    BODY,
     CHUNK,
+    COPIED,
     COUNT,
     ENTRIES,
     FIRST,
+    FUNCTION,
     HELPED,
     INSIDE,
+    MOST_ARGUMENTS,
     OPEN,
+    PLACES,
     STATE_WORDS,
     STOP,
+    STRIDE,
+    TABLE,
     YIELD,
 )  # fmt: skip
 
@@ -56,11 +65,15 @@ class Runner:
         self._outer = layout.table.data
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
         self._nothing = self._reports.tobytes()
-        layout.table[len(layout.table) - len(self._reports) :] = [report.ctypes.data for report in self._reports]
+        first = layout.num_outer + len(layout.offsets) + len(layout.variables)
+        layout.table[first : first + len(self._reports)] = [report.ctypes.data for report in self._reports]
         self._is_long = layout.total_work >= LONG_WORK
-        layout.entries[:, ARGUMENTS] += layout.words.ctypes.data
+        is_loop = layout.entries[:, FUNCTION] == 0
+        layout.entries[:, PLACES] += np.where(is_loop, layout.patches.ctypes.data, layout.places.ctypes.data)
         self._state = aligned_words(STATE_WORDS)
         self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
+        self._state[TABLE], self._state[COPIED] = layout.table.ctypes.data, len(layout.table) if is_loop.any() else 0
+        self._state[MOST_ARGUMENTS] = layout.entries[~is_loop, ARGUMENTS].max(initial=0)
         self._state[YIELD] = yield_address()
         self._state_address = self._state.ctypes.data
         self._arena_address = 0
@@ -86,7 +99,6 @@ class Runner:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
                 self._write_outer(self._outer, 0, *addresses)
-                layout.table.take(layout.of, None, layout.words, "clip")
                 if self._is_long and threading.current_thread() is threading.main_thread():
                     self._walk_where_it_can_be_stopped()
                 else:
@@ -116,19 +128,31 @@ class Runner:
         layout, self._variables = self._layout, variables
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
-        for entry, launch in layout.symbolic:
-            count = max(0, evaluate_dim(launch.grid, variables))
-            layout.entries[entry, COUNT] = count
-            layout.entries[entry, CHUNK] = chunk_of(count, launch.work, self.num_threads)
+        for symbolic in layout.symbolic:
+            count = max(0, evaluate_dim(symbolic.dim, variables))
+            layout.entries[symbolic.row, COUNT] = count
+            if symbolic.work:
+                layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
+        for stride in layout.strides:
+            layout.patches[stride.row, STRIDE] = stride.scale * evaluate_dim(stride.dim, variables)
         self._count_helpers()
 
     def _count_helpers(self) -> None:
         """Sets how many other threads are asked to help, and how far."""
         entries = self._layout.entries
-        shared = (entries[:, CHUNK] < entries[:, COUNT]).nonzero()[0]
+        shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
         is_worth_it = int(entries[shared, COUNT] @ self._layout.work[shared]) >= HELP_WORK
         self._helpers = self.num_threads - 1 if is_worth_it else 0
-        self._state[HELPED] = shared[-1] + 1 if is_worth_it else 0
+        self._state[HELPED] = self._end_of(shared[-1]) if is_worth_it else 0
+
+    def _end_of(self, entry: int) -> int:
+        """Returns the number of entries up to this one, and to the end of the outermost loop it stands in."""
+        entries = self._layout.entries
+        for loop in (entries[:, FUNCTION] == 0).nonzero()[0]:
+            end = int(loop + 1 + entries[loop, BODY])
+            if loop < entry < end:
+                return end
+        return entry + 1
 
     def _lead(self) -> None:
         """Calls the helpers and walks; a helper that came before the walk began would find nothing and leave."""

@@ -219,7 +219,7 @@ class CudaDevice:
         reports = _Reports(self, listed.checks) if listed.checks else None
 
         def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-            assert len(kept) == len(schedule.items)
+            assert len(kept) == len(executables)
             self._enter()
             groups = {"input": inputs, "output": outputs}
 
@@ -228,7 +228,7 @@ class CudaDevice:
                     return arena.address + place.at
                 if place.group == "report" and reports is not None:
                     return reports.memory.address + place.at
-                return int(groups[place.group][place.at].memory.address)
+                return int(groups[place.group][place.at].memory.address) + place.offset
 
             for each in started:
                 self._start(each, [address_of(place) for place in each.call.places], variables)

@@ -125,7 +125,7 @@ class CudaSimDevice:
         def address_of(place: Place) -> int:
             if place.group in own:
                 return own[place.group].address + place.at
-            return int(groups[place.group][place.at].memory.address)
+            return int(groups[place.group][place.at].memory.address) + place.offset
 
         for call in launches.calls:
             self._launch(call, [address_of(place) for place in call.places], variables)

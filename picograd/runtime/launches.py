@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.dtype import DType
-from picograd.errors import VerifyError
+from picograd.errors import UnsupportedOp, VerifyError
 from picograd.ir.op import Dim, Op, greatest
-from picograd.ir.stages import REPORT_WORDS, Executable, Launch, Schedule, ScheduleItem
+from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import substitute
 
 REPORT_NBYTES = 8 * REPORT_WORDS
@@ -28,12 +28,14 @@ class Place:
     group:         "input", "output", "temporary" or "report"
     at:            the index of the input or output; for a temporary or a report its byte offset
     dtype, numel:  what the kernel may touch there
+    offset:        bytes from the start of the input or output: the row that a step of a loop is about
     """
 
     group: str
     at: int
     dtype: DType
     numel: Dim
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,35 +62,98 @@ class LaunchList:
 
 
 def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> LaunchList:
-    """Lists what a schedule launches. Kernels run one after the other, so they share scratch memory."""
-    calls: list[Call] = []
-    checks: list[tuple[Any, ...]] = []
-    most = schedule.arena_nbytes
-    for item, executable in zip(schedule.items, executables, strict=True):
-        places, end = _places(schedule, item, executable, len(checks))
-        if any(param.role == "report" for param in executable.params):
-            checks.append(item.checks)
-        most = max(most, end)
+    """Lists what a schedule launches, loops step by step.
+
+    Kernels run one after the other, so they share scratch memory.
+
+    Raises:
+      UnsupportedOp: the number of steps of a loop is symbolic.
+    """
+    found = _Lister(schedule.arena_nbytes)
+    found.add_items(schedule, [Home(use.role, use.source) for use in schedule.buffers], executables, 0)
+    return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()))
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a buffer of a schedule lives; the fields are those of a Place."""
+
+    group: str
+    at: int
+    offset: int = 0
+
+    def row(self, nbytes: int) -> Home:
+        """Returns the place so many bytes further."""
+        at, offset = (nbytes, 0) if self.group == "temporary" else (0, nbytes)
+        return Home(self.group, self.at + at, self.offset + offset)
+
+
+class _Lister:
+    """A list of launches under construction."""
+
+    def __init__(self, arena_nbytes: int):
+        self.arena_nbytes = self.temporary_nbytes = arena_nbytes
+        self.calls: list[Call] = []
+        self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
+
+    def add_items(self, schedule: Schedule, home: Sequence[Home], executables: Sequence[Executable], first: int) -> None:
+        """Adds the items of a schedule whose buffers live at `home`; its kernels are numbered from `first`."""
+        for item in schedule.items:
+            if isinstance(item, LoopItem):
+                if not isinstance(item.steps, int):
+                    raise UnsupportedOp(f"LOOP: a loop of {item.steps} steps, a symbolic number, runs on the CPU only.")
+                for r in range(item.steps):
+                    self.add_items(item.body, _step_home(item, home, r, item.steps), executables, first)
+                first += len(item.body.kernel_items())
+            else:
+                self.add_kernel(item, [home[i] for i in item.buffers], executables[first], first)
+                first += 1
+
+    def add_kernel(self, item: ScheduleItem, home: Sequence[Home], executable: Executable, number: int) -> None:
+        """Adds the launches of one kernel."""
+        places = [Place(h.group, h.at, p.dtype, p.numel, h.offset) for h, p in zip(home, executable.params)]
+        end = self.arena_nbytes
+        for param in executable.params[len(places) :]:
+            if param.role == "report":
+                self.checks.setdefault(number, item.checks)
+                report = list(self.checks).index(number)
+                places.append(Place("report", report * REPORT_NBYTES, param.dtype, param.numel))
+                continue
+            start = -(-end // ALIGNMENT) * ALIGNMENT
+            places.append(Place("temporary", start, param.dtype, param.numel))
+            end = start + greatest(param.numel) * param.dtype.itemsize
+        self.temporary_nbytes = max(self.temporary_nbytes, end)
         for function, launch in zip(executable.functions, executable.launches, strict=True):
-            calls.append(Call(function, launch, places, executable.variables))
-    return LaunchList(tuple(calls), most, tuple(checks))
+            self.calls.append(Call(function, launch, tuple(places), executable.variables))
 
 
-def _places(
-    schedule: Schedule, item: ScheduleItem, executable: Executable, num_reports: int
-) -> tuple[tuple[Place, ...], int]:
-    """Returns where each argument of a kernel lives, and where its scratch memory ends."""
-    uses = [schedule.buffers[i] for i in item.buffers]
-    places = [Place(use.role, use.source, param.dtype, param.numel) for use, param in zip(uses, executable.params)]
-    end = schedule.arena_nbytes
-    for param in executable.params[len(places) :]:
-        if param.role == "report":
-            places.append(Place("report", num_reports * REPORT_NBYTES, param.dtype, param.numel))
-            continue
-        start = -(-end // ALIGNMENT) * ALIGNMENT
-        places.append(Place("temporary", start, param.dtype, param.numel))
-        end = start + greatest(param.numel) * param.dtype.itemsize
-    return tuple(places), end
+def _step_home(item: LoopItem, home: Sequence[Home], r: int, steps: int) -> list[Home]:
+    """Returns where the buffers of a loop's body live in step r."""
+    memory = 0 if item.memory is None else home[item.memory].at
+    found: list[Home] = []
+    for use in item.body.buffers:
+        nbytes = greatest(use.numel) * use.dtype.itemsize
+        if use.role == "temporary":
+            found.append(Home("temporary", memory + use.source))
+        elif use.role == "output":
+            found.append(_stored(item.results[use.source], home, memory, r, steps, nbytes))
+        else:
+            feed = item.feeds[use.source]
+            if feed.carried is not None and r > 0:
+                found.append(_stored(item.results[feed.carried], home, memory, r - 1, steps, nbytes))
+            else:
+                row = (steps - 1 - r if feed.reversed else r) if feed.is_row else 0
+                found.append(home[feed.buffer].row(row * nbytes))
+    return found
+
+
+def _stored(result: Result, home: Sequence[Home], memory: int, r: int, steps: int, nbytes: int) -> Home:
+    """Returns where step r of a loop stores an output of its body."""
+    places = [] if result.buffer is None else [home[result.buffer]]
+    places += [Home("temporary", memory + at) for at in (result.other, result.spare) if at is not None]
+    if result.is_row:
+        return places[0].row(r * nbytes)
+    return places[0] if (steps - 1 - r) % 2 == 0 else places[-1]
 
 
 def value_of(dim: Dim, values: Mapping[Op, Dim]) -> int:

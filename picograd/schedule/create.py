@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from picograd import dtype as dtypes
+from picograd.ir.bodies import body_of
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
+from picograd.schedule.loops import loop_item, settle_loops
 from picograd.schedule.memory import Lifetime, plan_memory
 
 
@@ -46,11 +49,20 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
-    roots = contract(roots)
+    return _schedule(roots, {})
+
+
+def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule]) -> Schedule:
+    """Returns the schedule of some graphs; those of the bodies in them are made once and kept in `bodies`."""
+    roots = contract(settle_loops(roots))
     fused = fuse(roots)
     uses = _Uses()
-    items: list[ScheduleItem] = []
+    items: list[ScheduleItem | LoopItem] = []
     for number, chosen in enumerate(group(fused)):
+        first = chosen.phases[0][0]
+        if first.kind is NestKind.LOOP:
+            items.append(_loop_item(first, uses, number, bodies))
+            continue
         kernel, values, checks = make_kernel(chosen, fused)
         items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values), checks))
     for root in roots:
@@ -58,14 +70,33 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
     return _with_memory(roots, items, uses)
 
 
-def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) -> Schedule:
+def _loop_item(nest: Draft, uses: _Uses, number: int, bodies: dict[Op, Schedule]) -> LoopItem:
+    """Returns the item of a CALL or LOOP, with the schedule of its body."""
+    loop = nest.anchors[0]
+    body = body_of(loop)
+    if body not in bodies:
+        bodies[body] = _schedule(body.src, bodies)
+
+    def own_memory(nbytes: int) -> int:
+        return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{number}", nbytes, MemorySpace.GLOBAL)), number)
+
+    return loop_item(loop, nest.stored, bodies[body], lambda value: uses.use(value, number), own_memory)
+
+
+def _numel(op: Op) -> Dim:
+    """Returns the elements of a value, or of the memory of a loop."""
+    return op.arg[1] if op.code is OpCode.ALLOC else numel(op.shape)
+
+
+def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses) -> Schedule:
     """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
     values = list(uses.index)
     wanted = set(roots)
     inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     lifetimes = [
-        Lifetime(op.numel * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]]) for op in temporary
+        Lifetime(greatest(_numel(op)) * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
+        for op in temporary
     ]
     offsets, arena_nbytes = plan_memory(lifetimes)
     place = dict(zip(temporary, offsets))
@@ -73,11 +104,11 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem], uses: _Uses) ->
     buffers: list[BufferUse] = []
     for op in values:
         if in_memory(op):
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "input", inputs[op]))
+            buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "output", outputs[op]))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op]))
         else:
-            buffers.append(BufferUse(op.dtype, numel(op.shape), "temporary", place[op]))
+            buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.errors import UnsupportedOp
+from picograd.ir.bodies import WITH_BODY
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_element, is_row, meet, moved, nbytes
+from picograd.schedule.loops import memory_sources
 from picograd.schedule.nests import MAX_OPS, Nests
 from picograd.schedule.order import can_require, depends, require
 
@@ -46,6 +48,7 @@ class _Fuser:
         self.order = toposort(roots)
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
+        self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
@@ -81,9 +84,22 @@ class _Fuser:
         elif op.code is OpCode.CONTIGUOUS:
             self.release(op.src[0])
             self.store(op)
+        elif op.code in WITH_BODY:
+            self.visit_loop(op)
+        elif op.code is OpCode.OUTPUT:
+            self.nests.put(op, self.loops[op.src[0]])
         else:
             fact = f"{op.code.value}: no kernel is generated for it yet."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
+
+    def visit_loop(self, op: Op) -> None:
+        """Stores what a CALL or a LOOP reads; its OUTPUTs are what it stores."""
+        sources = memory_sources(op)
+        for s in sources:
+            self.store(s)
+        nest = self.loops[op] = self.nests.new(NestKind.LOOP, (), ())
+        nest.anchors.append(op)
+        require(nest, self.nests.needs_of(sources))
 
     def visit_anchor(self, op: Op) -> None:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""

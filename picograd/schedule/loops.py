@@ -1,0 +1,146 @@
+"""Schedules of CALLs and LOOPs: a schedule of its own for each body, and what feeds it at each step.
+
+In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
+Out:   `settle_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
+Called by: schedule/create.py.    Next: picograd/schedule/memory.py
+
+The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
+of two places in turn, of which the last step writes the result's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd.ir.bodies import WITH_BODY, body_of, with_body
+from picograd.ir.build import reshape, shrink
+from picograd.ir.lines import copy_lines
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Feed, LoopItem, Result, Schedule
+from picograd.schedule.draft import nbytes
+from picograd.schedule.memory import ALIGNMENT
+
+
+# ---- before fusion ----
+def settle_loops(roots: Sequence[Op]) -> list[Op]:
+    """Returns graphs whose LOOPs and CALLs store every result somewhere of its own, once.
+
+    After:   a carry that never changes is read from the LOOP's source; a carry that is stacked too is the last row; equal
+             results are one; a body stores what it only passes on; no LOOP of no steps is left.
+    Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
+    """
+    became: dict[Op, Op] = {}
+    for op in toposort(roots):
+        src = tuple(became[s] for s in op.src)
+        if op.code in WITH_BODY:
+            became[op] = with_body(op, _storing(op), src)
+        elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:
+            became[op] = _result(op.replace(src=src))
+        else:
+            became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+        copy_lines(op, became[op], replace=True)
+    return [became[root] for root in roots]
+
+
+def _storing(op: Op) -> Op:
+    """Returns the body of a CALL or LOOP, with a copy of whatever it passes on to another place."""
+    body = body_of(op)
+    stored = [
+        root if root.code is not OpCode.PARAM or _passes(op, i) else Op(OpCode.CONTIGUOUS, root.dtype, (root,))
+        for i, root in enumerate(body.src)
+    ]
+    return body.replace(src=tuple(stored))
+
+
+def _passes(op: Op, i: int) -> bool:
+    """True when result i is source i, unchanged: an invariant of a LOOP, or any source that a CALL returns."""
+    root = body_of(op).src[i]
+    if root.code is not OpCode.PARAM:
+        return False
+    return op.code is OpCode.CALL or (i < op.arg[1] and root.arg[0] == i)
+
+
+def _result(op: Op) -> Op:
+    """Returns a result of a CALL or LOOP in the simplest form."""
+    producer, i = op.src[0], op.arg
+    roots = body_of(producer).src
+    if _passes(producer, i):
+        passed: Op = producer.src[roots[i].arg[0]]
+        return passed
+    num_carry, steps = (0, 1) if producer.code is OpCode.CALL else producer.arg[1:]
+    if i < num_carry and steps == 0:
+        carry: Op = producer.src[i]
+        return carry
+    if i < num_carry and roots[i] in roots[num_carry:]:
+        rows = op.replace(arg=roots.index(roots[i], num_carry))
+        last = tuple((dim - 1, dim) if axis == 0 else (0, dim) for axis, dim in enumerate(rows.shape))
+        return reshape(shrink(rows, last), roots[i].shape)
+    return op.replace(arg=roots.index(roots[i], 0 if i < num_carry else num_carry))
+
+
+# ---- after fusion ----
+def loop_item(
+    loop: Op, results: Sequence[Op], body: Schedule, use: Callable[[Op], int], own_memory: Callable[[int], int]
+) -> LoopItem:
+    """Returns the item of a CALL or LOOP.
+
+    Args:
+      results:     its OUTPUTs that are asked for
+      body:        the schedule of its body
+      use:         gives the outer buffer of a value
+      own_memory:  gives an outer buffer of so many bytes
+    """
+    roots = body_of(loop).src
+    num_carry, steps = (0, 1) if loop.code is OpCode.CALL else loop.arg[1:]
+    home = {root: body.buffers[index].source for root, index in zip(roots, body.outputs) if not _is_param(root)}
+    feeds = tuple(_feed(loop, param.arg[0], roots, num_carry, home, use) for param in body.inputs)
+    asked = {result.arg: result for result in results}
+    end = _up(body.arena_nbytes)
+    stored: list[Result] = []
+    for root in sorted(home, key=lambda root: home[root]):
+        carry = next((i for i, other in enumerate(roots[:num_carry]) if other is root), None)
+        row = next((i for i, other in enumerate(roots[num_carry:], num_carry) if other is root and i in asked), None)
+        if row is not None:
+            stored.append(Result(use(asked[row]), is_row=loop.code is OpCode.LOOP))
+            continue
+        final = None if carry is None or carry not in asked else use(asked[carry])
+        places: list[int | None] = []
+        for wanted in (steps != 1, final is None):
+            places.append(end if wanted else None)
+            end += _up(nbytes(root)) if wanted else 0
+        stored.append(Result(final, spare=places[0], other=places[1]))
+    return LoopItem(body, steps, feeds, tuple(stored), own_memory(end) if end else None)
+
+
+def _feed(
+    loop: Op, slot: int, roots: Sequence[Op], num_carry: int, home: dict[Op, int], use: Callable[[Op], int]
+) -> Feed:
+    """Returns where the body finds what its PARAM `slot` stands for."""
+    source = loop.src[slot]
+    if loop.code is OpCode.CALL or (slot < num_carry and _passes(loop, slot)):
+        return Feed(use(source))
+    if slot < num_carry:
+        return Feed(use(source), carried=home[roots[slot]])
+    return Feed(use(stacked_source(source)), is_row=True, reversed=stacked_source(source) is not source)
+
+
+def memory_sources(loop: Op) -> list[Op]:
+    """Returns the values that a CALL or LOOP reads from memory: its sources, if the body looks at them."""
+    slots = sorted({p.arg[0] for p in toposort(body_of(loop).src) if p.code is OpCode.PARAM})
+    num_carry = len(loop.src) if loop.code is OpCode.CALL else loop.arg[1]
+    return [loop.src[slot] if slot < num_carry else stacked_source(loop.src[slot]) for slot in slots]
+
+
+def stacked_source(source: Op) -> Op:
+    """Returns what is read row by row for a stacked input: one that is turned round is read from its end."""
+    return source.src[0] if source.code is OpCode.FLIP and source.arg == (0,) else source
+
+
+def _is_param(root: Op) -> bool:
+    return root.code is OpCode.PARAM
+
+
+def _up(nbytes: Dim) -> int:
+    assert isinstance(nbytes, int)
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

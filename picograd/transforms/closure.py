@@ -1,0 +1,221 @@
+"""Traces a function into a body: a graph over PARAMs, with whatever it reads of the world outside made a source.
+
+In:    a Python function, and graphs for its arguments
+Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
+Called by: transforms/scan.py.    Next: picograd/transforms/structure.py
+
+While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
+it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed
+outside and becomes a source; constants stay inside. Views of what is outside are made inside, where they cost nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextvars import Token
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from picograd.dtype import DType
+from picograd.engine.realize import default_device
+from picograd.errors import DeviceError, JitError
+from picograd.ir.lines import copy_lines, line_of
+from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
+from picograd.ir.opcode import MOVEMENT, OpCode
+from picograd.tensor.cell import Cell, trace
+from picograd.tensor.cell import Trace as OuterTrace
+from picograd.tensor.core import leaf_ids
+from picograd.tensor.tensor import Tensor
+
+
+class Trace:
+    """A context in which cells made before it hold stand-ins.
+
+    name:     the user's function, for errors
+    before:   cells made before that the function read or wrote, and what they held
+    stands:   stand-in -> its cell
+    written:  cells made before that the function wrote to, and what it left in them
+    """
+
+    def __init__(self, transform: str, name: str):
+        self.transform, self.name = transform, name
+        self.outer: OuterTrace | None = trace.get()
+        self.before: dict[Cell, Op] = {}
+        self.stands: dict[Op, Cell] = {}
+        self.written: dict[Cell, Op] = {}
+        self._made: weakref.WeakSet[Cell] = weakref.WeakSet()
+        self._token: Token[OuterTrace | None] | None = None
+
+    def __enter__(self) -> Trace:
+        self._token = trace.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._token is not None
+        trace.reset(self._token)
+        for cell, op in self.before.items():
+            if cell in self.written:
+                self.written[cell] = cell.op
+            cell.op = op
+
+    # ---- what cells tell ----
+    def on_make(self, cell: Cell) -> None:
+        self._made.add(cell)
+
+    def on_read(self, cell: Cell) -> None:
+        if cell.made_in is self or cell in self.before:
+            return
+        if self.outer is not None:
+            self.outer.on_read(cell)
+        self.before[cell] = before = cell.op
+        cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad)
+        self.stands[stand] = cell
+
+    def on_write(self, cell: Cell) -> None:
+        if cell.made_in is not self:
+            self.on_read(cell)
+            self.written[cell] = cell.op
+
+    def on_host_read(self, function: str) -> None:
+        raise JitError(
+            f"{self.transform}: {function}() asks for a value while {self.name} is traced; there is none yet.",
+            "return the tensor and read it outside.",
+        )
+
+    # ---- afterwards ----
+    def check_kept(self, returned: Iterable[Tensor]) -> None:
+        """Raises JitError where a tensor that the function made outlives it without being returned."""
+        accounted = {tensor.cell for tensor in returned}
+        if all(cell in accounted for cell in self._made):
+            return
+        gc.collect()  # what only cycles keep alive is not kept
+        kept = next((cell for cell in self._made if cell not in accounted), None)
+        if kept is not None:
+            raise JitError(
+                f"{self.transform}: {self.name} keeps a tensor of shape {kept.op.shape} that it made; it is none of any"
+                " one step.",
+                "return it, or write it in place to a Tensor made before.",
+                line=line_of(kept.op),
+            )
+
+
+def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:
+    """Returns an Op equal to no other, through which gradients flow or do not."""
+    buffer = Buffer(device or default_device(), dtype, greatest_numel(shape))
+    stand = Op(OpCode.BUFFER, dtype, (), (buffer, shape))
+    # NOTE: without the LEAF, detach() and no_grad() inside would find nothing to detach.
+    return Op(OpCode.LEAF, dtype, (stand,), next(leaf_ids)) if needs_grad else stand
+
+
+# ---- cutting ----
+class Place(Enum):
+    """Where a value is computed."""
+
+    INSIDE = "inside"  # at each step, at each call
+    OUTSIDE = "outside"  # once: a source
+    ANYWHERE = "anywhere"  # made of constants alone
+
+
+@dataclass(frozen=True)
+class Closed:
+    """Graphs cut from the outside.
+
+    roots:    over PARAMs
+    sources:  what the invariant PARAMs stand for, from the first of their slots on
+    """
+
+    roots: tuple[Op, ...]
+    sources: tuple[Op, ...]
+
+
+def close(watch: Trace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
+    """Cuts graphs from the outside: `first` become PARAM 0, 1, ..., then stand the invariants, then `last`.
+
+    Raises:
+      DeviceError: a value is copied to another device inside.
+    """
+    cut = _Cut(watch, roots, [*first, *last])
+    slots = {stand: i for i, stand in enumerate([*first, *cut.invariants])}
+    slots.update({stand: len(slots) + i for i, stand in enumerate(last)})
+    became = {op: Op(OpCode.PARAM, op.dtype, (), (slot, op.shape)) for op, slot in slots.items()}
+    for op in cut.order:
+        if op in became:
+            continue
+        if op.code is OpCode.LEAF and cut.place[op] is Place.INSIDE:
+            became[op] = became[op.src[0]]
+        elif cut.place[op] is Place.ANYWHERE:
+            became[op] = cut.true[op]
+        elif cut.place[op] is Place.INSIDE or (op.code in MOVEMENT and op.src[0] in became):
+            became[op] = op.replace(src=tuple(became[s] for s in op.src))
+            copy_lines(op, became[op])
+    return Closed(tuple(became[root] for root in roots), tuple(cut.true[op] for op in cut.invariants))
+
+
+class _Cut:
+    """Where each Op is computed.
+
+    order:       all Ops, sources first
+    place:       by Op
+    true:        what an Op outside is, with the values of cells in place of their stand-ins
+    invariants:  the Ops outside that the inside reads
+    """
+
+    def __init__(self, watch: Trace, roots: Sequence[Op], inside: Sequence[Op]):
+        stop = {*inside, *watch.stands}
+        self.order = toposort(roots, stop=stop)
+        self.place: dict[Op, Place] = dict.fromkeys(inside, Place.INSIDE)
+        self.true: dict[Op, Op] = {}
+        for op in self.order:
+            if op not in self.place:
+                self._look(op, watch.stands, watch.before)
+        self.invariants = list(self._frontier(roots, stop))
+
+    def _look(self, op: Op, stands: Mapping[Op, Cell], before: Mapping[Cell, Op]) -> None:
+        cell = stands.get(op)
+        if cell is not None:
+            self.true[op] = value = before[cell]
+            self.place[op] = Place.OUTSIDE if const_value(value) is None else Place.ANYWHERE
+            return
+        places = {self.place[s] for s in op.src}
+        if Place.INSIDE in places:
+            if op.code is OpCode.COPY:
+                raise DeviceError(
+                    f"a value of shape {op.shape} is copied to {op.arg} inside a body, which runs on one device.",
+                    hint="copy it before, or return it and copy it afterwards.",
+                    line=line_of(op),
+                )
+            self.place[op] = Place.INSIDE
+            return
+        anywhere = Place.OUTSIDE not in places and op.code not in ONLY_OUTSIDE
+        self.place[op] = Place.ANYWHERE if anywhere else Place.OUTSIDE
+        src = tuple(self.true[s] for s in op.src)
+        self.true[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+
+    def _frontier(self, roots: Sequence[Op], stop: Collection[Op]) -> dict[Op, None]:
+        """Returns what is outside and read inside, below its views."""
+        readers = (op for op in self.order if self.place[op] is Place.INSIDE and op not in stop)
+        read = itertools.chain.from_iterable(op.src for op in readers)
+        found: dict[Op, None] = {}
+        for op in [*read, *roots]:
+            if self.place[op] is Place.OUTSIDE:
+                while op.code in MOVEMENT:
+                    op = op.src[0]
+                found[op] = None
+        return found
+
+
+ONLY_OUTSIDE = frozenset({OpCode.BUFFER, OpCode.LEAF, OpCode.COPY, OpCode.VARIABLE, OpCode.BIND})
+
+
+def described(op: Op) -> str:
+    """Returns an Op as errors name it."""
+    return f"{op.dtype} of shape {op.shape}"
+
+
+def name_of(function: Any) -> str:
+    """Returns the name of the user's function."""
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,277 @@
+"""A recurrence as one LOOP: the body is traced once, however many steps there are.
+
+In:    a function (carry, x) -> (carry, y), the first carry, and inputs stacked along their first axis
+Out:   the last carry, and the results y stacked
+Next:  picograd/transforms/closure.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.autodiff.flow import active_slots, varying
+from picograd.errors import ArgumentError, JitError, ShapeError
+from picograd.ir.build import flip, zeros_like
+from picograd.ir.lines import record
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
+from picograd.tensor.cell import Cell, grad_mode, set_op
+from picograd.tensor.core import differentiable_cells, leaf_tensors
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.closure import Trace, close, described, name_of, stand_in
+from picograd.transforms.structure import Taken, put, shown, take
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+
+def scan(function: Step, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> tuple[Any, Any]:
+    """Runs a function step by step along the first axis of `xs`, handing a carry from step to step.
+
+    carry[0] = init;  carry[t + 1], ys[t] = function(carry[t], xs[t])
+
+    The function is traced once and becomes one LOOP, whose length costs no time to build. Gradients flow through it, to
+    init, to xs and to whatever else the function reads. Tensors made before that it writes in place (parameters and the
+    state of an optimizer, running statistics, random generators) are carried along and hold their last value afterwards;
+    random numbers differ from step to step as they would in a Python loop. A `.grad` that is None before is None
+    afterwards, unless the steps add to it.
+
+    Args:
+      function:  (carry, x) -> (carry, y); the carry keeps its form, shapes and dtypes; y may be None
+      init:      Tensors, or lists, tuples, dicts and dataclasses of them; each of any shape
+      xs:        the same, each (length, ...); None: the function gets None as its x
+      length:    number of steps; needed where xs is None
+      reverse:   begins with the last row of xs and fills ys from its end
+
+    Returns:   the last carry, in the form of init; and ys in the form of y, each (length, ...)
+
+    Raises:
+      ArgumentError: there is no length, the lengths differ, or something else than Tensors is carried.
+      ShapeError:    a step changes the form, a shape or a dtype of the carry.
+      JitError:      a value is asked for inside, or a tensor made inside is kept.
+
+    >>> total, sums = scan(lambda carry, x: (carry + x, carry + x), Tensor(0.0), Tensor([1.0, 2.0, 3.0]))
+    >>> total, sums
+    (Tensor(6.), Tensor([1., 3., 6.]))
+    """
+    return Scan("scan", function, take(init, "carry"), take(xs, "xs")).run(length, reverse)
+
+
+@dataclass
+class _Traced:
+    """What one step builds, over stand-ins.
+
+    watch:  what it read and wrote
+    first:  for each part of the carry its stand-in
+    last:   for each row of xs its stand-in
+    carry:  the new carry, and its graphs
+    y:      the result of the step, and its graphs
+    """
+
+    watch: Trace
+    first: list[Op]
+    last: list[Op]
+    carry: tuple[Taken, list[Op]]
+    y: tuple[Taken, list[Op]]
+
+
+@dataclass
+class Scan:
+    """A scan on its way to a LOOP.
+
+    transform:  what the user called
+    function:   the step
+    carry, xs:  the first carry, and the stacked inputs
+    """
+
+    transform: str
+    function: Step
+    carry: Taken
+    xs: Taken
+
+    def run(self, length: int | None, reverse: bool) -> tuple[Any, Any]:
+        """Returns the last carry and the stacked results."""
+        for taken in (self.carry, self.xs):
+            if taken.others:
+                name, value = taken.others[0]
+                raise ArgumentError(
+                    f"{self.transform}: {name} is {value!r}, which is no Tensor.",
+                    "wrap it in Tensor(...), or let the function read it as a closure.",
+                )
+        steps = self._steps(length)
+        start = [tensor.read() for tensor in self.carry.tensors]
+        stacked = [tensor.read() for tensor in self.xs.tensors]
+        traced = self._trace(start, stacked)
+        if reverse:
+            stacked = [flip(op, (0,)) for op in stacked]
+        return self._loop(traced, stacked, start, steps, reverse)
+
+    def _steps(self, length: int | None) -> Dim:
+        """Returns the number of steps, which all agree on."""
+        if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 0):
+            raise ArgumentError(f"{self.transform}: length must be a count of steps, got {length!r}.")
+        found: Dim | None = length
+        source = "length"
+        for tensor, name in zip(self.xs.tensors, self.xs.names):
+            shape = tensor.op.shape
+            if not shape:
+                raise ArgumentError(
+                    f"{self.transform}: {name} has no axis to run along, its shape is ().", f"pass {name}.reshape(1)."
+                )
+            if found is None:
+                found, source = shape[0], name
+            elif shape[0] != found:
+                raise ArgumentError(
+                    f"{self.transform}: lengths differ: {source} says {found} steps, {name} of shape {shape} has"
+                    f" {shape[0]} rows."
+                )
+        if found is None:
+            raise ArgumentError(f"{self.transform}: without xs nothing says how many steps there are.", "length=10")
+        return found
+
+    # ---- tracing ----
+    def _trace(self, start: list[Op], stacked: list[Op]) -> _Traced:
+        """Traces a step; once more, with zeros as `.grad`, where it left gradients that it did not find."""
+        before: dict[int, Tensor | None] = dict(_grads())
+        kept = before
+        try:
+            traced = self._trace_once(start, stacked)
+            self._check_grads(traced.watch, before)
+            left = [n for n, grad in _grads() if before.get(n, grad) is None and grad is not None]
+            if left:
+                _restore(before)
+                zeros: dict[int, Tensor | None] = {n: _zeros(leaf_tensors[n]) for n in left}
+                _restore(zeros)
+                again = self._trace_once(start, stacked)
+                self._check_grads(again.watch, zeros)
+                added = {n: zero for n, zero in zeros.items() if zero is not None and zero.cell in again.watch.written}
+                if added:
+                    traced, kept = again, {**before, **added}
+        finally:
+            _restore(kept)
+        traced.watch.check_kept([*traced.carry[0].tensors, *traced.y[0].tensors])
+        return traced
+
+    def _trace_once(self, start: list[Op], stacked: list[Op]) -> _Traced:
+        """Runs the function on stand-ins."""
+        name, records = name_of(self.function), grad_mode.get()
+        with Trace(self.transform, name) as watch:
+            first = [
+                stand_in(op.dtype, op.shape, tensor.cell.device, records and op.dtype.is_float)
+                for op, tensor in zip(start, self.carry.tensors)
+            ]
+            last = [
+                stand_in(op.dtype, op.shape[1:], tensor.cell.device, op.needs_grad)
+                for op, tensor in zip(stacked, self.xs.tensors)
+            ]
+            returned = self.function(_tensors(self.carry, first), _tensors(self.xs, last))
+            if not isinstance(returned, tuple) or len(returned) != 2:
+                raise ArgumentError(
+                    f"{self.transform}: {name} must return (carry, y), got {type(returned).__name__}.",
+                    "return carry, None    where a step has no result.",
+                )
+            carry, y = take(returned[0], "carry"), take(returned[1], "y")
+            self._check_carry(carry, name)
+            if y.others:
+                raise ArgumentError(
+                    f"{self.transform}: {name} returned {y.others[0][1]!r} as {y.others[0][0]}, which is no Tensor."
+                )
+            roots = [[tensor.read() for tensor in taken.tensors] for taken in (carry, y)]
+        return _Traced(watch, first, last, (carry, roots[0]), (y, roots[1]))
+
+    def _check_carry(self, new: Taken, name: str) -> None:
+        """Raises ShapeError where a step changes the carry in anything but values."""
+        if new.form != self.carry.form:
+            raise ShapeError(
+                f"{self.transform}: {name} got a carry of the form {shown(self.carry.form)} and returned"
+                f" {shown(new.form)}.",
+                "return a carry of the form of init.",
+            )
+        for before, after, path in zip(self.carry.tensors, new.tensors, new.names):
+            if before.op.shape != after.op.shape or before.dtype is not after.dtype:
+                is_cast = before.op.shape == after.op.shape
+                raise ShapeError(
+                    f"{self.transform}: {path} is {described(before.op)} before a step of {name}, {described(after.op)}"
+                    " after it.",
+                    f"return {path}.cast(dtypes.{before.dtype}), or begin with dtypes.{after.dtype}."
+                    if is_cast
+                    else f"init must have the shape that {name} returns.",
+                )
+
+    def _check_grads(self, watch: Trace, before: dict[int, Tensor | None]) -> None:
+        """Raises JitError where the first step would add to a `.grad` that later steps do not find."""
+        for number, grad in _grads():
+            old = before.get(number)
+            if old is not None and grad is not old and old.cell in watch.before:
+                raise JitError(
+                    f"{self.transform}: {watch.name} reads the gradient of shape {old.shape} that there was before, which"
+                    " later steps would not find.",
+                    "optimizer.zero_grad() before, or at the start of each step.",
+                )
+
+    # ---- the LOOP ----
+    def _loop(self, traced: _Traced, stacked: list[Op], start: list[Op], steps: Dim, reverse: bool) -> tuple[Any, Any]:
+        """Builds the LOOP; returns its results and writes the cells that the step writes."""
+        watch, (carry, new), (y, rows) = traced.watch, traced.carry, traced.y
+        stands = {cell: stand for stand, cell in watch.stands.items()}
+        cells = [cell for cell, op in watch.written.items() if op is not stands[cell]]
+        first = [*traced.first, *(stands[cell] for cell in cells)]
+        closed = close(watch, [*new, *(watch.written[cell] for cell in cells), *rows], first, traced.last)
+        sources = [*start, *(watch.before[cell] for cell in cells), *closed.sources]
+        fixed = [Op(OpCode.PARAM, op.dtype, (), (len(first) + i, op.shape)) for i, op in enumerate(closed.sources)]
+        roots = (*closed.roots[: len(first)], *fixed, *closed.roots[len(first) :])
+        if not roots:
+            return put(carry.container, ()), put(y.container, ())
+        body = Op(OpCode.SINK, roots[0].dtype, roots)
+        loop = Op(OpCode.LOOP, roots[0].dtype, (*sources, *stacked), (body, len(sources), steps))
+        record(loop)
+        outputs = results(loop)
+        for cell, op in zip(cells, outputs[len(start) :]):
+            store(cell, op)
+        last = [
+            Tensor.from_op(op, after.cell.device or before.cell.device)
+            for op, before, after in zip(outputs, self.carry.tensors, carry.tensors)
+        ]
+        ys = [flip(op, (0,)) if reverse else op for op in outputs[len(sources) :]]
+        stacks = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(ys, y.tensors)]
+        return put(carry.container, last), put(y.container, stacks)
+
+
+def results(loop: Op) -> list[Op]:
+    """Returns the results of a LOOP; those that gradients do not reach need none."""
+    body, num_carry, _ = loop.arg
+    if not loop.needs_grad:
+        return [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
+    slots = active_slots(body, num_carry, {i for i, source in enumerate(loop.src) if source.needs_grad})
+    reached = varying(body.src, slots)
+    made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
+    return [op if root in reached else detached(op) for op, root in zip(made, body.src)]
+
+
+def store(cell: Cell, op: Op) -> None:
+    """Gives a cell the value that a body left in it."""
+    set_op(cell, op)
+    if op.needs_grad:
+        differentiable_cells.add(cell)
+
+
+def _tensors(taken: Taken, stands: Sequence[Op]) -> Any:
+    return put(taken.container, [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(stands, taken.tensors)])
+
+
+# ---- gradients that tensors hold ----
+def _grads() -> list[tuple[int, Any]]:
+    return [(number, tensor.grad) for number, tensor in list(leaf_tensors.items())]
+
+
+def _restore(grads: dict[int, Any]) -> None:
+    for number, grad in grads.items():
+        tensor = leaf_tensors.get(number)
+        if tensor is not None:
+            tensor.grad = grad
+
+
+def _zeros(tensor: Any) -> Tensor:
+    return Tensor.from_op(zeros_like(tensor.op), tensor.cell.device)

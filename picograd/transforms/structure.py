@@ -1,0 +1,103 @@
+"""Tensors in lists, tuples, dicts and dataclasses: taken out in order, with their names, and put back.
+
+In:    a container that a user's function takes or gives
+Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
+Called by: transforms/scan.py.    Next: picograd/transforms/capture.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.containers import mapped
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The Tensors of a container.
+
+    container:  as the user gave it
+    tensors:    in order
+    names:      as the user would write each, e.g. "carry[0]['h']"
+    form:       what containers there are around them, with whatever else they hold; equal for equal forms
+    others:     (name, value) of what is neither a container, nor a Tensor, nor None
+    """
+
+    container: Any
+    tensors: tuple[Tensor, ...]
+    names: tuple[str, ...]
+    form: Any
+    others: tuple[tuple[str, Any], ...]
+
+
+def take(value: Any, name: str) -> Taken:
+    """Takes the Tensors out of a container that the user knows as `name`.
+
+    >>> taken = take({"h": Tensor([1.0]), "n": None}, "carry")
+    >>> taken.names, taken.form
+    (("carry['h']",), (<class 'dict'>, ('h', '*'), ('n', None)))
+    """
+    tensors: list[Tensor] = []
+    names: list[str] = []
+    others: list[tuple[str, Any]] = []
+
+    def form_of(part: Any, path: str) -> Any:
+        if isinstance(part, Tensor):
+            tensors.append(part)
+            names.append(path)
+            return "*"
+        inside = list(_parts(part, path))
+        if inside or isinstance(part, list | tuple | dict):
+            return (type(part), *((key, form_of(inner, longer)) for key, longer, inner in inside))
+        if part is not None:
+            others.append((path, part))
+        return part
+
+    form = form_of(value, name)
+    return Taken(value, tuple(tensors), tuple(names), form, tuple(others))
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
+    """Yields (key, name, value) of what a container holds."""
+    if isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None)
+        for i, part in enumerate(value):
+            yield i, f"{path}.{names[i]}" if names else f"{path}[{i}]", part
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield key, f"{path}[{key!r}]", part
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield field.name, f"{path}.{field.name}", getattr(value, field.name)
+
+
+def put(container: Any, tensors: Iterable[Tensor]) -> Any:
+    """Returns the container with these Tensors in place of its own.
+
+    >>> put([Tensor(1), (Tensor(2),)], [Tensor(3), Tensor(4)])
+    [Tensor(3), (Tensor(4),)]
+    """
+    values = iter(tensors)
+    return mapped(container, lambda _: next(values))
+
+
+def shown(form: Any) -> str:
+    """Returns a form as an error shows it.
+
+    >>> shown(take([Tensor(1), {"a": None}], "carry").form)
+    "[*, {'a': None}]"
+    """
+    if form == "*":
+        return "*"
+    if not isinstance(form, tuple) or not form or not isinstance(form[0], type):
+        return repr(form)
+    kind, parts = form[0], form[1:]
+    if issubclass(kind, dict):
+        return "{" + ", ".join(f"{key!r}: {shown(part)}" for key, part in parts) + "}"
+    inside = ", ".join(shown(part) for _, part in parts)
+    if kind is list:
+        return f"[{inside}]"
+    return f"({inside}{',' if len(parts) == 1 else ''})" if kind is tuple else f"{kind.__name__}({inside})"
