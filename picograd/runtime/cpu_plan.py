@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the number of threads
 Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
-Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_runner.py
+Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_uses.py
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from picograd.ir.op import Dim, Op, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
+from picograd.runtime.cpu_uses import History, Use, last_conflict, touched
 from picograd.runtime.cpu_walker import (
     AFTER,
     ARGUMENTS,
@@ -41,23 +42,7 @@ HELP_WORK = 1 << 19  # elements of all shared launches of a plan, some 20 us: a 
 STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
-LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 MOST_BUFFERS = 1 << 62
-
-
-@dataclass(frozen=True)
-class Use:
-    """What a kernel or a loop does with one piece of memory.
-
-    space:      "outer" (inputs and outputs), "arena", "scratch" or "step" (what differs from step to step of a loop)
-    start, end: bytes of the arena or of scratch; for "outer" and "step" a number, counted from 0
-    writes:     False: it only reads
-    """
-
-    space: str
-    start: int
-    end: int
-    writes: bool
 
 
 @dataclass(frozen=True)
@@ -130,9 +115,6 @@ class Patch:
     use: BufferUse
 
 
-History = list[tuple[list[Use], int]]  # what each item used, and the number of entries after it
-
-
 class _Builder:
     """A layout under construction."""
 
@@ -186,11 +168,12 @@ class _Builder:
         if scratch > self.scratch_start:
             uses.append(Use("scratch", 0, 1, True))
         self.places += [("variable", variable.arg[0]) for variable in executable.variables]
-        after = _last_conflict(history, uses)
+        now = touched(uses)
+        after = last_conflict(history, now)
         for launch, function in zip(executable.launches, executable.functions):
             self.add_entry(launch, function, first, after, repeats)
             after = len(self.rows)
-        history.append((uses, len(self.rows)))
+        history.append((now, len(self.rows)))
 
     def add_entry(self, launch: Launch, function: int, first: int, after: int, repeats: int) -> None:
         count = launch.grid if isinstance(launch.grid, int) else 0
@@ -223,17 +206,17 @@ class _Builder:
         entry, first = len(self.rows), len(self.patches)
         row = [0] * ENTRY_WORDS
         row[COUNT], row[PLACES] = item.steps if isinstance(item.steps, int) else 0, 8 * PATCH_WORDS * first
-        uses = _loop_uses(schedule, item, home)
-        row[AFTER] = _last_conflict(history, uses)
+        now = touched(_loop_uses(schedule, item, home))
+        row[AFTER] = last_conflict(history, now)
         if not isinstance(item.steps, int):
             self.symbolic.append(Symbolic(entry, item.steps))
         self.rows.append(row)
         self.work.append(0)
         body_home = self.body_home(schedule, item, home)
         row[ARGUMENTS] = len(self.patches) - first
-        self.add_items(item.body, body_home, [([], entry + 1)], repeats * greatest(item.steps))
+        self.add_items(item.body, body_home, [(touched([]), entry + 1)], repeats * greatest(item.steps))
         row[BODY] = len(self.rows) - entry - 1
-        history.append((uses, len(self.rows)))
+        history.append((now, len(self.rows)))
 
     def body_home(self, schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Place]:
         """Returns the place of each buffer of a loop's body; those that differ from step to step get patches."""
@@ -361,7 +344,7 @@ _ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
 }
 
 
-# ---- which kernel must wait for which ----
+# ---- what is used ----
 def _use(place: Place, nbytes: int, writes: bool) -> Use:
     space, at = place
     if space == "arena":
@@ -381,18 +364,6 @@ def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> lis
         use = schedule.buffers[index]
         uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
     return uses
-
-
-def _last_conflict(history: History, uses: list[Use]) -> int:
-    """Returns how many entries must be done before a kernel with these uses may begin."""
-    for uses_before, entries in reversed(history[-LOOK_BACK:]):
-        if any(_conflict(a, b) for a in uses_before for b in uses):
-            return entries
-    return history[-LOOK_BACK - 1][1] if len(history) > LOOK_BACK else 0
-
-
-def _conflict(a: Use, b: Use) -> bool:
-    return (a.writes or b.writes) and a.space == b.space and a.start < b.end and b.start < a.end
 
 
 def _words(values: Iterable[int]) -> Words:

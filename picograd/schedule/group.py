@@ -20,7 +20,7 @@ from picograd.ir.stages import NestKind
 from picograd.schedule.draft import Draft, Fused, in_memory
 
 MAX_OUTPUTS = 32  # of a kernel
-MAX_KERNEL_OPS = 2048  # of a kernel
+MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
 MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel

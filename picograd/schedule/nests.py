@@ -19,8 +19,8 @@ from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory
 from picograd.schedule.order import can_replace, can_require, replace, require
 
-MAX_OPS = 512  # of the expression of one value: a longer one is stored in between
-MAX_NEST_OPS = 1024  # of a nest: one that is full goes on in another, so that kernels stay small
+MAX_OPS = 256  # of the expression of one value: a longer one is stored in between
+MAX_NEST_OPS = 512  # of a nest: one that is full goes on in another, so that kernels stay small
 MAX_STORED = 32  # values of a nest
 MAX_CANDIDATES = 16  # nests looked at to find one to join
 

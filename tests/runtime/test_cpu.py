@@ -22,8 +22,9 @@ from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, So
 from picograd.ir.statements import For, Load, Store
 from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
-from picograd.runtime.cpu_plan import LOOK_BACK, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import chunk_of, evaluate_dim, lay_out
 from picograd.runtime.cpu_pool import ThreadPool
+from picograd.runtime.cpu_uses import LOOK_BACK
 from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
 from tests.cpu_programs import (
