@@ -25,8 +25,8 @@ from rich.console import Console
 from bench import report, startup
 from bench.driver import bind_to_cores, without_paths
 from bench.machine import describe_commit, describe_machine, describe_versions
-from bench.peers import VARIANTS, is_installed
-from bench.rounds import Field, Measured, Settings, has
+from bench.peers import VARIANTS, has, is_installed
+from bench.rounds import Field, Measured, Settings
 from bench.workloads import QUICK, WORKLOADS, Workload, select
 
 QUICK_SETTINGS = Settings(rounds=3, min_sample_s=0.005, budget_s=0.5)
