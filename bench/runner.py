@@ -17,6 +17,8 @@ from bench.reference import NUM_LOSSES, compared
 from bench.singles import Generation, Overhead
 from bench.workloads import Array, Forward, Training, Workload, make_data
 
+NOT_COUNTED: dict[str, int | None] = {"kernels": None, "binaries": None}
+
 # A tensor of whichever framework: the harness never looks inside.
 Handle = Any
 Data = list[tuple[Array, ...]]  # see `bench.workloads.make_data`
@@ -57,6 +59,9 @@ class Peer(Protocol):
 
     def tensor_nbytes(self, runner: Runner) -> int | None:
         """Peak bytes of tensors during a step, as the framework counts them; None when it does not."""
+
+    def count(self, work: Callable[[], None]) -> dict[str, int | None]:
+        """Does the work; the kernels it ran, the binaries it compiled or loaded. None where nobody counts."""
 
 
 class Runner:

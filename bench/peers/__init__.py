@@ -38,7 +38,9 @@ def has(workload: Workload, variant: str) -> bool:
     """False where a variant has nothing of its own to show: a loop over steps for a workload of single calls, say."""
     if variant in LAYERED_VARIANTS:
         return workload.group == "depth"
-    if isinstance(workload, Forward) or workload.group == "depth":
+    if workload.group == "depth":
+        return variant not in (*STACKED_VARIANTS, "picograd_eager")
+    if isinstance(workload, Forward):
         return variant not in STACKED_VARIANTS
     if isinstance(workload, Generation):  # decoding as one call that loops over the tokens
         return variant not in STACKED_VARIANTS or (workload.op == "decode" and variant == "jax_scan")

@@ -16,7 +16,7 @@ from jax import Array as JaxArray
 
 from bench.language import Language
 from bench.peers import jax_language
-from bench.runner import Runner
+from bench.runner import NOT_COUNTED, Runner
 from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
 
@@ -149,6 +149,11 @@ _FORWARD: dict[str, Callable[[Any], Callable[..., JaxArray]]] = {
     "chain": _chain,
     "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    work()
+    return NOT_COUNTED
 
 
 def tensor_nbytes(runner: Runner) -> int | None:

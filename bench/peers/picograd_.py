@@ -17,6 +17,7 @@ from bench.peers import picograd_language
 from bench.runner import Runner
 from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
+from picograd.engine.watch import watch
 
 VARIANTS = ("picograd", "picograd_eager", "picograd_loop", "picograd_layers")
 F = pg.nn.functional
@@ -44,6 +45,12 @@ def tensor_nbytes(runner: Runner) -> int | None:
     pg.reset_peak_memory_stats()
     runner.step(runner.granularity)
     return pg.max_memory_allocated()
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    with watch() as counts:
+        work()
+    return {"kernels": counts.kernels, "binaries": counts.compiled + counts.disk_hits}
 
 
 def train(workload: Training | Language, variant: str) -> Step:

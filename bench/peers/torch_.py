@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bench.language import Language
 from bench.peers import torch_language
-from bench.runner import Runner
+from bench.runner import NOT_COUNTED, Runner
 from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
 
@@ -139,6 +139,11 @@ _FORWARD: dict[str, Callable[[Any], Callable[..., Tensor]]] = {
     "chain": _chain,
     "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    work()
+    return NOT_COUNTED
 
 
 def tensor_nbytes(runner: Runner) -> int | None:
