@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from bench.driver import Worker, WorkerError
-from bench.reference import Verdict, make_judge
 from bench.peers import has, why_left_out
+from bench.reference import Verdict, make_judge
 from bench.workloads import Workload
 
 
@@ -150,4 +150,3 @@ class Field:
         """Ends all workers."""
         for worker in self.workers.values():
             worker.close()
-

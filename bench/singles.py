@@ -62,12 +62,16 @@ class Generation:
     group: str = "generation"
 
     @property
+    def num_tokens(self) -> int:
+        """Of one step."""
+        return self.prompt if self.op == "prefill" else 1
+
+    @property
     def flops(self) -> float:
         """Of one step, which is one prefill or one token written. The head is computed for one position."""
         network = self.network
-        tokens = self.prompt if self.op == "prefill" else 1
         inner = 12 * network.num_layers * network.width**2
-        return 2.0 * (tokens * inner + network.vocabulary * network.width)
+        return 2.0 * (self.num_tokens * inner + network.vocabulary * network.width)
 
     @property
     def nbytes_moved(self) -> float:

@@ -14,7 +14,7 @@ from tinygrad.dtype import dtypes
 from tinygrad.engine.jit import TinyJit
 from tinygrad.nn.optim import AdamW, OptimizerGroup
 from tinygrad.tensor import Tensor
-from tinygrad.uop.ops import Variable
+from tinygrad.uop.ops import UOp
 
 from bench.language import Array, Language, Transformer, flat, is_decayed, mapped, network_weights
 from bench.singles import Generation, generation_weights, prompts
@@ -118,7 +118,7 @@ class Generator:
             stream = _rest(layer, stream, q.scaled_dot_product_attention(k, v, is_causal=num_tokens > 1))
         return _logits(self.weights, stream[:, -1])
 
-    def _next(self, logits: Tensor, position: Variable) -> tuple[Tensor, Tensor]:
+    def _next(self, logits: Tensor, position: UOp) -> tuple[Tensor, Tensor]:
         token = logits.argmax(-1, keepdim=True).cast(dtypes.int32)
         logits = self.read(token, position)
         return token.realize(logits), logits
@@ -127,7 +127,7 @@ class Generator:
         """Returns `count` tokens after the prompt, which was read before, and the logits (1, V) after them."""
         logits, written = self.after_prompt, []
         for position in range(self.workload.prompt, self.length):
-            bound = Variable("position", 1, self.length - 1).bind(position)
+            bound = UOp.variable("position", 1, self.length - 1).bind(position)
             token, logits = self.next_token(logits.clone().realize(), bound)
             written.append(token.clone().realize())
         return Tensor.cat(*written, dim=1).realize(), logits
