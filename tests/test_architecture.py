@@ -16,7 +16,7 @@ import picograd
 from picograd.engine.watch import Counts, watch
 
 PACKAGE = Path(picograd.__file__).parent
-STAGES = {"evaluator", "autodiff", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
+STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"control"}, {"nn"}, {"optim"},
     {"transforms"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},

@@ -33,6 +33,7 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.symbolic import substitute
 from picograd.ir.text import format_plan, format_schedule
+from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
 
 if TYPE_CHECKING:
@@ -231,7 +232,8 @@ def schedule_graphs(roots: Sequence[Op]) -> Schedule:
     """Parametrized graphs -> Schedule, by way of the simplified graph."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    simple = _simplified(map_bodies(roots, _simplified))
+    merged = merge_bodies(roots)
+    simple = _simplified(map_bodies(merged, _simplified))
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
     note("scheduled")
@@ -256,7 +258,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
 
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     """Returns a plan that has the evaluator compute the graphs: no kernels, and outputs as it makes them."""
-    graphs = parametrize(roots, form)
+    graphs = merge_bodies(parametrize(roots, form))
     inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 

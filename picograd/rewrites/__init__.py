@@ -1,0 +1,1 @@
+"""Graph to graph, between building and scheduling: what changes how something is computed and not what."""
