@@ -52,10 +52,10 @@ def test_run_prints_its_loss_and_new_text(
 ) -> None:
     assert train_gpt(config(steps=150)) == 0
     captured = capsys.readouterr()
-    assert re.search(r"^gpt: 1,350 characters of .*text, 28 different; \d,\d{3} parameters$", captured.out, re.M)
+    assert re.search(r"^gpt: 1,350 characters of .*text, 29 different; \d,\d{3} parameters$", captured.out, re.M)
     loss = re.search(r"^validation loss: (\d\.\d{4})$", captured.out, re.M)
     assert loss is not None
-    assert float(loss[1]) < 1.5  # ln 28 = 3.3 is what knowing nothing costs
+    assert float(loss[1]) < 1.5  # ln 29 = 3.4 is what knowing nothing costs
     assert "validation" in captured.err and "characters/s" in captured.err
     drawn = captured.out[loss.end() + 1 :]
     assert len(drawn) == 1 + 20 + 1 and set(drawn) <= set(TEXT)
@@ -172,7 +172,7 @@ def test_what_cannot_be_sampled_is_refused(config: Callable[..., GptConfig], tmp
         ({"length": 0}, "--length: got 0, it must be at least 1."),
         ({"top_k": 0}, "--top-k: got 0, it must be at least 1."),
         ({"temperature": -1.0}, "--temperature: got -1.0"),
-        ({"prompt": "Zebra"}, "--prompt: encode: 'Z' is none of the 28 characters of the text: "),
+        ({"prompt": "Zebra"}, "--prompt: encode: 'Z' is none of the 29 characters of the text: "),
         ({"checkpoint": tmp_path / "missing"}, "missing: cannot be read: No such file"),
         ({"checkpoint": tmp_path / "text"}, "truncated or not a safetensors file"),
     ):
