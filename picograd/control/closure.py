@@ -156,7 +156,7 @@ def close(watch: Trace, roots: Sequence[Op], first: Sequence[Op], last: Sequence
     """
     cut = _Cut(watch, roots, [*first, *last])
     slots = {stand: i for i, stand in enumerate([*first, *cut.invariants])}
-    slots.update((stand, len(slots) + i) for i, stand in enumerate(last))
+    slots.update({stand: len(slots) + i for i, stand in enumerate(last)})
     became = {op: Op(OpCode.PARAM, op.dtype, (), (slot, op.shape)) for op, slot in slots.items()}
     for op in cut.order:
         if op in became:

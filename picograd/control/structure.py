@@ -7,8 +7,9 @@ Called by: control/scan.py, control/outline.py.    Next: picograd/tensor/tensor.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from picograd.tensor.tensor import Tensor
@@ -114,7 +115,15 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(mapped(v, change) for v in value)
     if isinstance(value, dict):
-        return {k: mapped(v, change) for k, v in value.items()}
+        items = {k: mapped(v, change) for k, v in value.items()}
+        if type(value) is dict:
+            return items
+        kept = copy.copy(value)  # a defaultdict keeps its default
+        kept.update(items)
+        return kept
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
+        record = copy.copy(value)  # NOTE: its __init__ and __post_init__ could compute, or refuse a mark
+        for field in fields(value):
+            object.__setattr__(record, field.name, mapped(getattr(value, field.name), change))
+        return record
     return value

@@ -110,11 +110,11 @@ def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
     return arg
 
 
-def _pad(src: tuple[Op, ...], arg: tuple[tuple[int, int], ...]) -> Shape:
+def _pad(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
     shape = src[0].shape
-    if len(arg) != len(shape) or any(before < 0 or after < 0 for before, after in arg):
+    if len(arg) != len(shape) or any(isinstance(margin, int) and margin < 0 for pair in arg for margin in pair):
         raise ShapeError(f"pad: {arg} needs one non-negative pair for each axis of {shape}.")
-    return tuple(add(dim, before + after) for dim, (before, after) in zip(shape, arg))
+    return tuple(add(dim, add(before, after)) for dim, (before, after) in zip(shape, arg))
 
 
 def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:

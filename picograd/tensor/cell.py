@@ -20,6 +20,7 @@ from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, subtract
 from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
@@ -130,11 +131,11 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
     if code is OpCode.FLIP:
         return Op(OpCode.FLIP, value.dtype, (value,), arg)
     if code is OpCode.SHRINK:
-        margins = tuple((start, dim - stop) for (start, stop), dim in zip(arg, before.shape))
+        margins = tuple((start, subtract(dim, stop)) for (start, stop), dim in zip(arg, before.shape))
         inside = pad(filled(True, dtypes.bool_, value.shape), margins)
         return where(inside, pad(value, margins), before)
     if code is OpCode.PAD:
-        block = tuple((left, left + dim) for (left, _), dim in zip(arg, before.shape))
+        block = tuple((left, add(left, dim)) for (left, _), dim in zip(arg, before.shape))
         return Op(OpCode.SHRINK, value.dtype, (value,), block)
     if code is OpCode.LEAF:
         return value if before.needs_grad else detached(value)

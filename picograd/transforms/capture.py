@@ -7,14 +7,14 @@ Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
 from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
-from picograd.engine.plan import Template
+from picograd.engine.plan import Template, bound
 from picograd.engine.realize import complete_outputs, realize, run
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
@@ -77,7 +77,7 @@ class Replay:
     def __init__(self, capture: Capture):
         plan = capture.plan
         assert plan is not None
-        self.capture, self.plan, self.device, self.variables = capture, plan, capture.device, capture.form.variables
+        self.capture, self.plan, self.device = capture, plan, capture.device
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
         self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
@@ -86,6 +86,7 @@ class Replay:
         self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
+        self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
         self._find_state(plan, len(capture.written))
 
     def _find_state(self, plan: Plan, num_written: int) -> None:
@@ -98,8 +99,11 @@ class Replay:
         number = {i: self.num_returned + k for k, i in own.items()}
         self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
 
-    def __call__(self, arguments: Sequence[Tensor]) -> Any:
-        """Runs the plan on these arguments and on what the state's cells hold now."""
+    def __call__(self, arguments: Sequence[Tensor], variables: Mapping[str, int]) -> Any:
+        """Runs the plan on these arguments, these symbolic integers and what the state's cells hold now."""
+        form = self.capture.form
+        if variables:
+            form = replace(form, variables={**form.variables, **variables})
         taken = self.constants.copy()
         for at, cell in self.cells:
             taken[at] = cell.held() or cell_buffer(cell)
@@ -108,9 +112,11 @@ class Replay:
         inputs = cast(list[Buffer], taken)
         free = self.no_outputs.copy()
         self.spares.give(free)
-        outputs = complete_outputs(self.plan, self.device, self.variables, free)
-        run(self.plan, inputs, outputs, self.capture.form)
+        outputs = complete_outputs(self.plan, self.device, form.variables, free)
+        run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        if self.has_symbolic_shapes:
+            held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
         self.spares.keep([held[k] for k in self.small])
         capture, first = self.capture, self.num_returned
         for cell, value in zip(capture.written, held[first:]):
