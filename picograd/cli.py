@@ -22,6 +22,7 @@ from picograd.errors import PicogradError
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.train.gpt import GptConfig, train_gpt
+from picograd.train.lstm import LstmConfig, SampleLstmConfig, sample_lstm, train_lstm
 from picograd.train.mnist import MnistConfig, train_mnist
 from picograd.train.names import NamesConfig, train_names
 from picograd.train.sample import SampleGptConfig, sample_gpt
@@ -34,6 +35,7 @@ class Train:
     model: (
         Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
         | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
+        | Annotated[LstmConfig, tyro.conf.subcommand("lstm", description="Invents first names with an LSTM.")]
         | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Writes text after the text it has read.")]
     )
 
@@ -42,7 +44,10 @@ class Train:
 class Sample:
     """Prints what a trained model writes."""
 
-    model: Annotated[SampleGptConfig, tyro.conf.subcommand("gpt", description="Text, from `picograd train gpt`.")]
+    model: (
+        Annotated[SampleGptConfig, tyro.conf.subcommand("gpt", description="Text, from `picograd train gpt`.")]
+        | Annotated[SampleLstmConfig, tyro.conf.subcommand("lstm", description="Names, from `picograd train lstm`.")]
+    )
 
 
 @dataclass(frozen=True)
@@ -116,20 +121,22 @@ def run(command: Train | Sample | Doctor | Cache) -> int:
         case Train(settings):
             return train(settings)
         case Sample(settings):
-            return sample_gpt(settings)
+            return sample_gpt(settings) if isinstance(settings, SampleGptConfig) else sample_lstm(settings)
         case Doctor():
             return show_findings(examine())
         case Cache(action):
             return show_cache(cache_folder(), action)
 
 
-def train(settings: MnistConfig | NamesConfig | GptConfig) -> int:
+def train(settings: MnistConfig | NamesConfig | LstmConfig | GptConfig) -> int:
     """Trains the model that the settings belong to, and returns the exit status."""
     match settings:
         case MnistConfig():
             return train_mnist(settings)
         case NamesConfig():
             return train_names(settings)
+        case LstmConfig():
+            return train_lstm(settings)
         case GptConfig():
             return train_gpt(settings)
 

@@ -13,8 +13,11 @@ import pytest
 from picograd import cli
 from picograd.errors import DataError
 from picograd.tools.doctor import Finding, examine_devices, processor_name
+from picograd.train.gpt import GptConfig
+from picograd.train.lstm import LstmConfig, SampleLstmConfig
 from picograd.train.mnist import MnistConfig
 from picograd.train.names import NamesConfig
+from picograd.train.sample import SampleGptConfig
 
 
 @pytest.fixture
@@ -28,17 +31,19 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("train", "doctor", "cache"))
+    assert all(command in out for command in ("train", "sample", "doctor", "cache"))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Expected one of {train, doctor, cache}"),
-        (["train"], "Expected one of {mnist, names}"),
-        (["train", "cifar"], "Available subcommands: mnist, names"),
+        ([], "Expected one of {train, sample, doctor, cache}"),
+        (["train"], "Expected one of {mnist, names, lstm, gpt}"),
+        (["train", "cifar"], "Available subcommands: mnist, names, lstm, gpt"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
+        (["sample"], "Expected one of {gpt, lstm}"),
+        (["sample", "gpt", "--length", "x"], "Error parsing --length"),
         (["cache"], "Expected one of {ls, clear}"),
     ],
 )
@@ -52,13 +57,24 @@ def test_wrong_command_line_says_what_is_expected(
     assert said in captured.out + captured.err
 
 
-def test_settings_reach_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[MnistConfig | NamesConfig] = []
-    for name in ("train_mnist", "train_names"):
+def test_settings_reach_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    for name in ("train_mnist", "train_names", "train_lstm", "train_gpt", "sample_gpt", "sample_lstm"):
         monkeypatch.setattr(cli, name, lambda settings: seen.append(settings) or 0)
     assert cli.main(["train", "mnist", "--epochs", "3", "--resume", "a"]) == 0
     assert cli.main(["train", "names", "--steps", "200000"]) == 0
-    assert seen == [MnistConfig(epochs=3, resume=Path("a")), NamesConfig(steps=200_000)]
+    assert cli.main(["train", "lstm", "--layers", "2"]) == 0
+    assert cli.main(["train", "gpt", "--text", "shakespeare", "--dropout", "0.1"]) == 0
+    assert cli.main(["sample", "gpt", "--prompt", "a b", "--top-k", "5"]) == 0
+    assert cli.main(["sample", "lstm", "--num", "3"]) == 0
+    assert seen == [
+        MnistConfig(epochs=3, resume=Path("a")),
+        NamesConfig(steps=200_000),
+        LstmConfig(layers=2),
+        GptConfig(text="shakespeare", dropout=0.1),
+        SampleGptConfig(prompt="a b", top_k=5),
+        SampleLstmConfig(num=3),
+    ]
 
 
 def test_status_of_a_stopped_training_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,17 @@ class Windows(NamedTuple):
     targets: NDArray[np.int32]
 
 
+class Sequences(NamedTuple):
+    """Whole names, and the character that follows each of theirs.
+
+    tokens:   (N, T)  int32   character numbers, dots after the end
+    targets:  (N, T)  int32   character numbers, -1 after the end
+    """
+
+    tokens: NDArray[np.int32]
+    targets: NDArray[np.int32]
+
+
 def load_names() -> list[str]:
     """Returns the 32,033 names in the order of the file.
 
@@ -96,6 +107,22 @@ def windows(names: Sequence[str], block: int = 3) -> Windows:
         contexts += [numbers[i : i + block] for i in range(len(name) + 1)]
         targets += numbers[block:]
     return Windows(np.array(contexts, np.int32).reshape(-1, block), np.array(targets, np.int32))
+
+
+def sequences(names: Sequence[str]) -> Sequences:
+    """Returns every name whole, a dot before it and one after, all as long as the longest.
+
+    >>> tokens, targets = sequences(["ann", "bo"])
+    >>> [decode(row) for row in tokens], targets.tolist()
+    (['.ann', '.bo.'], [[1, 14, 14, 0], [2, 15, 0, -1]])
+    """
+    length = max((len(name) for name in names), default=0) + 1
+    tokens, targets = np.zeros((len(names), length), np.int32), np.full((len(names), length), -1, np.int32)
+    for row, name in enumerate(names):
+        numbers = [0, *encode(name), 0]
+        tokens[row, : len(name) + 1] = numbers[:-1]
+        targets[row, : len(name) + 1] = numbers[1:]
+    return Sequences(tokens, targets)
 
 
 def split(names: Sequence[str], seed: int = 42) -> tuple[list[str], list[str], list[str]]:
