@@ -156,8 +156,18 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                 freed[bind] = bind.src[0]
         return substitute(arg, freed) if freed else arg
     if isinstance(arg, tuple):
-        return tuple(unbound(part, variables) for part in arg)
+        for part in arg:
+            if part.__class__ is not int:
+                return tuple(unbound(part, variables) for part in arg)
     return arg
+
+
+def _freed_body(body: Op, variables: dict[str, int]) -> Op:
+    """Returns a body with symbolic integers freed of their values, which go to `variables`."""
+    bodies: dict[Op, Op] = {}
+    for inner in [*bodies_in(toposort(body.src)), body]:
+        bodies[inner] = inner.replace(src=tuple(_freed(inner.src, {}, variables, bodies)))
+    return bodies[body]
 
 
 def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
@@ -168,14 +178,6 @@ def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
         value = const(variables[op.src[0].arg[0]], op.dtype)
         values[op] = op.replace(src=(op.src[0], value))
     return tuple(substitute(dim, values) for dim in shape)
-
-
-def _freed_body(body: Op, variables: dict[str, int]) -> Op:
-    """Returns a body with symbolic integers freed of their values, which go to `variables`."""
-    bodies: dict[Op, Op] = {}
-    for inner in [*bodies_in(toposort(body.src)), body]:
-        bodies[inner] = inner.replace(src=tuple(_freed(inner.src, {}, variables, bodies)))
-    return bodies[body]
 
 
 def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:

@@ -2,7 +2,7 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`
-Next:  picograd/tensor/creation.py
+Next:  picograd/tensor/sorting.py
 """
 
 from __future__ import annotations

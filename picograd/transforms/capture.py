@@ -8,11 +8,12 @@ Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
 from picograd.engine.realize import new_outputs, realize, run
@@ -23,8 +24,6 @@ from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Guards
 from picograd.transforms.spares import Spares, sole_version
-
-PLACE = object()  # stands in a skeleton where a Tensor goes
 
 
 @dataclass(frozen=True)
@@ -163,20 +162,3 @@ def cell_buffer(cell: Cell) -> Buffer:
         if not cell.op.needs_grad:
             cell.op = op
     return cast(Buffer, op.arg[0])
-
-
-# ---- containers ----
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a container with each Tensor (or each place of one) changed."""
-    if isinstance(value, Tensor) or value is PLACE:
-        changed = change(value)
-        return PLACE if changed is None else changed
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[mapped(v, change) for v in value])
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(v, change) for v in value)
-    if isinstance(value, dict):
-        return {k: mapped(v, change) for k, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
-    return value
