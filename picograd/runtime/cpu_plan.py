@@ -196,7 +196,7 @@ class _Builder:
         self.places += GATE_PLACES
         self.rows.append(row)
         self.work.append(1)
-        history.append(([Use("outer", 0, MOST_BUFFERS, True)], len(self.rows)))
+        history.append((touched([Use("outer", 0, MOST_BUFFERS, True)]), len(self.rows)))
 
     # ---- loops ----
     def add_loop(
