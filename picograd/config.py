@@ -36,6 +36,11 @@ def setting(name: str) -> str:
     return os.environ.get(name, VARIABLES[name][0])
 
 
+def users_setting(name: str) -> str | None:
+    """Returns an environment variable that is not picograd's, or None: what a jitted function of the user's reads."""
+    return os.environ.get(name)
+
+
 def shown_stages() -> frozenset[str]:
     """Returns the stages that PICOGRAD_SHOW or DEBUG asks to print.
 

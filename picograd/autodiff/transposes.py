@@ -8,7 +8,6 @@ Next:  picograd/autodiff/convolution.py
 from __future__ import annotations
 
 from picograd.dtype import int64
-from picograd.errors import GradientError
 from picograd.ir.build import (
     cast,
     compare,
@@ -30,7 +29,7 @@ from picograd.ir.build import (
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add
+from picograd.ir.symbolic import add, subtract
 
 # ---- movement ----
 
@@ -62,15 +61,7 @@ def pad_transpose(grad: Op, out: Op) -> Op:
 
 def shrink_transpose(grad: Op, out: Op) -> Op:
     """Zeros where the source was not looked at."""
-    pads: list[tuple[int, int]] = []
-    for (start, stop), dim in zip(out.arg, out.src[0].shape):
-        if (start, stop) == (0, dim):
-            pads.append((0, 0))
-        elif isinstance(start, int) and isinstance(stop, int) and isinstance(dim, int):
-            pads.append((start, dim - stop))
-        else:
-            raise GradientError(f"backward: shrink {start}:{stop} of an axis of length {dim} needs numbers as bounds.")
-    return pad(grad, tuple(pads))
+    return pad(grad, tuple((start, subtract(dim, stop)) for (start, stop), dim in zip(out.arg, out.src[0].shape)))
 
 
 def flip_transpose(grad: Op, out: Op) -> Op:

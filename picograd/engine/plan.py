@@ -24,13 +24,14 @@ from picograd.evaluator.arrays import dim_value
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
 from picograd.ir.checks import OutOfRange, Site
 from picograd.ir.lines import copy_lines, line_of
-from picograd.ir.op import Buffer, Dim, Op, toposort
+from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Executable, Kernel, Plan, Schedule
+from picograd.ir.symbolic import substitute
 from picograd.ir.text import format_plan, format_schedule
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
@@ -144,17 +145,21 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
       ArgumentError: one graph binds a symbolic integer to two values.
     """
     if isinstance(arg, Op):
-        if arg.code is not OpCode.BIND:
-            return arg.replace(src=tuple(unbound(s, variables) for s in arg.src)) if arg.src else arg
-        (name, *_), value = arg.src[0].arg, int(arg.src[1].arg)
-        if variables.setdefault(name, value) != value:
-            raise ArgumentError(
-                f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
-                "give one of the two symbolic integers another name.",
-            )
-        return arg.src[0]
+        freed: dict[Op, Dim] = {}
+        for bind in toposort([arg]):
+            if bind.code is OpCode.BIND:
+                (name, *_), value = bind.src[0].arg, int(bind.src[1].arg)
+                if variables.setdefault(name, value) != value:
+                    raise ArgumentError(
+                        f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
+                        "give one of the two symbolic integers another name.",
+                    )
+                freed[bind] = bind.src[0]
+        return substitute(arg, freed) if freed else arg
     if isinstance(arg, tuple):
-        return tuple(unbound(part, variables) for part in arg)
+        for part in arg:
+            if part.__class__ is not int:
+                return tuple(unbound(part, variables) for part in arg)
     return arg
 
 
@@ -164,6 +169,16 @@ def _freed_body(body: Op, variables: dict[str, int]) -> Op:
     for inner in [*bodies_in(toposort(body.src)), body]:
         bodies[inner] = inner.replace(src=tuple(_freed(inner.src, {}, variables, bodies)))
     return bodies[body]
+
+
+def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
+    """Returns a shape with its symbolic integers bound to these values, whatever they were bound to before."""
+    symbols = {op for dim in shape if isinstance(dim, Op) for op in toposort([dim]) if op.code is OpCode.BIND}
+    values: dict[Op, Dim] = {}
+    for op in symbols:
+        value = const(variables[op.src[0].arg[0]], op.dtype)
+        values[op] = op.replace(src=(op.src[0], value))
+    return tuple(substitute(dim, values) for dim in shape)
 
 
 def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:

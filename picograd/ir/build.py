@@ -53,7 +53,7 @@ def expand(x: Op, shape: Shape) -> Op:
     return x if x.shape == shape else Op(OpCode.EXPAND, x.dtype, (x,), shape)
 
 
-def pad(x: Op, pads: tuple[tuple[int, int], ...]) -> Op:
+def pad(x: Op, pads: tuple[tuple[Dim, Dim], ...]) -> Op:
     """Returns x with zeros before and after each axis."""
     return x if not any(before or after for before, after in pads) else Op(OpCode.PAD, x.dtype, (x,), pads)
 

@@ -110,11 +110,11 @@ def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
     return arg
 
 
-def _pad(src: tuple[Op, ...], arg: tuple[tuple[int, int], ...]) -> Shape:
+def _pad(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
     shape = src[0].shape
-    if len(arg) != len(shape) or any(before < 0 or after < 0 for before, after in arg):
+    if len(arg) != len(shape) or any(isinstance(margin, int) and margin < 0 for pair in arg for margin in pair):
         raise ShapeError(f"pad: {arg} needs one non-negative pair for each axis of {shape}.")
-    return tuple(add(dim, before + after) for dim, (before, after) in zip(shape, arg))
+    return tuple(add(dim, add(before, after)) for dim, (before, after) in zip(shape, arg))
 
 
 def _shrink(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
@@ -175,6 +175,14 @@ def _scatter(src: tuple[Op, ...], arg: tuple[OpCode | None, int, int]) -> Shape:
     if updates != expected:
         raise ShapeError(f"scatter: updates {updates} are not {expected}, the shape of {base} at {index}.")
     return base
+
+
+def _update(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
+    base, value = src
+    block = _shrink((base,), arg)
+    if value.shape != block:
+        raise ShapeError(f"update: a value of shape {value.shape} does not fit the block {block} of {base.shape}.")
+    return base.shape
 
 
 def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
@@ -270,6 +278,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,
+    OpCode.UPDATE: _update,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,

@@ -180,7 +180,7 @@ def shrink_shrink(out: Op) -> Op:
 
 def pad_pad(out: Op) -> Op:
     inner = out.src[0]
-    return pad(inner.src[0], tuple((a + c, b + d) for (a, b), (c, d) in zip(inner.arg, out.arg)))
+    return pad(inner.src[0], tuple((add(a, c), add(b, d)) for (a, b), (c, d) in zip(inner.arg, out.arg)))
 
 
 def flip_flip(out: Op) -> Op:

@@ -20,6 +20,7 @@ from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, subtract
 from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
@@ -70,6 +71,15 @@ class Cell:
             return value[0]
         buffer: Buffer | None = value.arg[0] if value.code is OpCode.BUFFER else None
         return buffer
+
+    def version(self) -> Held | None:
+        """Returns the memory that holds the value as it was given to `hold`, or None where the value is an Op.
+
+        The Op made for readers is forgotten: who still uses it holds it.
+        """
+        self._named = None
+        value = self._value
+        return None if isinstance(value, Op) else value
 
 
 class Trace(Protocol):
@@ -130,11 +140,11 @@ def _invert(code: OpCode, arg: Any, before: Op, value: Op) -> Op:
     if code is OpCode.FLIP:
         return Op(OpCode.FLIP, value.dtype, (value,), arg)
     if code is OpCode.SHRINK:
-        margins = tuple((start, dim - stop) for (start, stop), dim in zip(arg, before.shape))
+        margins = tuple((start, subtract(dim, stop)) for (start, stop), dim in zip(arg, before.shape))
         inside = pad(filled(True, dtypes.bool_, value.shape), margins)
         return where(inside, pad(value, margins), before)
     if code is OpCode.PAD:
-        block = tuple((left, left + dim) for (left, _), dim in zip(arg, before.shape))
+        block = tuple((left, add(left, dim)) for (left, _), dim in zip(arg, before.shape))
         return Op(OpCode.SHRINK, value.dtype, (value,), block)
     if code is OpCode.LEAF:
         return value if before.needs_grad else detached(value)

@@ -21,10 +21,10 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named, fitting
-from picograd.tensor.indexing import Indexing
+from picograd.tensor.sorting import Sorting
 
 
-class Creation(Indexing):
+class Creation(Sorting):
     """zeros ones full empty arange linspace eye one_hot and the *_like forms."""
 
     __slots__ = ()

@@ -57,6 +57,7 @@ class Generator:
 
     def __init__(self, seed: int | None = None):
         self.states: dict[str, GeneratorState] = {}
+        self._made_in = trace.get()
         self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -79,7 +80,7 @@ class Generator:
     def state(self, device: str) -> GeneratorState:
         """Returns the state on a device, made when first asked for."""
         if device not in self.states:
-            token = trace.set(None)  # a state belongs to the generator, whatever is being traced when it is first used
+            token = trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
             try:
                 self.states[device] = GeneratorState(self.initial_seed, device)
             finally:

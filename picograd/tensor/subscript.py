@@ -15,12 +15,16 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DTypeError, IndexingError, ShapeError
-from picograd.ir.op import Dim, Shape
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Step
+from picograd.ir.symbolic import bounds, substitute, subtract
+from picograd.tensor.build import static
+from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
 from picograd.tensor.variable import Length
+
+Place = int | Length
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], 
 
 def _check_kind(item: Any) -> None:
     kind = item.dtype.kind if isinstance(item, (TensorCore, np.ndarray)) else ""
-    allowed = item is None or item is Ellipsis or isinstance(item, slice) or kind in tuple("iu")
+    allowed = item is None or item is Ellipsis or isinstance(item, slice | Length) or kind in tuple("iu")
     if not allowed and (isinstance(item, bool) or not hasattr(item, "__index__") or kind):
         shown = f"{type(item).__name__} of dtype {item.dtype}" if kind else repr(item)
         raise DTypeError(f"index: needs ints, slices, None, ..., integer arrays or bool masks, got {shown}.")
@@ -119,17 +123,19 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
         cut: tuple[Dim, Dim] = (0, dim)
         count, step, margin = dim, 1, 0
         if isinstance(item, slice):
-            if isinstance(item.stop, Length):
-                cut, count = _bound(item, dim)
+            if isinstance(item.start, Length) or isinstance(item.stop, Length):
+                cut, count = _bound(item, dim, axis, shape)
             elif item != slice(None):
-                flipped, cut, count, step, margin = _slice(item, int(dim))  # type: ignore[arg-type]
+                flipped, cut, count, step, margin = _slice(item, static(dim))
                 flips += [axis] * flipped
             final.append(count)
         elif isinstance(item, (TensorCore, np.ndarray)):
             places.append(len(final))
             final.append(dim)
+        elif isinstance(item, Length):
+            cut, count = _bound(slice(item, item + 1), dim, axis, shape)
         else:
-            start = _wrapped(operator.index(item), int(dim), axis, shape)  # type: ignore[arg-type]
+            start = _wrapped(operator.index(item), static(dim), axis, shape)
             cut, count = (start, start + 1), 1
         cuts.append(cut)
         margins.append((0, margin))
@@ -138,13 +144,48 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
     return _as_steps(shape, flips, cuts, margins, strides, tuple(final)), tuple(places)
 
 
-def _bound(item: slice, dim: Dim) -> tuple[tuple[Dim, Dim], Dim]:
-    """Returns (block to cut, elements) of `x[:length]` for a symbolic length."""
-    if item.start not in (None, 0) or item.step not in (None, 1):
-        raise IndexingError(f"index: a symbolic length stands alone, as in x[:n]; got {item}.")
-    if isinstance(dim, int) and item.stop.value > dim:
-        raise IndexingError(f"index: {item.stop} is longer than an axis of length {dim}.")
-    return (0, item.stop.op), item.stop.op
+def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, Dim], Dim]:
+    """Returns (block to cut, elements) of `x[:n]`, `x[n:]`, `x[n : n + 2]` for symbolic integers."""
+    if item.step not in (None, 1):
+        raise IndexingError(f"index: a slice to a symbolic length has step 1; got {item}.")
+    end = Length(dim, _now(dim), "its end") if isinstance(dim, Op) else dim
+    start, stop = (_place(end_of, default, dim) for end_of, default in ((item.start, 0), (item.stop, end)))
+    said = f"of axis {axis} in shape {tuple(d if isinstance(d, int) else greatest(d) for d in shape)}"
+    _needs_order(0, start, f"index: {start} is before the beginning {said}.")
+    _needs_order(start, stop, f"index: {stop} is before {start}, where the slice {said} begins.")
+    _needs_order(stop, end, f"index: {stop} is longer than an axis of length {end}.")
+    first, last = (place.op if isinstance(place, Length) else place for place in (start, stop))
+    return (first, last), subtract(last, first)
+
+
+def _place(given: Any, default: Place, dim: Dim) -> Place:
+    """Returns one end of a slice, an int counted from the front."""
+    if given is None:
+        return default
+    if isinstance(given, Length):
+        return given
+    place = operator.index(given)
+    return place if place >= 0 else place + static(dim)
+
+
+def _needs_order(a: Place, b: Place, fact: str) -> None:
+    """Raises IndexingError where a > b; in a trace, where some value of the symbolic integers would make it so."""
+    first, last = (place.op if isinstance(place, Length) else place for place in (a, b))
+    if bounds(subtract(last, first))[0] >= 0:
+        return
+    if trace.get() is not None:
+        names = ", ".join(f"{p.name} is {p.bounds[0]} to {p.bounds[1]}" for p in (a, b) if isinstance(p, Length))
+        raise IndexingError(fact[:-1] + f" for some values: {names}.", "give the Variable narrower bounds.")
+    if (a.current if isinstance(a, Length) else a) > (b.current if isinstance(b, Length) else b):
+        raise IndexingError(fact)
+
+
+def _now(dim: Op) -> int:
+    """Returns the value a symbolic length has now."""
+    bindings = {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}
+    value = substitute(dim, bindings)
+    assert isinstance(value, int), f"{dim} has no value"
+    return value
 
 
 def _slice(item: slice, dim: int) -> tuple[bool, tuple[Dim, Dim], int, int, int]:

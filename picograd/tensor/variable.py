@@ -2,7 +2,7 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`
-Next:  picograd/tensor/creation.py
+Next:  picograd/tensor/sorting.py
 """
 
 from __future__ import annotations
@@ -10,28 +10,91 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError
-from picograd.ir.op import Op, const
+from picograd.errors import ArgumentError, JitError
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, bounds, mul, to_op
+from picograd.tensor.cell import trace
 
 
 @dataclass(frozen=True)
 class Length:
-    """A Variable with its value for now; `x[:length]` is a view of that many elements.
+    """A Variable with its value for now, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
 
-    op:     BIND(VARIABLE, CONST)
-    value:  the number
+    op:       an int64 expression of BIND(VARIABLE, CONST)
+    current:  its value, which plans do not depend on
+
+    >>> n = Variable("n", 1, 8).bind(3)
+    >>> 2 * n - 1
+    2 * n - 1 = 5
     """
 
     op: Op
-    value: int
+    current: int
+    name: str
+
+    @property
+    def value(self) -> int:
+        """The number.
+
+        Raises:
+          JitError: a function is traced, whose plan serves every value.
+        """
+        if trace.get() is not None:
+            raise JitError(
+                f"jit: the value of {self.name} is asked for while a function is traced, whose plan serves every value.",
+                "use the symbolic integer itself, as in x[:n] and x[n + 1].",
+            )
+        return self.current
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest value."""
+        return bounds(self.op)
+
+    def __add__(self, other: int | Length) -> Length:
+        return _length(add(self.op, _op(other)), self.current + _value(other), f"{self.name} + {_name(other)}")
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int | Length) -> Length:
+        value = self.current - _value(other)
+        return _length(add(self.op, mul(_op(other), -1)), value, f"{self.name} - {_name(other)}")
+
+    def __rsub__(self, other: int) -> Length:
+        return _length(add(other, mul(self.op, -1)), other - self.current, f"{other} - {self.name}")
+
+    def __mul__(self, other: int | Length) -> Length:
+        return _length(mul(self.op, _op(other)), self.current * _value(other), f"{_name(other)} * {_name(self)}")
+
+    __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        return f"{self.op.src[0].arg[0]}={self.value}"
+        return f"{self.name}{' = ' if ' ' in self.name else '='}{self.current}"
+
+
+def _length(op: Dim, value: int, name: str) -> Length:
+    return Length(to_op(op), value, name)
+
+
+def _op(value: int | Length) -> Dim:
+    return value.op if isinstance(value, Length) else value
+
+
+def _value(value: int | Length) -> int:
+    return value.current if isinstance(value, Length) else value
+
+
+def _name(value: int | Length) -> str:
+    if isinstance(value, Length):
+        return f"({value.name})" if " " in value.name else value.name
+    return str(value)
 
 
 class Variable:
     """A symbolic integer: kernels are compiled once and run for every value it is bound to.
+
+    A bound one can be an argument of a `@pg.jit` function: its value is then an input of the plan, not part of it.
 
     >>> import picograd as pg
     >>> n = pg.Variable("n", 1, 8)
@@ -65,4 +128,4 @@ class Variable:
         name, least, greatest = self.op.arg
         if not least <= value <= greatest:
             raise ArgumentError(f"bind: {name} is between {least} and {greatest}, got {value}.")
-        return Length(Op(OpCode.BIND, dtypes.int64, (self.op, const(value, dtypes.int64))), value)
+        return Length(Op(OpCode.BIND, dtypes.int64, (self.op, const(value, dtypes.int64))), value, name)

@@ -7,23 +7,23 @@ Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
-from picograd.engine.plan import Template
-from picograd.engine.realize import complete_outputs, realize, run
+from picograd.engine.plan import Template, bound
+from picograd.engine.realize import new_outputs, realize, run
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares
-
-PLACE = object()  # stands in a skeleton where a Tensor goes
+from picograd.transforms.spares import Spares, sole_version
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Replay:
     arguments:  (input of the plan, which argument it is)
     cells:      (input of the plan, the state it is)
     constants:  the plan's inputs, with the buffers the function made itself in their places
+    over:       (output of the plan, state) where a new version may be written over the old one
     spares:     memory of small state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
     """
@@ -78,7 +79,7 @@ class Replay:
     def __init__(self, capture: Capture):
         plan = capture.plan
         assert plan is not None
-        self.capture, self.plan, self.device, self.variables = capture, plan, capture.device, capture.form.variables
+        self.capture, self.plan, self.device = capture, plan, capture.device
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
         self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
@@ -87,31 +88,47 @@ class Replay:
         self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
-        self._find_state(plan, len(capture.written))
+        self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
+        self._find_state(plan, takes)
 
-    def _find_state(self, plan: Plan, num_written: int) -> None:
-        """Finds the state that is small and an output of its own."""
-        made = [i for is_made, i, _ in self.results if is_made]
-        state = self.results[self.num_returned : self.num_returned + num_written]
-        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made.count(i) == 1}
+    def _find_state(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
+        """Finds the state that is an output of its own: what can be written over its old version, and what is small."""
+        made = Counter(i for is_made, i, _ in self.results if is_made)
+        state = self.results[self.num_returned : self.num_returned + len(self.capture.written)]
+        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made[i] == 1}
+        over: list[tuple[int, Cell]] = []
+        for k, i in list(own.items()):
+            at = plan.outputs[i].over
+            if at is not None and takes[at][0] == "state":
+                cell = self.capture.state[takes[at][1]]
+                if cell is self.capture.written[k]:
+                    over.append((i, cell))
+                    del own[k]
+        self.over = tuple(over)
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         self.spares = Spares([(i, lengths[i]) for i in own.values()] if lengths else [])
         number = {i: self.num_returned + k for k, i in own.items()}
         self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
 
-    def __call__(self, arguments: Sequence[Tensor]) -> Any:
-        """Runs the plan on these arguments and on what the state's cells hold now."""
-        taken = self.constants.copy()
+    def __call__(self, arguments: Sequence[Tensor], variables: Mapping[str, int]) -> Any:
+        """Runs the plan on these arguments, these symbolic integers and what the state's cells hold now."""
+        form = self.capture.form
+        if variables:
+            form = replace(form, variables={**form.variables, **variables})
+        taken, free = self.constants.copy(), self.no_outputs.copy()
+        for output, cell in self.over:
+            free[output] = sole_version(cell)
         for at, cell in self.cells:
             taken[at] = cell.held() or cell_buffer(cell)
         for at, i in self.arguments:
             taken[at] = buffer_of(arguments[i])
         inputs = cast(list[Buffer], taken)
-        free = self.no_outputs.copy()
         self.spares.give(free)
-        outputs = complete_outputs(self.plan, self.device, self.variables, free)
-        run(self.plan, inputs, outputs, self.capture.form)
+        outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
+        run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        if self.has_symbolic_shapes:
+            held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
         self.spares.keep([held[k] for k in self.small])
         capture, first = self.capture, self.num_returned
         for cell, value in zip(capture.written, held[first:]):
@@ -145,20 +162,3 @@ def cell_buffer(cell: Cell) -> Buffer:
         if not cell.op.needs_grad:
             cell.op = op
     return cast(Buffer, op.arg[0])
-
-
-# ---- containers ----
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a container with each Tensor (or each place of one) changed."""
-    if isinstance(value, Tensor) or value is PLACE:
-        changed = change(value)
-        return PLACE if changed is None else changed
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[mapped(v, change) for v in value])
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(v, change) for v in value)
-    if isinstance(value, dict):
-        return {k: mapped(v, change) for k, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: mapped(getattr(value, f.name), change) for f in fields(value)})
-    return value

@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
-Called by: transforms/jit.py.    Next: picograd/tensor/tensor.py
+Called by: transforms/jit.py.    Next: picograd/transforms/mentions.py
 
 Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
 objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds). Of a Module, whose
@@ -13,21 +13,31 @@ those that they mention, and the `forward` of the user's Modules. Not seen is wh
 
 from __future__ import annotations
 
-import dis
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from types import CodeType, ModuleType
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from picograd.config import users_setting
+from picograd.errors import Line
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.tokens import MISSING, MOST_ITEMS, PLAIN, fits, how, how_held, is_users_code, same, token_of
+from picograd.transforms.mentions import (
+    Read,
+    attributes_of,
+    functions_of,
+    has_attributes,
+    names_of,
+    variables_of,
+)  # fmt: skip
+from picograd.transforms.tokens import MISSING, PLAIN, fits, how, how_held, same, token_of
 
-Read = Callable[[], Any]
+CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
 @dataclass(frozen=True)
@@ -47,37 +57,54 @@ class Guard:
         return fits(self.read(), self.token)
 
 
+class Broken(NamedTuple):
+    """What has changed, in words, and the line of the user's code that reads it, where that is known."""
+
+    text: str
+    line: Line | None
+
+
 @dataclass(frozen=True)
 class Guards:
     """What a capture depends on besides its arguments.
 
-    values:  names and attributes
-    held:    (attributes of an object, name, what it meant, how the user would write it)
-    lists:   (list of Modules or parameters, what it held, how the user would write it)
-    modes:   (tensor of a Module, whether it requires grad, how the user would write it)
+    values:    names and attributes
+    held:      (attributes of an object, name, what it meant, how the user would write it)
+    lists:     (list of Modules or parameters, what it held, how the user would write it)
+    modes:     (tensor of a Module, whether it requires grad, how the user would write it)
+    mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     """
 
     values: tuple[Guard, ...] = ()
     held: tuple[tuple[dict[str, Any], str, Any, str], ...] = ()
     lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
     modes: tuple[tuple[Tensor, bool, str], ...] = ()
+    mentions: Mapping[str, Line] = field(default_factory=dict)
 
-    def broken(self) -> str | None:
-        """Returns the name of the first thing that has changed, with how, or None."""
+    def broken(self) -> Broken | None:
+        """Returns what has changed since the function was traced, the first that is found, or None."""
+        said = self._broken()
+        if said is None:
+            return None
+        path, change = said
+        known = [name for name in self.mentions if path == name or path.startswith((f"{name}.", f"{name}["))]
+        return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None)
+
+    def _broken(self) -> tuple[str, str] | None:
         for attributes, name, value, path in self.held:
             now = attributes.get(name, MISSING)
             if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
-                return f"{path} {how_held(value, now)}"
+                return path, how_held(value, now)
         for items, before, path in self.lists:
             if len(items) != len(before) or any(map(operator.is_not, items, before)):
                 kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
-                return f"{path} holds other {kind}"
+                return path, f"holds other {kind}"
         for tensor, wanted, path in self.modes:
             if tensor.requires_grad is not wanted:
-                return f"{path}.requires_grad was {wanted} and is {not wanted}"
+                return f"{path}.requires_grad", f"was {wanted} and is {not wanted}"
         for guard in self.values:
             if not guard.holds():
-                return f"{guard.name} {how(guard.token, guard.read())}"
+                return guard.name, how(guard.token, guard.read())
         return None
 
     def shared_with(self, later: Guards) -> Guards:
@@ -86,28 +113,35 @@ class Guards:
         kept = tuple(g for g in self.values if g.name in tokens and same(g.token, tokens[g.name]))
         before = {path: value for _, _, value, path in self.held}
         held = tuple(h for h in later.held if token_of(h[2]) is MISSING or same(token_of(before.get(h[3])), token_of(h[2])))
-        return Guards(kept, held, later.lists, later.modes)
+        return Guards(kept, held, later.lists, later.modes, later.mentions)
 
 
-def guards_of(function: Callable[..., Any], args: Sequence[Any]) -> Guards:
+def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
     """Returns what the names of a function, and of functions it mentions, mean now."""
     values: dict[str, Guard] = {}
-    held = _Held()
-    for prefix, called, its_args in _functions(function, args):
-        names = _names(_code_of(called))
-        for variable, read in _variables(called, names, its_args):
+    held, mentions = _Held(), {}
+    for prefix, called, its_args in functions_of(function, args, kwargs):
+        names = names_of(called.__code__)
+        for variable, read in variables_of(called, its_args):
             name, value = prefix + variable, read()
-            if token_of(value) is not MISSING:
-                values[name] = Guard(name, read, token_of(value))
+            mentions[name] = names.line(variable)
             held.add(name, value)
-            for attribute, read_attribute in _attributes(value, names.attributes):
-                path, token = f"{name}.{attribute}", token_of(read_attribute())
+            for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
+                token = token_of(read_part())
                 if token is not MISSING:
-                    values[path] = Guard(path, read_attribute, token)
-            if _has_attributes(value):
+                    values[path] = Guard(path, read_part, token)
+                    mentions.setdefault(path, names.line(path.rpartition(".")[2]))
+            if has_attributes(value):
                 for attribute in sorted(names.attributes & vars(value).keys()):
+                    mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
                     held.add_attribute(name, value, attribute, names.attributes)
-    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists), tuple(held.modes))
+        for variable in names.environment:
+            path = f"{prefix}os.environ[{variable!r}]"
+            read = functools.partial(users_setting, variable)
+            values[path], mentions[path] = Guard(path, read, read()), names.line("environ")
+    lines = {path: Line(file, number) for path, (file, number) in mentions.items()}
+    values.update((guard.name, guard) for guard in held.contents)
+    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists), tuple(held.modes), lines)
 
 
 class _Held:
@@ -117,6 +151,7 @@ class _Held:
         self.entries: list[tuple[dict[str, Any], str, Any, str]] = []
         self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
         self.modes: list[tuple[Tensor, bool, str]] = []
+        self.contents: list[Guard] = []
         self.seen: set[int] = set()
 
     def add(self, path: str, value: Any) -> None:
@@ -143,10 +178,11 @@ class _Held:
                 self.modes.append((value, value.requires_grad, shown))
             if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
                 self.entries.append((vars(module), name, value, shown))
+            if isinstance(value, CHANGED_IN_PLACE):
+                self.add_contents(vars(module), name, shown)
             elif _is_users_object(value) and id(value) not in self.seen:
                 self.seen.add(id(value))
-                plain = [(key, own) for key, own in vars(value).items() if isinstance(own, PLAIN)]
-                self.entries += [(vars(value), key, own, f"{shown}.{key}") for key, own in plain]
+                self.add_plain(vars(value), vars(value).keys(), shown)
 
     def add_attribute(self, path: str, owner: Any, attribute: str, mentioned: frozenset[str]) -> None:
         """Notes an attribute that code mentions, and of an object in it what the code may mention next."""
@@ -157,164 +193,46 @@ class _Held:
         if _is_users_object(value) and id(value) not in self.seen:
             self.seen.add(id(value))
             self.entries.append((vars(owner), attribute, value, f"{path}.{attribute}"))
-            for name in sorted(mentioned & vars(value).keys()):
-                if isinstance(vars(value)[name], PLAIN):
-                    self.entries.append((vars(value), name, vars(value)[name], f"{path}.{attribute}.{name}"))
+            read = sorted(mentioned & vars(value).keys())
+            self.add_plain(vars(value), read, f"{path}.{attribute}")
+            for name in read:
                 self.add_attribute(f"{path}.{attribute}", value, name, mentioned)
 
+    def add_plain(self, attributes: dict[str, Any], names: Iterable[str], path: str) -> None:
+        for name in names:
+            value = attributes[name]
+            if isinstance(value, PLAIN):
+                self.entries.append((attributes, name, value, f"{path}.{name}"))
+            elif isinstance(value, CHANGED_IN_PLACE):
+                self.add_contents(attributes, name, f"{path}.{name}")
 
-def modules_of(function: Callable[..., Any], args: Sequence[Any]) -> tuple[Module, ...]:
+    def add_contents(self, attributes: dict[str, Any], name: str, path: str) -> None:
+        token = token_of(attributes[name])
+        if token is not MISSING:
+            self.contents.append(Guard(path, functools.partial(attributes.get, name, MISSING), token))
+
+
+def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, ...]:
     """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
     found: dict[Module, None] = {}
-    for _, called, its_args in _functions(function, args):
-        names = _names(_code_of(called))
-        for name, read in _variables(called, names, its_args):
-            for _, module in _modules(name, read(), names.attributes):
+    for _, called, its_args in functions_of(function, args, kwargs):
+        attributes = names_of(called.__code__).attributes
+        for name, read in variables_of(called, its_args):
+            for _, module in _modules(name, read(), attributes):
                 found |= dict.fromkeys(module.modules())
     return tuple(found)
-
-
-# ---- which functions ----
-def _functions(function: Callable[..., Any], args: Sequence[Any]) -> Iterator[tuple[str, Any, Sequence[Any]]]:
-    """Yields the function, and once each the user's own functions it may call: (prefix of their names, it, arguments)."""
-    waiting: list[tuple[str, Any, Sequence[Any]]] = [("", function, args)]
-    seen: set[tuple[CodeType, int]] = set()
-    while waiting:
-        prefix, called, its_args = waiting.pop()
-        code, owner = _code_of(called), id(its_args[0]) if its_args else 0
-        if code is None or (code, owner) in seen:
-            continue
-        seen.add((code, owner))
-        yield prefix, called, its_args
-        names = _names(code)
-        for name, read in _variables(called, names, its_args):
-            waiting += [(f"{shown}'s ", found, own) for shown, found, own in _callees(name, read(), names.attributes)]
-
-
-def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any, Sequence[Any]]]:
-    """Returns the user's own functions that a variable gives access to, with `self` where it is known.
-
-    They are the variable itself, methods that are mentioned, and the `forward` of Modules.
-    """
-    found: list[tuple[str, Any, Sequence[Any]]] = []
-    if _has_attributes(value):
-        mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
-        found = [(f"{name}.{a}", getattr(m, "fget", m), (value,)) for a, m in mentioned if m is not None]
-        if isinstance(value, Module):
-            found += [(f"{type(m).__name__}.forward", type(m).forward, (m,)) for m in value.modules()]
-    elif isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
-    else:
-        found = [(name, value, ())]
-    return [(path, callee, args) for path, callee, args in found if is_users_code(_code_of(callee))]
-
-
-# ---- which names ----
-@dataclass(frozen=True)
-class _Names:
-    """What code mentions: globals it reads, attributes it reads, names it assigns itself."""
-
-    globals: frozenset[str] = frozenset()
-    attributes: frozenset[str] = frozenset()
-    assigned: frozenset[str] = frozenset()
-
-
-@functools.cache
-def _names(code: CodeType | None) -> _Names:
-    """Returns the globals and attributes that code reads and does not assign, nested functions included."""
-    found = _Names()
-    if code is None:
-        return found
-    for instruction in dis.get_instructions(code):
-        kind, name = instruction.opname, instruction.argval
-        if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
-            found = _Names(found.globals | {name}, found.attributes, found.assigned)
-        elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
-            found = _Names(found.globals, found.attributes | {name}, found.assigned)
-        elif kind in ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR"):
-            found = _Names(found.globals, found.attributes, found.assigned | {name})
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            inner = _names(constant)
-            found = _Names(
-                found.globals | inner.globals, found.attributes | inner.attributes, found.assigned | inner.assigned
-            )
-    return _Names(found.globals - found.assigned, found.attributes - found.assigned, found.assigned)
-
-
-def _plain_function(function: Any) -> Any:
-    while True:
-        inner = next((getattr(function, a) for a in ("func", "__wrapped__", "__func__") if hasattr(function, a)), None)
-        if inner is None:
-            return function
-        function = inner
-
-
-def _code_of(function: Callable[..., Any]) -> CodeType | None:
-    code: CodeType | None = getattr(_plain_function(function), "__code__", None)
-    return code
-
-
-def _variables(function: Any, names: _Names, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
-    """Yields each variable the function mentions, with a way to read it; of its arguments, objects with attributes."""
-    plain, code = _plain_function(function), _code_of(function)
-    if code is None:
-        return
-    if hasattr(function, "__self__"):
-        args = (function.__self__, *args)
-    for name, value in zip(code.co_varnames, args):
-        if _has_attributes(value):
-            yield name, functools.partial(_itself, value)
-    for name, cell in zip(code.co_freevars, plain.__closure__ or ()):
-        if name not in names.assigned:
-            yield name, functools.partial(_cell_contents, cell)
-    for name in sorted(names.globals & plain.__globals__.keys()):
-        yield name, functools.partial(plain.__globals__.get, name, MISSING)
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _cell_contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it has no value any more
-        return MISSING
 
 
 def _modules(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Module]]:
     """Returns the Modules a variable gives access to: itself, or attributes that are mentioned."""
     if isinstance(value, Module):
         return [(name, value)]
-    if not _has_attributes(value):
+    if not has_attributes(value):
         return []
     held = [(f"{name}.{a}", vars(value)[a]) for a in sorted(attributes & vars(value).keys())]
     return [(path, item) for path, item in held if isinstance(item, Module)]
 
 
-def _attributes(value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
-    """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
-    if isinstance(value, type | ModuleType):
-        if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] == "picograd":
-            return
-        for name in sorted(mentioned & vars(value).keys()):
-            yield name, functools.partial(inspect.getattr_static, value, name, MISSING)
-    elif _has_attributes(value):
-        for name in sorted(mentioned):
-            if name in vars(value):
-                yield name, functools.partial(vars(value).get, name, MISSING)
-            elif token_of(inspect.getattr_static(value, name, MISSING)) is not MISSING:
-                yield name, functools.partial(inspect.getattr_static, value, name, MISSING)
-
-
 def _is_users_object(value: Any) -> bool:
     """True for objects whose attributes are read one by one: of users' classes, no Modules."""
-    return _has_attributes(value) and not isinstance(value, Module) and not type(value).__module__.startswith("picograd.")
-
-
-def _has_attributes(value: Any) -> bool:
-    """True for objects of users' classes and Modules; not for tensors, functions, classes and Python's own."""
-    if isinstance(value, Module):
-        return True
-    return hasattr(value, "__dict__") and not callable(value) and type(value).__module__ != "builtins"
+    return has_attributes(value) and not isinstance(value, Module) and not type(value).__module__.startswith("picograd.")

@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/capture.py
+Next:  picograd/transforms/steps.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -13,81 +13,40 @@ function's code mentions must mean the same ever after (transforms/guards.py).
 from __future__ import annotations
 
 import functools
-import gc
-import struct
-import weakref
+import inspect
+import warnings
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, ParamSpec, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
-import numpy as np
-
-from picograd.dtype import DType
-from picograd.engine.plan import template
-from picograd.engine.realize import default_device, devices_of, find_plan, realize, realized
+from picograd.control.structure import mapped
+from picograd.engine.plan import template, unbound
+from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
-from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
-from picograd.tensor.cell import Cell, trace
+from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, buffer_of, mapped
+from picograd.transforms.capture import Capture, buffer_of
+from picograd.transforms.containers import flatten
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.steps import run_stacked
+from picograd.transforms.traced import (
+    TraceOfFunction,
+    check_aliases,
+    check_containers,
+    check_kept,
+    check_modes,
+    check_same,
+)  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
 MOST_CAPTURES = 256  # of one function; the oldest goes first
-
-
-class _TraceOfFunction:
-    """What a function touches while it is traced.
-
-    state:    cells made before the trace whose value it read, in order
-    before:   what they held
-    written:  cells made before the trace that it wrote to
-    made:     cells made in the trace that are still alive
-    """
-
-    def __init__(self, function: str):
-        self.function = function
-        self.before: dict[Cell, Op] = {}
-        self.written: dict[Cell, None] = {}
-        self.made: weakref.WeakSet[Cell] = weakref.WeakSet()
-
-    def on_make(self, cell: Cell) -> None:
-        self.made.add(cell)
-
-    def on_read(self, cell: Cell) -> None:
-        if cell.made_in is self or cell in self.before:
-            return
-        if cell.op.code is not OpCode.BUFFER:
-            token = trace.set(None)
-            try:
-                buffer = realize([cell.op])[0]
-            finally:
-                trace.reset(token)
-            if not cell.op.needs_grad:
-                cell.op = buffer
-        # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
-        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
-            shared, shape = cell.op.arg
-            own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
-            cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
-        self.before[cell] = cell.op
-
-    def on_write(self, cell: Cell) -> None:
-        if cell.made_in is not self:
-            self.on_read(cell)
-            self.written[cell] = None
-
-    def on_host_read(self, function: str) -> None:
-        raise JitError(
-            f"jit: {function}() asks for a value while {self.function} is traced; there is none yet.",
-            "return the tensor and read it outside.",
-        )
+CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
 
 @dataclass
@@ -95,8 +54,10 @@ class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
+    steps: int | None = None  # of one call; None: the function is one step
     captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
     modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
+    num_captures: int = 0  # made so far
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -107,85 +68,120 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
-            return self.function(*args, **kwargs)
+            return self.traced(args, kwargs)
         tensors: list[Tensor] = []
-        key = _flatten((args, kwargs) if kwargs else args, tensors, self.name)
+        variables: dict[str, int] = {}
+        key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
         forms = []
         for tensor in tensors:
             op = tensor.op
             if op.code is not OpCode.BUFFER:
                 op = _checked(tensor, self.name)
-            forms.append((op.shape, op.dtype, tensor.cell.device))
-        found = self.found((not kwargs, key, *forms), args)  # f((x,), {"a": y}) is not f(x, a=y)
+            forms.append((unbound(op.shape, variables), op.dtype, tensor.cell.device))
+        found = self.found((not kwargs, key, *forms), args, kwargs)  # f((x,), {"a": y}) is not f(x, a=y)
         if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, tensors)
+            return self.trace_and_run(found, args, kwargs, tensors, variables)
         broken = found[0].guards.broken()
         if broken is not None:
             raise JitError(
-                f"jit: since {self.name} was traced, {broken}.",
+                f"jit: since {self.name} was traced, {broken.text}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
+                line=broken.line,
             )
-        return found[0].replay(tensors)
+        return found[0].replay(tensors, variables)
 
-    def found(self, key: Hashable, args: Any) -> list[Capture]:
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """Runs the Python function where somebody traces it."""
+        if self.steps is None:
+            return self.function(*args, **kwargs)
+        return run_stacked(self.function, self.steps, args, kwargs)
+
+    def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
         modules = self.modules.get(key)
         if modules is None:
-            if len(self.captures) >= MOST_CAPTURES:
-                self.modules.clear()
-                self.captures.clear()
-            modules = self.modules[key] = modules_of(self.function, args)
-        return self.captures.setdefault((key, tuple(m.training for m in modules)), [])
+            modules = self.modules[key] = modules_of(self.function, args, kwargs)
+            if len(self.modules) > MOST_CAPTURES:
+                del self.modules[next(iter(self.modules))]
+        whole = (key, tuple(m.training for m in modules))
+        captures = self.captures.get(whole)
+        if captures is None:
+            captures = self.captures[whole] = []
+            if len(self.captures) > MOST_CAPTURES:
+                del self.captures[next(iter(self.captures))]
+        return captures
 
-    def trace_and_run(self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor]) -> Any:
+    def trace_and_run(
+        self, found: list[Capture], args: Any, kwargs: Any, tensors: list[Tensor], variables: dict[str, int]
+    ) -> Any:
         """The first call makes the plan; the second checks that it would make the same one."""
         for tensor in tensors:
             buffer_of(tensor)  # computed before the trace, in which nothing is
         capture = self.capture(args, kwargs, tensors)
         if found:
-            _check_same(found[0], capture, self.name)
+            check_same(found[0], capture, self.name)
             found[0] = replace(found[0], guards=found[0].guards.shared_with(capture.guards))
             found.append(found[0])
             now = capture.with_plan(cast(Plan, found[0].plan))
         else:
             now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
             found.append(now)
+            self.num_captures += 1
         del capture
-        result = now.replay(tensors)
+        result = now.replay(tensors, variables)
         for leaf in list(leaf_tensors.values()):  # the trace looked at parameters that now have another value
             leaf.forget_old()
+        if len(found) == 1 and self.num_captures in CAPTURES_TO_MENTION:
+            self.mention(tensors)
         return result
+
+    def mention(self, tensors: list[Tensor]) -> None:
+        """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
+        shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
+        warnings.warn(
+            f"jit: {self.name} has been captured for {self.num_captures} forms of its arguments, the last with"
+            f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {MOST_CAPTURES} are kept."
+            "\n  hint: pass numbers that change as Tensors, and pad batches to few shapes.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def capture(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> Capture:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
-        watch = _TraceOfFunction(self.name)
+        watch = TraceOfFunction(self.name)
         token = trace.set(watch)
         grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
+        modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
         stand_ins = [_stand_in(t) for t in tensors]
         starts = [t.cell.op for t in stand_ins]
         values = iter(stand_ins)
         try:
-            new_args, new_kwargs = _rebuild((args, kwargs), values)
-            returned = self.function(*new_args, **new_kwargs)
+            new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
+            returned = self.traced(new_args, new_kwargs)
             leaves: list[Tensor] = []
-            _flatten(returned, leaves, self.name)
+            bound: dict[str, int] = {}
+            flatten(returned, leaves, self.name, bound)
+            if bound:
+                raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             roots = [leaf.read() for leaf in leaves]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
             roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
-            _check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
+            check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
+            check_modes(modes, self.name)
         finally:
             trace.reset(token)
             for cell in watch.written:
                 cell.op = watch.before[cell]
             for number, leaf in list(leaf_tensors.items()):
                 leaf.grad = grads.get(number)
-        _check_aliases(watch, tensors, updated)
-        _check_kept(watch, [*leaves, *stand_ins])
-        guards = guards_of(self.function, args)
-        return self.describe(watch, starts, returned, roots, tuple(updated), guards)
+            for module, mode in modes.items():
+                object.__setattr__(module, "training", mode)
+        check_aliases(watch, tensors, updated)
+        check_kept(watch, [*leaves, *stand_ins])
+        return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
 
     def describe(
-        self, watch: _TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], updated: tuple[int, ...],
+        self, watch: TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], updated: tuple[int, ...],
         guards: Guards,
     ) -> Capture:  # fmt: skip
         """Returns what a trace found, by where each buffer comes from."""
@@ -215,22 +211,33 @@ class Jit:
         )  # fmt: skip
 
 
-def jit(function: Callable[P, R]) -> Callable[P, R]:
+@overload
+def jit(function: Callable[P, R]) -> Callable[P, R]: ...
+@overload
+def jit(function: Callable[P, R], *, steps: int | None) -> Callable[P, R]: ...
+@overload
+def jit(function: None = None, *, steps: int | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
-    value of anything that is not a Tensor, is captured anew. Tensors made before (parameters, optimizer state,
-    generators) are read and written as they are at each call. Results never share memory between calls. Gradients
-    that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it was before.
+    value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
+    (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
+    (parameters, optimizer state, generators) are read and written as they are at each call. Results never share memory
+    between calls. Gradients that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it
+    was before. A call that raises has changed nothing: no state, no gradient, and no random number is used up.
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
-    globals, attributes, settings of optimizers. A change is a JitError, but for a Module's mode and a learning rate,
-    which may change. Not seen are `getattr`, sets and deques, containers of more than 16 items, the environment,
+    globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
+    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names,
+    objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
+      steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
+                argument, and the results come stacked. Whatever the function writes in place goes from step to step.
 
     Raises:
       JitError: the second trace differs from the first, or a value is asked for inside.
@@ -241,38 +248,30 @@ def jit(function: Callable[P, R]) -> Callable[P, R]:
     >>> double = pg.jit(lambda x: x * 2)
     >>> [double(pg.Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
+    >>> total = pg.Tensor(0.0)
+    >>> def add(x):
+    ...     total.add_(x)
+    ...     return total + 0
+    >>> pg.jit(add, steps=3)(pg.Tensor([1.0, 2.0, 3.0]))
+    Tensor([1., 3., 6.])
     """
-    wrapped = Jit(function)
+    if function is None:
+        return functools.partial(jit, steps=steps)
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
+    kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
+    if kind is not None:
+        raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
+    wrapped = Jit(function, steps)
     functools.update_wrapper(wrapped, function)
-    return cast(Callable[P, R], wrapped)
+    return wrapped
 
 
-# ---- containers ----
-def _flatten(value: Any, tensors: list[Tensor], name: str) -> Hashable:
-    """Collects the Tensors of a container in order; returns what else a capture depends on."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return Tensor
-    if isinstance(value, list | tuple):
-        return (type(value), *[_flatten(v, tensors, name) for v in value])
-    if isinstance(value, dict):
-        return (dict, *[(k, _flatten(v, tensors, name)) for k, v in value.items()])
-    if isinstance(value, np.ndarray):
-        raise JitError(f"jit: {name} got a NumPy array, which would be frozen into the plan.", "pass Tensor(array).")
-    if is_dataclass(value) and not isinstance(value, type):
-        return (type(value), *[_flatten(getattr(value, f.name), tensors, name) for f in fields(value)])
-    if isinstance(value, float):
-        return (float, struct.pack("d", value))  # -0.0 is not 0.0, and NaN is NaN
-    if isinstance(value, set | frozenset):
-        return (type(value), frozenset(value))
-    try:
-        hash(value)
-    except TypeError:
-        raise JitError(
-            f"jit: {name} got a {type(value).__name__}, of which it cannot be told whether it has changed.",
-            "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
-        ) from None
-    return (type(value), value)
+_NO_FUNCTIONS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    ("something that cannot be called", lambda value: not callable(value)),
+    ("a generator function", inspect.isgeneratorfunction),
+    ("a coroutine function", inspect.iscoroutinefunction),
+)
 
 
 def _checked(tensor: Tensor, name: str) -> Op:
@@ -285,94 +284,9 @@ def _checked(tensor: Tensor, name: str) -> Op:
     return tensor.realize().op
 
 
-def _rebuild(value: Any, tensors: Any) -> Any:
-    return mapped(value, lambda _: next(tensors))
-
-
 def _stand_in(tensor: Tensor) -> Tensor:
     """A tensor with a buffer of its own identity: the same tensor passed twice is two arguments."""
     op = realized.get(tensor.op, tensor.op)
     buffer, shape = op.arg
     copy = Buffer(buffer.device, buffer.dtype, buffer.numel, buffer.memory)
     return Tensor.from_op(Op(OpCode.BUFFER, op.dtype, (), (copy, shape)), tensor.cell.device)
-
-
-def _check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
-    """Raises where the function put something else into a list or dict that it was given."""
-    tensors: list[Tensor] = []
-    same = _flatten(given, [], name) == _flatten(used, tensors, name)
-    if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
-        raise JitError(
-            f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
-            "return the new value instead.",
-        )
-
-
-def _check_aliases(watch: _TraceOfFunction, tensors: list[Tensor], updated: list[int]) -> None:
-    """Raises where a tensor is written that the function also reads by another way."""
-    cells = [t.cell for t in tensors]
-    again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}
-    again |= set(cells) & set(watch.written)
-    if again:
-        op = next(iter(again)).op
-        raise JitError(
-            f"jit: {watch.function} writes to a tensor of shape {op.shape} that reaches it in two ways.",
-            "pass it once, or use it as a closure only.",
-        )
-
-
-def _check_kept(watch: _TraceOfFunction, known: list[Tensor]) -> None:
-    """Raises where a tensor made in the trace is kept beyond it: later calls would not replace it."""
-    accounted = {t.cell for t in known}
-    if all(cell in accounted for cell in watch.made):
-        return
-    gc.collect()  # what only cycles keep alive is not kept
-    kept = [cell for cell in watch.made if cell not in accounted]
-    if kept:
-        line = next(iter(lines_of(kept[0].op)), None)
-        raise JitError(
-            f"jit: {watch.function} keeps a tensor of shape {kept[0].op.shape} that it made; later calls would not"
-            " replace it.",
-            "return it, or write it in place to a Tensor made before the first call.",
-            line=line,
-        )
-
-
-def _check_same(first: Capture, second: Capture, name: str) -> None:
-    """Raises where a second trace differs from the first, naming the first difference."""
-    returned = [_flatten(c.returned, [], name) for c in (first, second)]
-    if returned[0] != returned[1]:
-        raise JitError(
-            f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
-            "return Tensors; compute plain values outside.",
-        )
-    if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
-        return
-    for a, b in zip(cast(Any, first.form.key), cast(Any, second.form.key)):
-        if a != b:
-            place = next((line for op in second.roots for line in lines_of(op)), None)
-            raise JitError(
-                f"jit: the second trace of {name} differs from the first: {_shown(a)} became {_shown(b)}.",
-                "a Python value that changes from call to call must be an argument, or a Tensor written in place.",
-                line=place,
-            )
-    raise JitError(
-        f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
-        "tensors that the function makes and keeps must be made before the first call.",
-    )
-
-
-def _shown(part: Any) -> str:
-    """Returns one entry of a template's key as a reader knows it: an operation with its argument, or an input."""
-    if isinstance(part, tuple) and len(part) >= 3 and isinstance(part[0], OpCode):
-        code, dtype, arg = part[:3]
-        value = struct.unpack("d", arg)[0] if isinstance(arg, bytes) else arg
-        return _brief(f"{code.value} {dtype}" if value is None else f"{code.value} {value} {dtype}")
-    if isinstance(part, tuple) and len(part) == 3 and isinstance(part[1], DType):
-        return f"input {part[0]}, {part[1]} {part[2]},"
-    return _brief(part)
-
-
-def _brief(part: Any) -> str:
-    text = str(part)
-    return text if len(text) < 120 else text[:117] + "..."

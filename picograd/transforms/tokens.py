@@ -7,26 +7,43 @@ Called by: transforms/guards.py
 
 from __future__ import annotations
 
+import operator
 import os
 import sysconfig
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from picograd.dtype import DType
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), DType)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Length)
 LIBRARIES = (
     os.path.dirname(os.path.dirname(__file__)),
     *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
 )
+SEQUENCES = (list, tuple, deque)
 MISSING = object()  # what a name means that means nothing
-MOST_ITEMS = 16  # of a list or dict whose plain values are looked at
+MOST_ITEMS = 16  # of a container whose items are looked at one by one
+MOST_PLAIN_ITEMS = 256  # of a list of plain values, which are compared in one go
+MOST_ARRAY_NBYTES = 1024  # of an array whose contents are looked at
+
+
+class PlainItems(list[Any]):
+    """What a longer list of plain values held."""
+
+
+class ArrayToken(NamedTuple):
+    """An array, and what a small one held."""
+
+    array: weakref.ref[np.ndarray[Any, Any]]
+    held: bytes | None
 
 
 def token_of(value: Any) -> Any:
@@ -36,14 +53,30 @@ def token_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         return weakref.ref(value.cell), value.steps
     if isinstance(value, np.ndarray):
-        return weakref.ref(value)
+        return ArrayToken(weakref.ref(value), _held(value))
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
         return value.__code__  # another function of the name, but not the same made anew
-    if isinstance(value, list | tuple) and len(value) <= MOST_ITEMS:
-        return [token_of(item) for item in value]
+    if isinstance(value, SEQUENCES):
+        return _token_of_items(value)
+    if isinstance(value, set | frozenset) and len(value) <= MOST_PLAIN_ITEMS and _are_plain(value):
+        return frozenset(value)
     if isinstance(value, dict) and len(value) <= MOST_ITEMS:
         return {key: token_of(item) for key, item in value.items()}
     return MISSING
+
+
+def _token_of_items(values: Any) -> Any:
+    if len(values) <= MOST_ITEMS:
+        return [token_of(item) for item in values]
+    return PlainItems(values) if len(values) <= MOST_PLAIN_ITEMS and _are_plain(values) else MISSING
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return all(isinstance(item, PLAIN) for item in values)
+
+
+def _held(array: np.ndarray[Any, Any]) -> bytes | None:
+    return array.tobytes() if array.nbytes <= MOST_ARRAY_NBYTES and not array.dtype.hasobject else None
 
 
 def fits(value: Any, token: Any) -> bool:
@@ -54,11 +87,19 @@ def fits(value: Any, token: Any) -> bool:
     if kind is tuple:
         return isinstance(value, Tensor) and token[0]() is value.cell and bool(token[1] == value.steps)
     if kind is list:
-        return isinstance(value, list | tuple) and len(value) == len(token) and _fit(value, token)
+        return isinstance(value, SEQUENCES) and len(value) == len(token) and _fit(value, token)
+    if kind is PlainItems:
+        return isinstance(value, SEQUENCES) and len(value) == len(token) and _fits_plain(value, token)
+    if kind is ArrayToken:
+        return token.array() is value and (token.held is None or _held(value) == token.held)
     if kind is dict:
         same_keys = isinstance(value, dict) and value.keys() == token.keys()
         return same_keys and all(fits(value[key], part) for key, part in token.items())
     return same(token_of(value), token)
+
+
+def _fits_plain(values: Sequence[Any], token: PlainItems) -> bool:
+    return all(map(operator.is_, values, token)) or _fit(values, token)
 
 
 def _fit(values: Sequence[Any], tokens: list[Any]) -> bool:
@@ -75,6 +116,8 @@ def same(a: Any, b: Any) -> bool:
     """True when what was remembered and what is there now mean the same."""
     if a is b:
         return True
+    if isinstance(a, frozenset) and isinstance(b, frozenset):
+        return a == b
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -99,7 +142,9 @@ def how_held(before: Any, now: Any) -> str:
 def how(before: Any, now: Any) -> str:
     if isinstance(before, PLAIN):
         return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
-    return "is another tensor or array" if isinstance(before, tuple | weakref.ref) else "has changed"
+    if isinstance(before, ArrayToken):
+        return "has changed in place" if isinstance(now, np.ndarray) and before.array() is now else "is another array"
+    return "is another tensor" if isinstance(before, tuple) else "has changed"
 
 
 def is_users_code(code: Any) -> bool:

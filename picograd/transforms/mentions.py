@@ -1,0 +1,232 @@
+"""What the code of a function mentions: variables, attributes, and the user's own functions it may call.
+
+In:    a Python function and its arguments
+Out:   `functions_of`: the function and those it may call;  `names_of`: what code mentions;  `variables_of`: with values
+Called by: transforms/guards.py.    Next: picograd/control/scan.py
+
+Code is looked at and never run. An attribute is known by its name alone: `a.rate` and `b.rate` are one mention of "rate"
+for every object the function reaches.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from picograd.nn.module import Module
+from picograd.transforms.tokens import MISSING, MOST_ITEMS, SEQUENCES, is_users_code
+
+Read = Callable[[], Any]
+MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
+
+
+# ---- which functions ----
+def functions_of(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, FunctionType, Sequence[Any]]]:
+    """Yields the function, and once each the user's own that it may call: (prefix of their names, it, arguments)."""
+    plain, given = _unwrapped(function, args)
+    if plain is not None:
+        code = plain.__code__
+        names = code.co_varnames[len(given) : code.co_argcount + code.co_kwonlyargcount]
+        given = [*given, *[kwargs.get(name) for name in names]]
+    waiting: list[tuple[str, Any, Sequence[Any]]] = [("", plain, given)]
+    seen: set[tuple[CodeType, int]] = set()
+    while waiting:
+        prefix, called, called_args = waiting.pop()
+        plain, its_args = _unwrapped(called, called_args)
+        if plain is None:
+            continue
+        code, owner = plain.__code__, id(its_args[0]) if its_args else 0
+        if (code, owner) in seen:
+            continue
+        seen.add((code, owner))
+        yield prefix, plain, its_args
+        if hasattr(plain, "__wrapped__"):  # a wrapper has code of its own, and hands its arguments on
+            waiting.append((prefix, plain.__wrapped__, its_args))
+        names_here = names_of(code)
+        for name, read in variables_of(plain, its_args):
+            waiting += [(f"{shown}'s ", found, own) for shown, found, own in _callees(name, read(), names_here.attributes)]
+
+
+def _unwrapped(function: Any, args: Sequence[Any]) -> tuple[FunctionType | None, Sequence[Any]]:
+    """Returns the function with code that a callable runs, or None, and the arguments that are known of it."""
+    while not isinstance(function, FunctionType):
+        if isinstance(function, functools.partial):
+            function, args = function.func, (*function.args, *args)
+        elif isinstance(function, MethodType):
+            function, args = function.__func__, (function.__self__, *args)
+        elif isinstance(function, staticmethod | classmethod):
+            function = function.__func__
+        elif isinstance(function, property):
+            function = function.fget
+        elif hasattr(function, "__wrapped__"):  # a jitted function, or one with a cache
+            function = function.__wrapped__
+        elif has_attributes(function) and callable(function):
+            function, args = type(function).__call__, (function, *args)
+        else:
+            return None, ()
+    return function, args
+
+
+def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Any, Sequence[Any]]]:
+    """Returns the user's own functions that a variable gives access to, with `self` where it is known.
+
+    They are the variable itself, methods that are mentioned, the `forward` of Modules, what calling a class runs, and
+    functions of a module of the user's.
+    """
+    found: list[tuple[str, Any, Sequence[Any]]] = []
+    if has_attributes(value):
+        mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
+        found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
+        if isinstance(value, Module):
+            found += [(f"{type(m).__name__}.forward", type(m).forward, (m,)) for m in value.modules()]
+    elif isinstance(value, type):
+        mentioned = [(a, inspect.getattr_static(value, a, None)) for a in (*sorted(attributes), *MADE_BY_CALLS)]
+        found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
+    elif isinstance(value, ModuleType):
+        found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
+    elif isinstance(value, SEQUENCES) and len(value) <= MOST_ITEMS:
+        found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
+    else:
+        found = [(name, value, ())]
+    return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]
+
+
+def _is_users_function(value: Any) -> bool:
+    plain, _ = _unwrapped(value, ())
+    return plain is not None and is_users_code(plain.__code__)
+
+
+# ---- which names ----
+@dataclass(frozen=True)
+class Names:
+    """What code mentions.
+
+    globals:      it reads
+    attributes:   it reads, or may read by `getattr`
+    assigned:     names and attributes that it assigns itself
+    imports:      modules that it imports
+    environment:  variables of the environment that it may read
+    lines:        (name of any kind, the first line that mentions it)
+    file:         where the code is
+    """
+
+    globals: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    assigned: frozenset[str] = frozenset()
+    imports: frozenset[str] = frozenset()
+    environment: frozenset[str] = frozenset()
+    lines: Mapping[str, int] = field(default_factory=dict)
+    file: str = ""
+    first_line: int = 0
+
+    def line(self, name: str) -> tuple[str, int]:
+        """Returns the file and the line that mention a name."""
+        return self.file, self.lines.get(name, self.first_line)
+
+
+MENTIONS = {
+    "LOAD_GLOBAL": "globals", "LOAD_NAME": "globals", "LOAD_ATTR": "attributes", "LOAD_METHOD": "attributes",
+    "LOAD_SUPER_ATTR": "attributes", "IMPORT_FROM": "attributes", "IMPORT_NAME": "imports", "STORE_GLOBAL": "assigned",
+    "STORE_DEREF": "assigned", "STORE_ATTR": "assigned",
+}  # fmt: skip
+
+
+@functools.cache
+def names_of(code: CodeType) -> Names:
+    """Returns what code reads and does not assign, nested functions included."""
+    found: dict[str, set[str]] = {kind: set() for kind in ("globals", "attributes", "assigned", "imports")}
+    lines: dict[str, int] = {}
+    environment: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        name, kind = instruction.argval, MENTIONS.get(instruction.opname)
+        if isinstance(name, str):
+            if kind is not None:
+                found[kind].add(name)
+            if instruction.positions is not None and instruction.positions.lineno is not None:
+                lines.setdefault(name, instruction.positions.lineno)
+    texts = {constant for constant in code.co_consts if isinstance(constant, str) and constant.isidentifier()}
+    if found["globals"] & {"getattr", "hasattr"}:
+        found["attributes"] |= texts
+    if (found["globals"] | found["attributes"]) & {"environ", "getenv"}:
+        environment = texts
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner = names_of(constant)
+            for kind, names in found.items():
+                names |= getattr(inner, kind)
+            environment |= inner.environment
+            lines = {**inner.lines, **lines}
+    assigned = found["assigned"]
+    return Names(
+        frozenset(found["globals"] - assigned), frozenset(found["attributes"] - assigned), frozenset(assigned),
+        frozenset(found["imports"]), frozenset(environment), lines, code.co_filename, code.co_firstlineno,
+    )  # fmt: skip
+
+
+def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[str, Read]]:
+    """Yields each variable the function mentions, with a way to read it; of its arguments, objects with attributes."""
+    code = function.__code__
+    names = names_of(code)
+    for name, value in zip(code.co_varnames, args):
+        if has_attributes(value):
+            yield name, functools.partial(_itself, value)
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    defaults = function.__defaults__ or ()
+    by_name = {**dict(zip(parameters[code.co_argcount - len(defaults) :], defaults)), **(function.__kwdefaults__ or {})}
+    for name, value in by_name.items():
+        if has_attributes(value) or isinstance(value, list | dict | set | np.ndarray):  # others cannot change
+            yield name, functools.partial(_itself, value)
+    for name, cell in zip(code.co_freevars, function.__closure__ or ()):
+        if name not in names.assigned:
+            yield name, functools.partial(_cell_contents, cell)
+    for name in sorted(names.globals & function.__globals__.keys()):
+        yield name, functools.partial(function.__globals__.get, name, MISSING)
+    for name in sorted(names.imports & sys.modules.keys()):
+        yield name, functools.partial(sys.modules.get, name, MISSING)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _cell_contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it has no value any more
+        return MISSING
+
+
+# ---- which attributes ----
+def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[tuple[str, Read]]:
+    """Yields attributes that code mentions, with a way to read them: of objects, their classes, and modules."""
+    if isinstance(value, type | ModuleType):
+        if getattr(value, "__module__", getattr(value, "__name__", "")).split(".")[0] == "picograd":
+            return
+        for attribute in sorted(mentioned & vars(value).keys()):
+            yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+    elif has_attributes(value):
+        for attribute in sorted(mentioned):
+            if attribute in vars(value):
+                yield f"{name}.{attribute}", functools.partial(vars(value).get, attribute, MISSING)
+            elif inspect.getattr_static(value, attribute, MISSING) is not MISSING:
+                yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+
+
+def has_attributes(value: Any) -> bool:
+    """True for objects of users' classes and Modules; not for tensors, functions, classes and Python's own."""
+    if isinstance(value, Module):
+        return True
+    kind = type(value)
+    if not hasattr(value, "__dict__") or isinstance(value, type) or kind.__module__ in ("builtins", "functools"):
+        return False
+    return not callable(value) or is_users_code(getattr(kind.__call__, "__code__", None))

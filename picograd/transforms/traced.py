@@ -1,0 +1,169 @@
+"""What a function touches while it is traced, and what it must not do there.
+
+In:    one run of the Python function, in which nothing is computed
+Out:   `TraceOfFunction`: the state it read and wrote;  JitErrors that name what cannot be captured, and where
+Called by: transforms/jit.py.    Next: picograd/transforms/capture.py
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import weakref
+from collections.abc import Mapping
+from typing import Any, cast
+
+from picograd.dtype import DType
+from picograd.engine.realize import realize
+from picograd.errors import JitError
+from picograd.ir.lines import lines_of
+from picograd.ir.op import Buffer, Op
+from picograd.ir.opcode import OpCode
+from picograd.nn.module import Module
+from picograd.tensor.cell import Cell, trace
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.capture import Capture
+from picograd.transforms.containers import flatten
+
+
+class TraceOfFunction:
+    """What a function touches while it is traced.
+
+    state:    cells made before the trace whose value it read, in order
+    before:   what they held
+    written:  cells made before the trace that it wrote to
+    made:     cells made in the trace that are still alive
+    """
+
+    def __init__(self, function: str):
+        self.function = function
+        self.before: dict[Cell, Op] = {}
+        self.written: dict[Cell, None] = {}
+        self.made: weakref.WeakSet[Cell] = weakref.WeakSet()
+
+    def on_make(self, cell: Cell) -> None:
+        self.made.add(cell)
+
+    def on_read(self, cell: Cell) -> None:
+        if cell.made_in is self or cell in self.before:
+            return
+        if cell.op.code is not OpCode.BUFFER:
+            token = trace.set(None)
+            try:
+                buffer = realize([cell.op])[0]
+            finally:
+                trace.reset(token)
+            if not cell.op.needs_grad:
+                cell.op = buffer
+        # Equal values can share a buffer (all zeros, say); a state is told by its buffer, so each gets its own name.
+        if cell.op.code is OpCode.BUFFER and any(cell.op.arg[0] is op.arg[0] for op in self.before.values()):
+            shared, shape = cell.op.arg
+            own = Buffer(shared.device, shared.dtype, shared.numel, shared.memory)
+            cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
+        self.before[cell] = cell.op
+
+    def on_write(self, cell: Cell) -> None:
+        if cell.made_in is not self:
+            self.on_read(cell)
+            self.written[cell] = None
+
+    def on_host_read(self, function: str) -> None:
+        raise JitError(
+            f"jit: {function}() asks for a value while {self.function} is traced; there is none yet.",
+            "return the tensor and read it outside.",
+        )
+
+
+# ---- what a trace must not do ----
+def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) -> None:
+    """Raises where the function put something else into a list or dict that it was given."""
+    tensors: list[Tensor] = []
+    same = flatten(given, [], name, {}) == flatten(used, tensors, name, {})
+    if not same or any(a is not b for a, b in zip(tensors, stand_ins)):
+        raise JitError(
+            f"jit: {name} changes a list or dict that it was given, which later calls would not do.",
+            "return the new value instead.",
+        )
+
+
+def check_aliases(watch: TraceOfFunction, tensors: list[Tensor], updated: list[int]) -> None:
+    """Raises where a tensor is written that the function also reads by another way."""
+    cells = [t.cell for t in tensors]
+    again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}
+    again |= set(cells) & set(watch.written)
+    if again:
+        op = next(iter(again)).op
+        raise JitError(
+            f"jit: {watch.function} writes to a tensor of shape {op.shape} that reaches it in two ways.",
+            "pass it once, or use it as a closure only.",
+        )
+
+
+def check_modes(modes: Mapping[Module, bool], name: str) -> None:
+    """Raises where the function leaves a Module in another mode, which later calls would not do."""
+    changed = next((module for module, mode in modes.items() if module.training is not mode), None)
+    if changed is not None:
+        mode = "train" if changed.training else "eval"
+        raise JitError(
+            f"jit: {name} puts a {type(changed).__name__} into {mode} mode and leaves it there, which later calls would"
+            " not do.",
+            f"call .{mode}() before the call, or put the mode back inside.",
+        )
+
+
+def check_kept(watch: TraceOfFunction, known: list[Tensor]) -> None:
+    """Raises where a tensor made in the trace is kept beyond it: later calls would not replace it."""
+    accounted = {t.cell for t in known}
+    if all(cell in accounted for cell in watch.made):
+        return
+    gc.collect()  # what only cycles keep alive is not kept
+    kept = [cell for cell in watch.made if cell not in accounted]
+    if kept:
+        line = next(iter(lines_of(kept[0].op)), None)
+        raise JitError(
+            f"jit: {watch.function} keeps a tensor of shape {kept[0].op.shape} that it made; later calls would not"
+            " replace it.",
+            "return it, or write it in place to a Tensor made before the first call.",
+            line=line,
+        )
+
+
+# ---- the second trace ----
+def check_same(first: Capture, second: Capture, name: str) -> None:
+    """Raises where a second trace differs from the first, naming the first difference."""
+    returned = [flatten(c.returned, [], name, {}) for c in (first, second)]
+    if returned[0] != returned[1]:
+        raise JitError(
+            f"jit: {name} returned {_brief(first.returned)}, then {_brief(second.returned)}: plain values are frozen.",
+            "return Tensors; compute plain values outside.",
+        )
+    if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
+        return
+    for a, b in zip(cast(Any, first.form.key), cast(Any, second.form.key)):
+        if a != b:
+            place = next((line for op in second.roots for line in lines_of(op)), None)
+            raise JitError(
+                f"jit: the second trace of {name} differs from the first: {_shown(a)} became {_shown(b)}.",
+                "a Python value that changes from call to call must be an argument, or a Tensor written in place.",
+                line=place,
+            )
+    raise JitError(
+        f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
+        "tensors that the function makes and keeps must be made before the first call.",
+    )
+
+
+def _shown(part: Any) -> str:
+    """Returns one entry of a template's key as a reader knows it: an operation with its argument, or an input."""
+    if isinstance(part, tuple) and len(part) >= 3 and isinstance(part[0], OpCode):
+        code, dtype, arg = part[:3]
+        value = struct.unpack("d", arg)[0] if isinstance(arg, bytes) else arg
+        return _brief(f"{code.value} {dtype}" if value is None else f"{code.value} {value} {dtype}")
+    if isinstance(part, tuple) and len(part) == 3 and isinstance(part[1], DType):
+        return f"input {part[0]}, {part[1]} {part[2]},"
+    return _brief(part)
+
+
+def _brief(part: Any) -> str:
+    text = str(part)
+    return text if len(text) < 120 else text[:117] + "..."
