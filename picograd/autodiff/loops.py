@@ -12,14 +12,14 @@ LOOP adds it up, but for products of two matrices (contract.py), whose operands 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.autodiff.bodies import MOST_BODIES, body_gradients, output, params_of, sink
 from picograd.autodiff.contract import Sum, as_sums, contracted, step_of
-from picograd.autodiff.flow import active_slots, varying
+from picograd.autodiff.flow import active_slots, is_differentiable
 from picograd.autodiff.forward import forward
-from picograd.autodiff.split import constant_part, keep, reads
+from picograd.autodiff.split import constant_part, depending, keep, reads
 from picograd.ir.build import zeros_like
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import OpCode
@@ -153,22 +153,21 @@ def _asked(body: Op, slot: int, num_carry: int, handed: Sequence[int]) -> bool:
 
 def _handed(body: Op, num_carry: int, given: set[int], needed: Sequence[int]) -> list[int]:
     """Returns the carries that change with what is asked for, and on which a result with a gradient depends."""
+    live: set[int] = set()
+    seen: set[Op] = set()
+    stack = [body.src[number] for number in given]
+    while stack:
+        op = stack.pop()
+        if op in seen or not is_differentiable(op):
+            continue
+        seen.add(op)
+        stack.extend(op.src)
+        if op.code is OpCode.PARAM and op.arg[0] < num_carry:
+            live.add(op.arg[0])
+            stack.append(body.src[op.arg[0]])
+    live |= {number for number in given if number < num_carry}
     active = active_slots(body, num_carry, needed)
-    live = set(given)
-    while True:
-        more = set()
-        for slot in active:
-            if slot < num_carry and slot not in live and not is_fixed(body, slot, num_carry):
-                more |= {slot} if _reaches(body, slot, live) else set()
-        if not more:
-            return sorted(s for s in active & live if s < num_carry and not is_fixed(body, s, num_carry))
-        live |= more
-
-
-def _reaches(body: Op, slot: int, live: set[int]) -> bool:
-    """True where a live root depends on a PARAM."""
-    roots = [body.src[i] for i in sorted(live)]
-    return not varying(roots, {slot}).isdisjoint(roots)
+    return sorted(slot for slot in active & live if slot < num_carry and not is_fixed(body, slot, num_carry))
 
 
 @dataclass
@@ -186,6 +185,7 @@ class _Backward:
     params: dict[int, Op]
     seeds: dict[int, Op]
     given: dict[int, Op | None]
+    changing: set[Op] = field(default_factory=set)  # what is another value at each step
 
     def make(self, handed: list[int], found: dict[int, Op], fixed: list[int]) -> LoopGradient:
         """Returns the backward part.
@@ -195,6 +195,9 @@ class _Backward:
           found:   slot -> its gradient of one step
           fixed:   invariants among them
         """
+        order = toposort(found.values())
+        moving = {p for p in order if p.code is OpCode.PARAM and not self._is_fixed_param(p)}
+        self.changing = depending(order, moving)
         sums, rest = self._sums(found, fixed)
         added = [slot for slot in fixed if rest[slot]]
         first = self.num_sources + len(self.body.src)
@@ -232,7 +235,7 @@ class _Backward:
         for slot in fixed:
             parts, rest[slot] = as_sums(found[slot])
             for part in parts:
-                if not all(self._changes(base) for base in part.operands()):
+                if not self.changing.issuperset(part.operands()):
                     rest[slot].append(step_of(part))
                 else:
                     (products if part.product.code is OpCode.MATMUL else maybe).append((slot, part))
@@ -249,7 +252,7 @@ class _Backward:
         """Returns operands that the backward LOOP stacks, further rows of the forward one, and further invariants."""
         bases = list(dict.fromkeys(base for _, part in sums for base in part.operands()))
         kept = keep([*own, *bases], arriving, self._available())
-        fixed = [op for op in kept.saved if not self._changes(op)]
+        fixed = [op for op in kept.saved if op not in self.changing]
         rows = [op for op in kept.saved if op not in fixed]
         there = {*self._available(), *rows}
         return [base for base in bases if base not in there], rows, fixed
@@ -261,10 +264,6 @@ class _Backward:
 
     def _is_fixed_param(self, op: Op) -> bool:
         return op.code is OpCode.PARAM and is_fixed(self.body, op.arg[0], self.num_carry)
-
-    def _changes(self, op: Op) -> bool:
-        """True where a value is another one at each step."""
-        return any(p.code is OpCode.PARAM and not self._is_fixed_param(p) for p in toposort([op]))
 
 
 def _row_of(constant: Op, like: Op) -> Op:

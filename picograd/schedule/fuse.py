@@ -54,6 +54,8 @@ class _Fuser:
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
         wanted = set(self.roots)
+        # Stored when they are visited: a nest that computes one of them itself would later read it from memory instead.
+        wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
