@@ -57,15 +57,17 @@ class Op:
     arg:         static payload, by opcode (see opcode.py)
     shape:       of the result; a dimension is an int or a symbolic integer Op
     needs_grad:  a LEAF is reachable through differentiable Ops
+    depth:       Ops on the longest way down to one without sources
     """
 
-    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "__weakref__")
+    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "__weakref__")
     code: OpCode
     dtype: DType
     src: tuple[Op, ...]
     arg: Any
     shape: Shape
     needs_grad: bool
+    depth: int
 
     interned: ClassVar[dict[Hashable, _Interned]] = {}
     shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first
@@ -81,12 +83,13 @@ class Op:
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
-        op.needs_grad = False
-        if (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP:
-            op.needs_grad = code is OpCode.LEAF
-            for s in src:
-                if s.needs_grad:
-                    op.needs_grad = True
+        depth, needs_grad = 0, code is OpCode.LEAF
+        for s in src:
+            needs_grad = needs_grad or s.needs_grad
+            if s.depth >= depth:
+                depth = s.depth + 1
+        passes = (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP
+        op.needs_grad, op.depth = needs_grad and passes, depth
         return _intern(key, op)
 
     def __copy__(self) -> Op:
