@@ -7,7 +7,9 @@ Next:  picograd/ir/shape.py
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol, Union
@@ -132,12 +134,16 @@ class Op:
 
 
 _interned = Op.interned
+_replacing = threading.RLock()  # an Op may die, and leave the table, while its thread holds this
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(before=_replacing.acquire, after_in_parent=_replacing.release, after_in_child=_replacing.release)
 
 
 def _forget(entry: weakref.ref[Op]) -> None:
     assert isinstance(entry, _Interned)
-    if _interned.get(entry.key) is entry:
-        del _interned[entry.key]
+    with _replacing:
+        if _interned.get(entry.key) is entry:
+            del _interned[entry.key]
 
 
 def _intern(key: Hashable, op: Op) -> Op:
@@ -146,10 +152,14 @@ def _intern(key: Hashable, op: Op) -> Op:
     entry.key = key
     winner = _interned.setdefault(key, entry)
     found = winner()
-    if found is None:  # the entry of an Op that is dying
-        _interned[key] = entry
-        return op
-    return found
+    if found is not None:
+        return found
+    with _replacing:  # it was the entry of an Op that is dying
+        known = _interned.get(key)
+        found = None if known is None else known()
+        if found is None:
+            _interned[key] = entry
+        return op if found is None else found
 
 
 def const(value: Scalar, dtype: DType) -> Op:
