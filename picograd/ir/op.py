@@ -238,18 +238,22 @@ def toposort(
     """
     order: list[Op] = []
     seen: set[Op] = set()
-    stack: list[tuple[Op, bool]] = [(root, False) for root in reversed(list(roots))]
+    waiting: set[Op] = set()  # for their sources, which stand above them on the stack
+    stack = list(roots)[::-1]
     while stack:
-        op, ready = stack.pop()
-        if ready:
-            order.append(op)
-            continue
+        op = stack.pop()
         if op in seen:
+            if op in waiting:
+                waiting.remove(op)
+                order.append(op)
             continue
         seen.add(op)
-        stack.append((op, True))
-        if op not in stop:
-            for s in reversed(op.src if sources is None else sources(op)):
-                if s not in seen:
-                    stack.append((s, False))
+        before = () if op in stop else op.src if sources is None else sources(op)
+        left = [s for s in before if s not in seen]
+        if left:
+            waiting.add(op)
+            stack.append(op)
+            stack += left[::-1]
+        else:
+            order.append(op)
     return order
