@@ -8,6 +8,10 @@ Next:  picograd/tensor/tensor.py
 from picograd import dtype as dtypes
 from picograd import nn as nn
 from picograd import optim as optim
+from picograd.control.accumulate import accumulate
+from picograd.control.checkpoint import checkpoint
+from picograd.control.outline import outline
+from picograd.control.scan import scan
 from picograd.dtype import (
     bfloat16,
     float8_e4m3,
@@ -50,7 +54,6 @@ from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
 from picograd.transforms.jit import jit
-from picograd.transforms.scan import scan
 
 # ---- constructors and joins as functions, as PyTorch names them ----
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty
@@ -66,10 +69,11 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
     "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "arange", "bfloat16", "bool_", "cat", "count_ops", "draw", "dtypes", "empty",
-    "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2",
-    "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "linspace", "load",
-    "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like", "optim", "rand",
-    "rand_like", "randint", "randn", "randn_like", "randperm", "realize", "reset_peak_memory_stats", "save", "scan",
-    "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros", "zeros_like",
+    "Variable", "VerifyError", "accumulate", "arange", "bfloat16", "bool_", "cat", "checkpoint", "count_ops", "draw",
+    "dtypes", "empty", "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3",
+    "float8_e5m2", "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp",
+    "linspace", "load", "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like",
+    "optim", "outline", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize",
+    "reset_peak_memory_stats", "save", "scan", "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip

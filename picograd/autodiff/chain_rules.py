@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 
-from picograd.autodiff.attention import attention_k, attention_q, attention_v
+from picograd.autodiff.attention import attention_forward, attention_reverse
+from picograd.autodiff.bodies import call_forward, call_reverse
 from picograd.autodiff.convolution import conv_w, conv_x
-from picograd.autodiff.derivative import elementwise, general, linear, multilinear, passes
+from picograd.autodiff.derivative import SeveralResults, elementwise, general, linear, multilinear, passes
 from picograd.autodiff.extremes import (
     extreme_lhs,
     extreme_rhs,
@@ -24,6 +25,7 @@ from picograd.autodiff.extremes import (
     scatter_extreme_base,
     scatter_extreme_updates,
 )
+from picograd.autodiff.loops import loop_forward, loop_reverse
 from picograd.autodiff.products import reduce_product, scan_product
 from picograd.autodiff.transposes import (
     cast_transpose,
@@ -46,7 +48,7 @@ from picograd.autodiff.transposes import (
 from picograd.ir.build import both, compare, unary, where, zeros_like
 from picograd.ir.op import Op, const_value, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.pattern import Pattern, PatternMatcher
+from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 
 
 # ---- elementwise rows of more than one line ----
@@ -91,7 +93,6 @@ def _along_axes(code: OpCode, operation: OpCode | None) -> Pattern:
 _X, _ZERO = Pattern(name="x"), Pattern(value=0)
 RELU = Pattern(OpCode.WHERE, (Pattern(OpCode.CMPLE, (_X, _ZERO)), _ZERO, _X), name="out")
 POW_CONSTANT = Pattern(OpCode.POW, name="out", when=lambda op: const_value(op.src[1]) is not None)
-ATTENTION_OUTPUT = Pattern(OpCode.OUTPUT, (Pattern(OpCode.ATTENTION),), name="out")
 
 LN2 = math.log(2.0)
 ERF_SLOPE = 2.0 / math.sqrt(math.pi)
@@ -187,6 +188,9 @@ chain_rules = PatternMatcher(
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),
         multilinear("conv", OpCode.CONV, conv_x, conv_w),
-        general("attention", ATTENTION_OUTPUT, attention_q, attention_k, attention_v),
+        # ---- several results ----
+        Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
+        Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),
+        Rule("loop", Pattern(OpCode.LOOP), SeveralResults(loop_reverse, loop_forward)),
     ]
 )

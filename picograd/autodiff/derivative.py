@@ -1,19 +1,19 @@
 """What a row of chain_rules holds: how gradients pass one Op, and what forward mode may conclude from that.
 
 In:    functions (grad, out) -> gradient of one source
-Out:   `Derivative`; `elementwise`, `linear`, `multilinear`, `general`, which make rows; `sources_of`
-Next:  picograd/autodiff/chain_rules.py
+Out:   `Derivative`; `elementwise`, `linear`, `multilinear`, `general`, which make rows; `SeveralResults`
+Next:  picograd/autodiff/reverse.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, OpCode
-from picograd.ir.pattern import Pattern, Rule
+from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 
 SourceRule = Callable[[Op, Op], Op | None]
 
@@ -41,6 +41,24 @@ class Derivative:
     def __call__(self, grad: Op, out: Op) -> tuple[Op | None, ...]:
         """Returns the gradient of every source."""
         return tuple(rule(grad, out) if rule is not None else None for rule in self.by_source)
+
+
+@dataclass(frozen=True)
+class SeveralResults:
+    """The derivative of an Op with several results, asked once for all of them.
+
+    reverse:  (the Op, result number -> its gradient, numbers of the sources asked for, table) -> their gradients
+    forward:  (the Op, for each source its tangent or None, table) -> for each result its tangent or None
+    """
+
+    reverse: Callable[[Op, Mapping[int, Op], Sequence[int], PatternMatcher], list[Op | None]]
+    forward: Callable[[Op, Sequence[Op | None], PatternMatcher], list[Op | None]]
+
+    def __call__(
+        self, op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
+    ) -> list[Op | None]:
+        """Returns the gradients of the sources asked for."""
+        return self.reverse(op, grads, needed, rules)
 
 
 def elementwise(name: str, head: OpCode | Pattern, *by_source: SourceRule | None) -> Rule:
@@ -73,11 +91,6 @@ def kind_of(rule: Rule, out: Op) -> Kind:
     if isinstance(rule.action, Derivative):
         return rule.action.kind
     return Kind.ELEMENTWISE if out.code in ELEMENTWISE else Kind.GENERAL
-
-
-def sources_of(op: Op) -> tuple[Op, ...]:
-    """Returns what a row's gradients belong to: the sources; for OUTPUT those of the Op with several results."""
-    return op.src[0].src if op.code is OpCode.OUTPUT else op.src
 
 
 def passes(grad: Op, out: Op) -> Op:

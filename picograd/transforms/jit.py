@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/traced.py
+Next:  picograd/transforms/steps.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from picograd.control.structure import mapped
 from picograd.engine.plan import template, unbound
 from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
@@ -30,8 +31,9 @@ from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture, buffer_of
-from picograd.transforms.containers import flatten, mapped
+from picograd.transforms.containers import flatten
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
     check_aliases,
@@ -52,6 +54,7 @@ class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
     function: Callable[..., Any]
+    steps: int | None = None  # of one call; None: the function is one step
     captures: dict[Hashable, list[Capture]] = field(default_factory=dict)
     modules: dict[Hashable, tuple[Module, ...]] = field(default_factory=dict)
     num_captures: int = 0  # made so far
@@ -65,7 +68,7 @@ class Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
-            return self.function(*args, **kwargs)
+            return self.traced(args, kwargs)
         tensors: list[Tensor] = []
         variables: dict[str, int] = {}
         key = flatten((args, kwargs) if kwargs else args, tensors, self.name, variables)
@@ -86,6 +89,12 @@ class Jit:
                 line=broken.line,
             )
         return found[0].replay(tensors, variables)
+
+    def traced(self, args: Any, kwargs: Any) -> Any:
+        """Runs the Python function where somebody traces it."""
+        if self.steps is None:
+            return self.function(*args, **kwargs)
+        return run_stacked(self.function, self.steps, args, kwargs)
 
     def found(self, key: Hashable, args: Any, kwargs: Any) -> list[Capture]:
         """Returns the captures for arguments of this form, and Modules that train, or do not, as they do now."""
@@ -148,7 +157,7 @@ class Jit:
         values = iter(stand_ins)
         try:
             new_args, new_kwargs = mapped((args, kwargs), lambda _: next(values))
-            returned = self.function(*new_args, **new_kwargs)
+            returned = self.traced(new_args, new_kwargs)
             leaves: list[Tensor] = []
             bound: dict[str, int] = {}
             flatten(returned, leaves, self.name, bound)
@@ -205,8 +214,10 @@ class Jit:
 @overload
 def jit(function: Callable[P, R]) -> Callable[P, R]: ...
 @overload
-def jit(function: None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
+def jit(function: Callable[P, R], *, steps: int | None) -> Callable[P, R]: ...
+@overload
+def jit(function: None = None, *, steps: int | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -225,6 +236,8 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time
+      steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
+                argument, and the results come stacked. Whatever the function writes in place goes from step to step.
 
     Raises:
       JitError: the second trace differs from the first, or a value is asked for inside.
@@ -235,13 +248,21 @@ def jit(function: Callable[..., Any] | None = None) -> Callable[..., Any]:
     >>> double = pg.jit(lambda x: x * 2)
     >>> [double(pg.Tensor([float(i)])).item() for i in range(3)]
     [0.0, 2.0, 4.0]
+    >>> total = pg.Tensor(0.0)
+    >>> def add(x):
+    ...     total.add_(x)
+    ...     return total + 0
+    >>> pg.jit(add, steps=3)(pg.Tensor([1.0, 2.0, 3.0]))
+    Tensor([1., 3., 6.])
     """
     if function is None:
-        return jit
+        return functools.partial(jit, steps=steps)
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
+        raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function)
+    wrapped = Jit(function, steps)
     functools.update_wrapper(wrapped, function)
     return wrapped
 

@@ -97,6 +97,74 @@ def attention(output: int, **arg: object) -> Callable[[Op, Op, Op], Op]:
     return function
 
 
+def inside(slot: int, *shape: int) -> Op:
+    return Op(OpCode.PARAM, f64, (), (slot, shape))
+
+
+def body_of(*roots: Op, mark: str | None = None) -> Op:
+    return Op(OpCode.SINK, f64, roots, mark)
+
+
+def matmul(a: Op, b: Op) -> Op:
+    return Op(OpCode.MATMUL, f64, (a, b))
+
+
+def result(producer: Op, number: int) -> Op:
+    return Op(OpCode.OUTPUT, f64, (producer,), number)
+
+
+P, Q, M = inside(0, 3, 4), inside(1, 3, 4), inside(1, 4, 4)
+PRODUCT = (unary(OpCode.TANH, P * Q) * P, relu(Q) - P, unary(OpCode.DETACH, unary(OpCode.FLOOR, P)) * Q, Q)
+H, W, B, X = inside(0, 2, 3), inside(1, 3, 3), inside(2, 3), inside(3, 2, 3)
+SUM = unary(OpCode.TANH, matmul(H, W) + matmul(X, permute(W, (1, 0))) + expand(reshape(B, (1, 3)), (2, 3)))
+RNN = body_of(SUM, W, B, SUM)
+POWERS = body_of(inside(0, 2, 3) * inside(1, 2, 3), inside(1, 2, 3) * inside(2, 2, 3), inside(0, 2, 3))
+HELD = body_of(unary(OpCode.SIN, H * X), W, B, unary(OpCode.EXP, X), matmul(X, unary(OpCode.SIN, W)))
+
+
+def call(number: int, mark: str | None = None) -> Callable[[Op, Op], Op]:
+    return lambda a, b: result(Op(OpCode.CALL, f64, (a, b), body_of(*PRODUCT, mark=mark)), number)
+
+
+def both_results(mark: str | None = None) -> Callable[[Op, Op], Op]:
+    def function(a: Op, b: Op) -> Op:
+        made = Op(OpCode.CALL, f64, (a, b), body_of(*PRODUCT, mark=mark))
+        return result(made, 0) * result(made, 1) + result(made, 3)
+
+    return function
+
+
+def loop(body: Op, num_carry: int, *numbers: int) -> Callable[..., Op]:
+    """The sum of some results of a LOOP; the carry, repeated over the steps, adds to the rows."""
+
+    def function(*sources: Op) -> Op:
+        made = Op(OpCode.LOOP, f64, sources, (body, num_carry, 4))
+        parts = [result(made, number) for number in numbers]
+        parts = [part if part.shape[0] == 4 else repeated(part) for part in parts]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    return function
+
+
+def repeated(x: Op) -> Op:
+    return expand(reshape(x, (1, *x.shape)), (4, *x.shape))
+
+
+def loop_in_loop(h: Op, w: Op, xs: Op) -> Op:
+    """Each outer step runs an inner loop over the rows of its row."""
+    inner = body_of(
+        unary(OpCode.TANH, inside(0, 3) * inside(1, 3) + inside(2, 3)), inside(1, 3), inside(0, 3) * inside(2, 3)
+    )
+    made = Op(OpCode.LOOP, f64, (inside(0, 3), inside(1, 3), inside(2, 2, 3)), (inner, 2, 2))
+    outer = body_of(result(made, 0), inside(1, 3), result(made, 2))
+    run = Op(OpCode.LOOP, f64, (h, w, xs), (outer, 2, 4))
+    return result(run, 2) + expand(reshape(result(run, 0), (1, 1, 3)), (4, 2, 3))
+
+
+RNN_SHAPES = ((2, 3), (3, 3), (3,), (4, 2, 3))
 INDEX = ints(2, 0, 2, 3)
 BATCHED = ints(2, 0, 1, 1, 3, 0, shape=(2, 3))
 S, QKV = ((3, 4),), ((2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 5))
@@ -203,11 +271,28 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
         Case(attention(0, causal=True), ((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5))),
     ],
+    "call": [
+        *(Case(call(number), S * 2) for number in range(4)),
+        Case(both_results(), S * 2),
+        Case(both_results("recompute"), S * 2),
+        Case(lambda a: call(0)(a, a) * 2.0, S),
+        Case(lambda a, b: call(1, "recompute")(call(0)(a, b), b), S * 2),
+    ],
+    "loop": [
+        Case(loop(RNN, 3, 0), RNN_SHAPES),
+        Case(loop(RNN, 3, 3), RNN_SHAPES),
+        Case(loop(RNN, 3, 0, 3), RNN_SHAPES),
+        Case(loop(RNN, 3, 1), RNN_SHAPES),
+        Case(loop(POWERS, 2, 0, 2), ((2, 3), (2, 3), (4, 2, 3))),
+        Case(loop(POWERS, 2, 1), ((2, 3), (2, 3), (4, 2, 3))),
+        Case(loop(HELD, 3, 3), RNN_SHAPES),
+        Case(loop(HELD, 3, 4, 0), RNN_SHAPES),
+        Case(loop_in_loop, ((3,), (3,), (4, 2, 3))),
+        Case(lambda h, w, b, xs: reduce(loop(RNN, 3, 3)(h, w, b, flip(xs, (0,))), OpCode.ADD, (0,)), RNN_SHAPES),
+    ],
 }
 FLAT = [
-    (name, i, case)
-    for name, cases in CASES.items()
-    for i, case in enumerate(cases if isinstance(cases, list) else [cases])
+    (name, i, case) for name, cases in CASES.items() for i, case in enumerate(cases if isinstance(cases, list) else [cases])
 ]
 
 

@@ -2,7 +2,7 @@
 
 In:    a Python function, and graphs for its arguments
 Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
-Called by: transforms/scan.py.    Next: picograd/transforms/structure.py
+Called by: control/scan.py, control/outline.py.    Next: picograd/control/structure.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
 it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed
@@ -26,9 +26,9 @@ from picograd.errors import DeviceError, JitError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.tensor.cell import Cell, trace
+from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.cell import Trace as OuterTrace
-from picograd.tensor.core import leaf_ids
+from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
 
 
@@ -47,6 +47,7 @@ class Trace:
         self.before: dict[Cell, Op] = {}
         self.stands: dict[Op, Cell] = {}
         self.written: dict[Cell, Op] = {}
+        self._stand: dict[Cell, Op] = {}
         self._made: weakref.WeakSet[Cell] = weakref.WeakSet()
         self._token: Token[OuterTrace | None] | None = None
 
@@ -73,7 +74,7 @@ class Trace:
             self.outer.on_read(cell)
         self.before[cell] = before = cell.op
         cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad)
-        self.stands[stand] = cell
+        self.stands[stand], self._stand[cell] = cell, stand
 
     def on_write(self, cell: Cell) -> None:
         if cell.made_in is not self:
@@ -87,6 +88,14 @@ class Trace:
         )
 
     # ---- afterwards ----
+    def changed(self) -> list[Cell]:
+        """Returns the cells made before that hold another value afterwards."""
+        return [cell for cell, op in self.written.items() if self.stands.get(op) is not cell]
+
+    def stand_of(self, cell: Cell) -> Op:
+        """Returns what a cell held while the function ran."""
+        return self._stand[cell]
+
     def check_kept(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError where a tensor that the function made outlives it without being returned."""
         accounted = {tensor.cell for tensor in returned}
@@ -109,6 +118,13 @@ def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -
     stand = Op(OpCode.BUFFER, dtype, (), (buffer, shape))
     # NOTE: without the LEAF, detach() and no_grad() inside would find nothing to detach.
     return Op(OpCode.LEAF, dtype, (stand,), next(leaf_ids)) if needs_grad else stand
+
+
+def store(cell: Cell, op: Op) -> None:
+    """Gives a cell the value that a body left in it."""
+    set_op(cell, op)
+    if op.needs_grad:
+        differentiable_cells.add(cell)
 
 
 # ---- cutting ----

@@ -2,7 +2,7 @@
 
 In:    a function (carry, x) -> (carry, y), the first carry, and inputs stacked along their first axis
 Out:   the last carry, and the results y stacked
-Next:  picograd/transforms/closure.py
+Next:  picograd/control/closure.py
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.autodiff.flow import active_slots, varying
+from picograd.control.closure import Trace, close, described, name_of, stand_in, store
+from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.cell import Cell, grad_mode, set_op
-from picograd.tensor.core import differentiable_cells, leaf_tensors
+from picograd.tensor.cell import grad_mode
+from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.closure import Trace, close, described, name_of, stand_in
-from picograd.transforms.structure import Taken, put, shown, take
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -215,9 +215,8 @@ class Scan:
     def _loop(self, traced: _Traced, stacked: list[Op], start: list[Op], steps: Dim, reverse: bool) -> tuple[Any, Any]:
         """Builds the LOOP; returns its results and writes the cells that the step writes."""
         watch, (carry, new), (y, rows) = traced.watch, traced.carry, traced.y
-        stands = {cell: stand for stand, cell in watch.stands.items()}
-        cells = [cell for cell, op in watch.written.items() if op is not stands[cell]]
-        first = [*traced.first, *(stands[cell] for cell in cells)]
+        cells = watch.changed()
+        first = [*traced.first, *(watch.stand_of(cell) for cell in cells)]
         closed = close(watch, [*new, *(watch.written[cell] for cell in cells), *rows], first, traced.last)
         sources = [*start, *(watch.before[cell] for cell in cells), *closed.sources]
         fixed = [Op(OpCode.PARAM, op.dtype, (), (len(first) + i, op.shape)) for i, op in enumerate(closed.sources)]
@@ -248,13 +247,6 @@ def results(loop: Op) -> list[Op]:
     reached = varying(body.src, slots)
     made = [Op(OpCode.OUTPUT, root.dtype, (loop,), i) for i, root in enumerate(body.src)]
     return [op if root in reached else detached(op) for op, root in zip(made, body.src)]
-
-
-def store(cell: Cell, op: Op) -> None:
-    """Gives a cell the value that a body left in it."""
-    set_op(cell, op)
-    if op.needs_grad:
-        differentiable_cells.add(cell)
 
 
 def _tensors(taken: Taken, stands: Sequence[Op]) -> Any:

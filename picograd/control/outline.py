@@ -1,0 +1,99 @@
+"""A repeated part of a graph as a CALL: its body is one graph, compiled once, however often it is called.
+
+In:    a function, a method or a Module
+Out:   a callable with the same results and gradients, each call of which is one CALL
+Next:  picograd/control/closure.py
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from picograd.autodiff.flow import varying
+from picograd.control.closure import Trace, close, name_of, stand_in, store
+from picograd.control.structure import put, take
+from picograd.errors import JitError
+from picograd.ir.lines import record
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
+from picograd.tensor.tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def outline(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns a function whose graph is one CALL: repeated layers of equal shapes share one body, compiled once.
+
+    Results, gradients, random numbers and tensors written in place are those of `function`. What it reads besides its
+    arguments, such as the parameters of a Module, are arguments of the CALL. Inside, nothing is fused with what
+    is outside.
+
+    Args:
+      function: of Tensors, alone or in lists, tuples, dicts and dataclasses, and of anything else; or a Module
+
+    Raises:
+      JitError: a value is asked for inside, a tensor made inside is kept, or an argument is written in place.
+
+    >>> layers = [nn.Linear(2, 2) for _ in range(3)]
+    >>> x = Tensor.ones(1, 2)
+    >>> for layer in layers:
+    ...     x = outline(layer)(x)
+    >>> x.shape
+    (1, 2)
+    """
+
+    def outlined(*args: P.args, **kwargs: P.kwargs) -> R:
+        return cast(R, called("outline", function, args, kwargs))
+
+    return functools.update_wrapper(outlined, function) if hasattr(function, "__name__") else outlined
+
+
+def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any, mark: str | None = None) -> Any:
+    """Calls a function by way of a CALL.
+
+    Args:
+      transform:  what the user called, for errors
+      mark:       of the body; see autodiff/split.py
+    """
+    given = take((args, kwargs), "arguments")
+    start = [tensor.read() for tensor in given.tensors]
+    with Trace(transform, name_of(function)) as watch:
+        stands = [stand_in(op.dtype, op.shape, t.cell.device, op.needs_grad) for op, t in zip(start, given.tensors)]
+        inside = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(stands, given.tensors)]
+        own_args, own_kwargs = put(given.container, inside)
+        returned = take(function(*own_args, **own_kwargs), "result")
+        roots = [tensor.read() for tensor in returned.tensors]
+        for tensor, op in zip(inside, stands):
+            if tensor.cell.op is not op:
+                raise JitError(
+                    f"{transform}: {watch.name} writes to its argument of shape {op.shape} in place.",
+                    "return the new value, or write to a Tensor that is no argument.",
+                )
+    watch.check_kept([*returned.tensors, *inside])
+    cells = watch.changed()
+    first = [*stands, *(watch.stand_of(cell) for cell in cells)]
+    closed = close(watch, [*roots, *(watch.written[cell] for cell in cells)], first)
+    outputs = _call([*start, *(watch.before[cell] for cell in cells), *closed.sources], closed.roots, mark)
+    for cell, op in zip(cells, outputs[len(roots) :]):
+        store(cell, op)
+    results = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(outputs, returned.tensors)]
+    return put(returned.container, results)
+
+
+def _call(sources: list[Op], roots: tuple[Op, ...], mark: str | None) -> list[Op]:
+    """Returns the value of each root as a result of one CALL; what is only passed on is no result."""
+    computed = tuple(dict.fromkeys(root for root in roots if root.code is not OpCode.PARAM))
+    values: dict[Op, Op] = {}
+    if computed:
+        body = Op(OpCode.SINK, computed[0].dtype, computed, mark)
+        call = Op(OpCode.CALL, body.dtype, tuple(sources), body)
+        record(call)
+        reached = varying(computed, {slot for slot, source in enumerate(sources) if source.needs_grad})
+        for number, root in enumerate(computed):
+            result = Op(OpCode.OUTPUT, root.dtype, (call,), number)
+            values[root] = result if root in reached else detached(result)
+    return [sources[root.arg[0]] if root.code is OpCode.PARAM else values[root] for root in roots]
