@@ -7,7 +7,9 @@ Next:  picograd/ir/shape.py
 
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Protocol, Union
@@ -57,15 +59,17 @@ class Op:
     arg:         static payload, by opcode (see opcode.py)
     shape:       of the result; a dimension is an int or a symbolic integer Op
     needs_grad:  a LEAF is reachable through differentiable Ops
+    depth:       Ops on the longest way down to one without sources
     """
 
-    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "terms", "text", "__weakref__")
+    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "terms", "text", "__weakref__")
     code: OpCode
     dtype: DType
     src: tuple[Op, ...]
     arg: Any
     shape: Shape
     needs_grad: bool
+    depth: int
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
 
@@ -83,12 +87,13 @@ class Op:
         op = object.__new__(cls)
         op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
         op.shape = cls.shape_rule(code, src, arg)
-        op.needs_grad = False
-        if (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP:
-            op.needs_grad = code is OpCode.LEAF
-            for s in src:
-                if s.needs_grad:
-                    op.needs_grad = True
+        depth, needs_grad = 0, code is OpCode.LEAF
+        for s in src:
+            needs_grad = needs_grad or s.needs_grad
+            if s.depth >= depth:
+                depth = s.depth + 1
+        passes = (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP
+        op.needs_grad, op.depth = needs_grad and passes, depth
         return _intern(key, op)
 
     def __copy__(self) -> Op:
@@ -131,12 +136,16 @@ class Op:
 
 
 _interned = Op.interned
+_replacing = threading.RLock()  # an Op may die, and leave the table, while its thread holds this
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(before=_replacing.acquire, after_in_parent=_replacing.release, after_in_child=_replacing.release)
 
 
 def _forget(entry: weakref.ref[Op]) -> None:
     assert isinstance(entry, _Interned)
-    if _interned.get(entry.key) is entry:
-        del _interned[entry.key]
+    with _replacing:
+        if _interned.get(entry.key) is entry:
+            del _interned[entry.key]
 
 
 def _intern(key: Hashable, op: Op) -> Op:
@@ -145,10 +154,14 @@ def _intern(key: Hashable, op: Op) -> Op:
     entry.key = key
     winner = _interned.setdefault(key, entry)
     found = winner()
-    if found is None:  # the entry of an Op that is dying
-        _interned[key] = entry
-        return op
-    return found
+    if found is not None:
+        return found
+    with _replacing:  # it was the entry of an Op that is dying
+        known = _interned.get(key)
+        found = None if known is None else known()
+        if found is None:
+            _interned[key] = entry
+        return op if found is None else found
 
 
 def const(value: Scalar, dtype: DType) -> Op:
@@ -227,18 +240,22 @@ def toposort(
     """
     order: list[Op] = []
     seen: set[Op] = set()
-    stack: list[tuple[Op, bool]] = [(root, False) for root in reversed(list(roots))]
+    waiting: set[Op] = set()  # for their sources, which stand above them on the stack
+    stack = list(roots)[::-1]
     while stack:
-        op, ready = stack.pop()
-        if ready:
-            order.append(op)
-            continue
+        op = stack.pop()
         if op in seen:
+            if op in waiting:
+                waiting.remove(op)
+                order.append(op)
             continue
         seen.add(op)
-        stack.append((op, True))
-        if op not in stop:
-            for s in reversed(op.src if sources is None else sources(op)):
-                if s not in seen:
-                    stack.append((s, False))
+        before = () if op in stop else op.src if sources is None else sources(op)
+        left = [s for s in before if s not in seen]
+        if left:
+            waiting.add(op)
+            stack.append(op)
+            stack += left[::-1]
+        else:
+            order.append(op)
     return order

@@ -11,14 +11,14 @@ through it says so, where PyTorch says that a variable was modified in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from picograd.engine.realize import realized
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import stale_leaves
-from picograd.tensor.cell import Cell
+from picograd.tensor.cell import Cell, replace_op
 from picograd.tensor.compute import compute
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
 
@@ -26,33 +26,36 @@ from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, lea
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:
     """Computes tensors, all pending gradients and all live results that read `replaced`, in one plan."""
     cells = [tensor.cell for tensor in tensors]
-    grads = [leaf.grad for leaf in list(leaf_tensors.values())]
-    cells += [grad.cell for grad in grads if grad is not None]
-    readers = _readers(list(differentiable_cells), set(replaced))
+    # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
+    leaves = [reference() for reference in leaf_tensors.valuerefs()]
+    cells += [leaf.grad.cell for leaf in leaves if leaf is not None and leaf.grad is not None]
+    results = [reference() for reference in list(differentiable_cells.data)]  # type: ignore[attr-defined]
+    readers = _readers({cell: cell.op for cell in results if cell is not None}, set(replaced))
     try:
-        buffers = compute(cells, [cell.op for cell in readers])
+        buffers = compute(cells, list(readers.values()))
     except OutOfRange as error:
-        for cell in readers:  # or they would fail every later step too, for as long as somebody holds them
-            if error.check in toposort([cell.op], stop=realized):
+        for cell, op in readers.items():  # or they would fail every later step too, for as long as somebody holds them
+            if error.check in toposort([op], stop=realized):
                 differentiable_cells.discard(cell)
         raise
-    for cell, buffer in zip(readers, buffers):
-        _drop_graph(cell, buffer)
+    for (cell, op), buffer in zip(readers.items(), buffers):
+        _drop_graph(cell, op, buffer)
 
 
-def _drop_graph(cell: Cell, buffer: Op) -> None:
+def _drop_graph(cell: Cell, op: Op, buffer: Op) -> None:
     """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
-    cell.op = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
-    stale_leaves.add(cell.op)
-    realized[cell.op] = buffer
-    differentiable_cells.discard(cell)
+    leaf = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
+    stale_leaves.add(leaf)
+    realized[leaf] = buffer
+    if replace_op(cell, op, leaf):
+        differentiable_cells.discard(cell)
 
 
-def _readers(cells: list[Cell], replaced: set[Op]) -> list[Cell]:
-    """Returns the cells whose graphs reach a replaced leaf through differentiable Ops."""
+def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
+    """Returns the cells, with what they hold, whose graphs reach a replaced leaf through differentiable Ops."""
     reads: dict[Op, bool] = dict.fromkeys(replaced, True)
-    for cell in cells:
-        stack = [cell.op]
+    for op in cells.values():
+        stack = [op]
         while stack:
             op = stack[-1]
             if op in reads:
@@ -65,4 +68,4 @@ def _readers(cells: list[Cell], replaced: set[Op]) -> list[Cell]:
             else:
                 reads[op] = any(reads[s] for s in sources)
                 stack.pop()
-    return [cell for cell in cells if reads[cell.op]]
+    return {cell: op for cell, op in cells.items() if reads[op]}

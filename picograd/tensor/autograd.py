@@ -24,6 +24,7 @@ from picograd.tensor.build import detached
 from picograd.tensor.cell import Cell, grad_mode
 from picograd.tensor.compute import gradients_of
 from picograd.tensor.core import TensorCore, leaf_tensors
+from picograd.tensor.growth import expect
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +73,8 @@ class Autograd(TensorCore):
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     if tensor.grad is None:
-        tensor.grad = type(tensor).from_op(grad, tensor.cell.device)
+        tensor.grad = type(tensor).holding(grad, tensor.cell.device)
+        expect(tensor.grad.cell)
     else:
         tensor.grad.write("backward", tensor.grad.read() + grad)
     return tensor.grad.cell

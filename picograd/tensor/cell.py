@@ -11,6 +11,8 @@ built earlier keep the old value.
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -118,8 +120,22 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-# Written in place and not computed yet (see compute.py): what the cell held before each of these writes.
-pending_writes: weakref.WeakKeyDictionary[Cell, list[Op]] = weakref.WeakKeyDictionary()
+_changing = threading.Lock()  # held for a moment, while a cell gets another value
+if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
+
+
+class Pending(threading.local):
+    """What this thread has written in place and not computed yet (see compute.py).
+
+    writes:  for each cell what it held before each of these writes
+    """
+
+    def __init__(self) -> None:
+        self.writes: weakref.WeakKeyDictionary[Cell, list[Op]] = weakref.WeakKeyDictionary()
+
+
+pending = Pending()
 grad_mode: ContextVar[bool] = ContextVar("picograd_grad_mode", default=True)
 
 
@@ -176,6 +192,16 @@ def set_op(cell: Cell, op: Op) -> None:
     active = trace.get()
     if active is not None:
         active.on_write(cell)
-    elif op.code is not OpCode.BUFFER:
-        pending_writes.setdefault(cell, []).append(cell.op)
-    cell.op = op
+    with _changing:
+        if active is None and op.code is not OpCode.BUFFER:
+            pending.writes.setdefault(cell, []).append(cell.op)
+        cell.op = op
+
+
+def replace_op(cell: Cell, before: Op, op: Op) -> bool:
+    """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
+    with _changing:
+        if cell.op is not before:
+            return False
+        cell.op = op
+        return True

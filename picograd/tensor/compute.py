@@ -19,7 +19,7 @@ from picograd.errors import PicogradError
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Cell, pending_writes
+from picograd.tensor.cell import Cell, pending, replace_op
 
 # For each loss whose backward() was called, the gradients that are not computed yet.
 gradients_of: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
@@ -34,51 +34,51 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
       OutOfRange: an index is outside its axis. Nothing is computed then; writes in place that needed it have not
                   happened, others are still pending.
     """
-    wanted = list(dict.fromkeys(cell for cell in cells if cell.op.code is not OpCode.BUFFER))
-    asked, joined = list(wanted), not all(map(_known, [*(cell.op for cell in wanted), *ops]))
+    wanted = {cell: cell.op for cell in cells if cell.op.code is not OpCode.BUFFER}
+    asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
     if joined:
-        for cell in asked:
-            grads = (reference() for reference in gradients_of.get(cell, ()))
-            wanted += [grad for grad in grads if grad is not None]
-        wanted += list(pending_writes)
-        wanted = [cell for cell in dict.fromkeys(wanted) if cell.op.code is not OpCode.BUFFER]
+        grads = (reference() for cell in asked for reference in gradients_of.get(cell, ()))
+        written = (reference() for reference in pending.writes.keyrefs())
+        for cell in [*grads, *written]:
+            if cell is not None and cell.op.code is not OpCode.BUFFER:
+                wanted.setdefault(cell, cell.op)
     try:
-        buffers = realize([*(cell.op for cell in wanted), *ops])
+        buffers = realize([*wanted.values(), *ops])
     except OutOfRange as error:
         _undo_writes_of(error)
         raise
     if joined:
-        pending_writes.clear()
+        pending.writes.clear()
         for cell in asked:
             gradients_of.pop(cell, None)
-    for cell, buffer in zip(wanted, buffers):
-        if not cell.op.needs_grad:
-            cell.op = buffer
+    for (cell, op), buffer in zip(wanted.items(), buffers):
+        if not op.needs_grad:
+            replace_op(cell, op, buffer)
     return buffers[len(wanted) :]
 
 
 def _undo_writes_of(error: OutOfRange) -> None:
     """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
-    for cell, before in list(pending_writes.items()):
+    for cell, before in list(pending.writes.items()):
         while before and error.check in toposort([cell.op], stop=realized):
             cell.op = before.pop()
         if not before:
-            del pending_writes[cell]
+            del pending.writes[cell]
 
 
 @contextmanager
 def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
     """Takes back every write of the block to these cells if it ends in an error."""
-    marks = [(cell, cell.op, len(pending_writes.get(cell, ()))) for cell in cells]
+    marks = [(cell, cell.op, len(pending.writes.get(cell, ()))) for cell in cells]
     try:
         yield
     except PicogradError:
         for cell, op, num_writes in marks:
             cell.op = op
-            before = pending_writes.get(cell, [])[:num_writes]
-            pending_writes.pop(cell, None)
+            before = pending.writes.get(cell, [])[:num_writes]
+            pending.writes.pop(cell, None)
             if before:
-                pending_writes[cell] = before
+                pending.writes[cell] = before
         raise
 
 

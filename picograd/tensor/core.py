@@ -2,7 +2,7 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
-Next:  picograd/tensor/cell.py
+Next:  picograd/tensor/growth.py
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, cast, detached
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.compute import compute
+from picograd.tensor.growth import settle
 from picograd.tensor.host import default_device, device_named, host_array
 
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
@@ -86,6 +87,13 @@ class TensorCore:
     @classmethod
     def from_op(cls, op: Op, device: str | None = None) -> Self:
         """Returns a tensor with new storage whose value is `op`."""
+        tensor = cls.holding(op, device)
+        settle(tensor.cell)
+        return tensor
+
+    @classmethod
+    def holding(cls, op: Op, device: str | None) -> Self:
+        """Returns a tensor with new storage whose value is `op`, which stays a graph however long it is."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
         tensor.steps, tensor.grad, tensor._shown = (), None, None
@@ -166,6 +174,7 @@ class TensorCore:
         if cell.op.needs_grad:
             differentiable_cells.add(cell)
         record(cell.op)
+        settle(cell)
         return self
 
     def _check_writable(self, function: str) -> None:

@@ -1,0 +1,112 @@
+"""Graphs that grow without bound: noticed, computed, and mentioned once for each line.
+
+In:    a value just made
+Out:   `expect`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop that never reads x
+Called by: tensor/core.py.    Next: picograd/tensor/cell.py
+
+Results are the same, only computed earlier. A value that needs gradients keeps its graph, for backward(); that the graph
+grows is mentioned all the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+
+from picograd.engine.realize import realized
+from picograd.errors import Line, user_line
+from picograd.ir.op import Op
+from picograd.tensor.cell import Cell, trace
+from picograd.tensor.compute import compute
+
+MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
+MAX_LIVE = 50_000  # Ops of all graphs, from which on it is asked whether one graph has most of them
+EVERY = 16  # ... of the Ops whose depth is a multiple of this
+
+long_gradients: weakref.WeakSet[Cell] = weakref.WeakSet()  # of a deep network, maybe not computed yet
+_mentioned: set[Line | None] = set()
+
+
+class _Watch:
+    """When to look for a long graph next.
+
+    limit:  Ops alive from which on graphs are measured
+    left:   Ops that may be counted before it is raised, because they are many but of no one graph
+    """
+
+    limit = MAX_LIVE
+    left = EVERY * MAX_LIVE
+
+
+def settle(cell: Cell) -> None:
+    """Computes the value of `cell` if its graph is one that has grown step by step. Cost: two comparisons, as a rule."""
+    op = cell.op
+    if op.depth >= MAX_DEPTH and not op.needs_grad:
+        is_long = unrealized(op, MAX_DEPTH // 4) >= MAX_DEPTH // 4
+    elif len(Op.interned) >= _Watch.limit and op.depth % EVERY == 0:
+        is_long = _has_most(op)
+    else:
+        return
+    if not is_long or trace.get() is not None:
+        return
+    line = user_line()
+    if not op.needs_grad:
+        compute([cell, *long_gradients])  # what they share is computed once
+        long_gradients.clear()
+        _Watch.limit, _Watch.left = MAX_LIVE, EVERY * MAX_LIVE
+    if line not in _mentioned:
+        _mentioned.add(line)
+        _mention(op, line)
+
+
+def expect(cell: Cell) -> None:
+    """Leaves the gradient in `cell` a graph; if it is a long one, it is computed with the next value that is."""
+    if cell.op.depth >= MAX_DEPTH // 2:
+        long_gradients.add(cell)
+
+
+def _has_most(op: Op) -> bool:
+    """True when at least half of what has to live for `limit` to be reached is one graph's."""
+    most = _Watch.limit // 2
+    num_ops = unrealized(op, most)
+    _Watch.left -= num_ops
+    if num_ops >= most and not op.needs_grad:
+        return True
+    if num_ops >= most or _Watch.left < 0:  # many graphs, or one that stays: asked again when there is half as much more
+        _Watch.limit = 3 * max(_Watch.limit, len(Op.interned)) // 2
+        _Watch.left = EVERY * _Watch.limit
+    return num_ops >= most
+
+
+def unrealized(root: Op, most: int) -> int:
+    """Returns how many Ops have to be computed for `root`, counted up to `most`."""
+    seen = {root}
+    stack = [root]
+    while stack and len(seen) < most:
+        op = stack.pop()
+        if op not in realized:
+            for s in op.src:
+                if s not in seen:
+                    seen.add(s)
+                    stack.append(s)
+    return len(seen)
+
+
+def _mention(op: Op, line: Line | None) -> None:
+    if op.needs_grad:
+        fact = (
+            f"a result of shape {op.shape} has a graph of more than {MAX_LIVE // 2} operations that grows from step to step"
+            " and is kept for backward()."
+        )
+        hint = "total += loss.detach() or loss.item(), or backward() now and then, lets go of it."
+    else:
+        fact = (
+            f"a value of shape {op.shape} depends on a very long graph that was never computed, as one carried through a "
+            "loop does; it is computed now, and every time it has grown as long again."
+        )
+        hint = "x.realize() in the loop computes it step by step."
+    text = "\n".join([fact, *([f"  at {line}"] if line is not None else []), f"  hint: {hint}"])
+    if line is None:
+        warnings.warn(text, UserWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(text, UserWarning, line.file, line.number)

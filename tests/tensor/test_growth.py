@@ -1,0 +1,96 @@
+"""A loop that never reads what it computes: its graph stays short, and that is mentioned once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.ir.op import Op
+from picograd.tensor import growth
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Bounds that a test can reach soon."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    monkeypatch.setattr(growth, "MAX_DEPTH", 1000)
+    monkeypatch.setattr(growth, "MAX_LIVE", 4000)
+    monkeypatch.setattr(growth, "_mentioned", set())
+    monkeypatch.setattr(growth._Watch, "limit", 4000 + len(Op.interned))
+    monkeypatch.setattr(growth._Watch, "left", growth.EVERY * 4000)
+    yield
+
+
+@pytest.mark.req("G1")
+def test_a_value_carried_through_a_loop_is_computed_now_and_then() -> None:
+    x, expected, most = Tensor([0.0, 1.0]), np.array([0, 1], np.float32), 0
+    before = len(Op.interned)
+    with pytest.warns(UserWarning, match="very long graph") as seen:
+        for _ in range(50_000):
+            x = x * 0.9 + 1
+            most = max(most, len(Op.interned) - before)
+    assert len(seen) == 1
+    assert "x = x * 0.9 + 1" in str(seen[0].message) and "realize()" in str(seen[0].message)
+    assert seen[0].filename == __file__
+    assert most < 4000
+    for _ in range(50_000):
+        expected = expected * np.float32(0.9) + np.float32(1)
+    assert (x.numpy() == expected).all()
+
+
+@pytest.mark.req("G1")
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_sum_of_long_graphs_is_computed_now_and_then(in_place: bool) -> None:
+    weights = [Tensor(np.full(3, i, np.float32)) for i in range(40)]
+    total, most, before = Tensor(0.0), 0, len(Op.interned)
+    with pytest.warns(UserWarning, match="very long graph"):
+        for step in range(200):
+            loss = Tensor(float(step))
+            for w in weights:
+                loss = loss + (w * loss).sum() * 0.0
+            if in_place:
+                total += loss
+            else:
+                total = total + loss
+            most = max(most, len(Op.interned) - before)
+    assert most < 24_000
+    assert total.item() == sum(range(200))
+
+
+@pytest.mark.req("G1")
+def test_a_graph_that_gradients_need_is_kept_and_mentioned() -> None:
+    w = Tensor(1.0, requires_grad=True)
+    total = Tensor(0.0)
+    with pytest.warns(UserWarning, match="kept for backward") as seen:
+        for i in range(4000):
+            total = total + w * float(i)
+    assert len(seen) == 1 and "detach()" in str(seen[0].message)
+    total.backward()
+    assert w.grad is not None
+    assert w.grad.item() == 4000 * 3999 / 2
+
+
+def test_many_short_graphs_are_left_alone() -> None:
+    x = Tensor([1.0])
+    many = [(x + float(i)) * 2.0 for i in range(6000)]
+    assert all(y.op.code.value == "MUL" for y in many)
+
+
+def test_gradients_of_a_deep_network_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth._Watch, "limit", 1 << 30)
+    monkeypatch.setattr(growth, "MAX_DEPTH", 100)
+    x = Tensor([1.0])
+    weights = [Tensor([1.0], requires_grad=True) for _ in range(120)]
+    y = x
+    for w in weights:
+        y = y * w + x
+    y.sum().backward()
+    assert weights[0].grad is not None and weights[0].grad.op.depth >= 100
+    with pytest.warns(UserWarning, match="very long"), pg.no_grad():
+        for w in weights:
+            w -= w.grad * 0.5
+    assert all(w.grad is not None and w.grad.op.code.value == "BUFFER" for w in weights[:20])

@@ -1,0 +1,114 @@
+"""Several Python threads build, differentiate and compute graphs at the same time, equal ones and different ones."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.dtype import float32
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import OpCode
+
+NUM_THREADS = 8
+
+
+@pytest.fixture(autouse=True)
+def eager_switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def in_threads(function: Callable[[int], None]) -> None:
+    """Runs function(number) in each of the threads, and raises what one of them raised."""
+    errors: list[BaseException] = []
+    ready = threading.Barrier(NUM_THREADS)
+
+    def run(number: int) -> None:
+        try:
+            ready.wait()
+            function(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(NUM_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_equal_ops_made_and_dropped_by_many_threads_are_one() -> None:
+    ready = threading.Barrier(NUM_THREADS)
+    made: list[list[Op]] = [[] for _ in range(NUM_THREADS)]
+
+    def run(number: int) -> None:
+        for step in range(1500):
+            op = const(float(step % 7), float32)
+            for _ in range(3):
+                op = Op(OpCode.ADD, float32, (op, op))
+            if step % 100 == 0:
+                made[number].append(op)
+                ready.wait()
+                assert all(ops[-1] is op for ops in made)
+                ready.wait()
+
+    in_threads(run)
+
+
+def train(seed: int, steps: int, width: int) -> list[float]:
+    rng = np.random.default_rng(seed)
+    x = Tensor(rng.normal(size=(4, width)).astype(np.float32))
+    w = Tensor(rng.normal(size=(width, width)).astype(np.float32), requires_grad=True)
+    b = Tensor(np.zeros(width, np.float32), requires_grad=True)
+    optimizer = pg.nn.optim.SGD([w, b], lr=0.05)
+    losses = []
+    for _ in range(steps):
+        loss = ((x @ w + b).tanh() - 0.5).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_networks_train_in_many_threads(same: bool) -> None:
+    def of(number: int) -> tuple[int, int]:
+        return (0, 5) if same else (number, 3 + number)
+
+    expected = [train(of(n)[0], 6, of(n)[1]) for n in range(NUM_THREADS)]
+    found: list[list[float]] = [[] for _ in range(NUM_THREADS)]
+
+    def run(number: int) -> None:
+        for _ in range(2):
+            found[number] = train(of(number)[0], 6, of(number)[1])
+
+    in_threads(run)
+    assert found == expected
+
+
+def test_what_one_thread_computes_takes_nothing_back_that_another_writes() -> None:
+    """Computing anything computes what is pending everywhere; a write that comes meanwhile stays."""
+    counters = [Tensor(np.zeros(3, np.float32)) for _ in range(NUM_THREADS)]
+
+    def run(number: int) -> None:
+        own = counters[number]
+        for step in range(60):
+            own += 1
+            if step % 3 == number % 3:
+                assert (own.numpy() == step + 1).all()
+
+    in_threads(run)
+    assert all((counter.numpy() == 60).all() for counter in counters)
