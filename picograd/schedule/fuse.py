@@ -29,7 +29,7 @@ from picograd.schedule.order import can_require, depends, require
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 MOST_READ = 2  # large values from which one is computed again at each of its readers
-STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})  # nothing is computed on
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
@@ -55,10 +55,11 @@ class _Fuser:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
         wanted = set(self.roots)
         for op in self.order:
-            fresh = self.nests.home  # a chain begins anew at what is stored, and at what a nest is built around
-            self.depth[op] = 1 + max((0 if s in fresh or s.code in KINDS else self.depth[s] for s in op.src), default=0)
             num_ops = self.nests.count(op)
             self.visit(op)
+            # After the visit, which may have stored what a reduction reads: a chain of those is no long expression.
+            fresh = self.nests.home  # as it begins anew at what a nest is built around
+            self.depth[op] = 1 + max((0 if s in fresh or s.code in KINDS else self.depth[s] for s in op.src), default=0)
             if op in wanted or self.is_long(op, num_ops):
                 self.store(op)
         return Fused(tuple(self.nests.in_order()), self.nests.home)
