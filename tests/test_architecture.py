@@ -208,6 +208,7 @@ def training_step(width: int) -> Callable[[], Counts]:
 def test_a_training_step_visits_each_stage_once_per_kernel_and_never_goes_back(monkeypatch) -> None:
     monkeypatch.setenv("PICOGRAD_CACHE", "off")
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    monkeypatch.setenv("PICOGRAD_THREADS", "1")  # all of it here, kernel after kernel
     training_step(21)()  # modules and the runner are loaded now
     step, calls = training_step(23), _Calls()
     gc.disable()  # what the collector frees is freed in the middle of anything

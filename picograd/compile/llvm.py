@@ -20,7 +20,7 @@ from picograd.errors import CompileError, DeviceError
 from picograd.ir.stages import Binary, Source
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_compiling = threading.Lock()  # one machine description serves all threads
+_compiling = threading.Lock()  # one machine description serves all threads; llvmlite lets only one of them in anyway
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
     os.register_at_fork(
         before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -35,14 +35,14 @@ if hasattr(os, "register_at_fork"):  # a child must not start with the lock held
 
 def pipelined(
     items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
-) -> list[Result]:
+) -> Iterable[Result]:
     """Returns begin(item)() for each item: `begin` runs here, what it returns on any thread.
 
     The error raised is that of the first item in order, as if one were done after the other. No thread is started
-    for a single item, nor while another call has some.
+    for a single item, nor while another call has some: an item is then begun when its result is asked for.
     """
     if len(items) < 2 or num_threads < 1 or not _running.acquire(blocking=False):
-        return [begin(item)() for item in items]
+        return (begin(item)() for item in items)
     try:
         with _quick_turns():
             return _overlapped(items, begin, num_threads)

@@ -23,6 +23,7 @@ MAX_OUTPUTS = 32  # of a kernel
 MAX_KERNEL_OPS = 1024  # of a kernel
 MAX_CANDIDATES = 16  # kernels looked at to find one to join
 MAX_LONG = 4  # Ops of many instructions side by side: a nest of its own is compiled once with all that equal it
+MAX_BESIDE = 1 << 15  # elements of a nest that stands beside others: a larger one's launch is little beside its work
 SMALL = 4  # one nest this many times smaller than the other: they may be phases of one kernel
 
 
@@ -67,7 +68,8 @@ class Group:
 def group(fused: Fused) -> list[Group]:
     """Returns the kernels in order.
 
-    After:  whatever a nest needs is in an earlier group, or in an earlier phase of its own.
+    After:  whatever a nest needs is in an earlier group, or in an earlier phase of its own. What stands beside each
+            other is small and short; other nests make equal kernels where they are equal, compiled once.
     """
     return _Grouper(fused).run()
 
@@ -99,7 +101,7 @@ class _Grouper:
 
     def note(self, nest: Draft, made: Group) -> None:
         """Remembers what may join a new group, which `nest` is the first of."""
-        if nest.kind is NestKind.ELEMENTWISE:
+        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
             self.open.append(made)
         elif nest.kind is NestKind.REDUCE:
             for leaf in memory_read(nest, self.fused):
@@ -109,7 +111,7 @@ class _Grouper:
         """Returns the last group that `nest` may join."""
         needed = max((self.home[need][0] for need in nest.needs), key=lambda home: home.index, default=None)
         found: Group | None = None
-        if nest.kind is NestKind.ELEMENTWISE:
+        if nest.kind is NestKind.ELEMENTWISE and greatest_numel(nest.domain) <= MAX_BESIDE:
             found = self.beside(nest)
         elif nest.kind is NestKind.REDUCE:
             found = self.over_the_same(nest)

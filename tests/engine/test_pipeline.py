@@ -35,8 +35,8 @@ def failing_at(*numbers: int) -> Callable[[int], int]:
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_results_come_in_the_order_of_the_items(threads: int) -> None:
-    assert pipelined(range(7), squared, threads) == [0, 1, 4, 9, 16, 25, 36]
-    assert pipelined([], squared, threads) == []
+    assert list(pipelined(range(7), squared, threads)) == [0, 1, 4, 9, 16, 25, 36]
+    assert list(pipelined([], squared, threads)) == []
 
 
 @pytest.mark.parametrize("threads", [0, 1, 3])
@@ -51,7 +51,7 @@ def test_the_error_is_that_of_the_first_item(
         return lambda: finish(item)
 
     with pytest.raises(ValueError, match=f"item {first}"):
-        pipelined(range(7), begin, threads)
+        list(pipelined(range(7), begin, threads))
 
 
 def test_the_second_half_runs_while_the_next_item_begins() -> None:
@@ -62,7 +62,7 @@ def test_the_second_half_runs_while_the_next_item_begins() -> None:
             second_began.set()
         return lambda: second_began.wait(30)  # the first item waits for the second to begin
 
-    assert pipelined(range(2), begin, 1) == [True, True]
+    assert list(pipelined(range(2), begin, 1)) == [True, True]
 
 
 def test_no_thread_and_no_setting_is_left_behind() -> None:
@@ -91,11 +91,11 @@ def test_an_interrupt_drops_what_nobody_has_begun_to_finish(monkeypatch: pytest.
 
 def test_a_call_beside_another_starts_no_threads() -> None:
     def begin(item: int) -> Callable[[], list[bool]]:
-        return lambda: pipelined(range(2), lambda _: lambda: threading.current_thread() is here, 3)
+        return lambda: list(pipelined(range(2), lambda _: lambda: threading.current_thread() is here, 3))
 
     here = threading.current_thread()
-    assert pipelined(range(1), begin, 3) == [[False, False]]  # the only call has threads
-    own = pipelined(range(2), lambda _: lambda: pipelined(range(2), who_runs, 1), 1)
+    assert list(pipelined(range(1), begin, 3)) == [[False, False]]  # the only call has threads
+    own = pipelined(range(2), lambda _: lambda: list(pipelined(range(2), who_runs, 1)), 1)
     assert all(first == second for first, second in own)
 
 
@@ -109,11 +109,11 @@ def test_a_child_forked_meanwhile_has_threads_of_its_own() -> None:
         if item == 1:
             child = os.fork()
             if child == 0:
-                os._exit(0 if pipelined(range(3), squared, 2) == [0, 1, 4] else 1)
+                os._exit(0 if list(pipelined(range(3), squared, 2)) == [0, 1, 4] else 1)
             assert os.waitpid(child, 0)[1] == 0
         return squared(item)
 
-    assert pipelined(range(3), begin, 1) == [0, 1, 4]
+    assert list(pipelined(range(3), begin, 1)) == [0, 1, 4]
 
 
 @pytest.mark.req("B6")
