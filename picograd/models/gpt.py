@@ -152,8 +152,7 @@ class GPT(nn.Module):
         """
         if tokens_BT.ndim != 2 or not 1 <= tokens_BT.shape[1] <= self.config.block:
             raise ShapeError(f"GPT: tokens must be (B, T) with T from 1 to {self.config.block}, got {tokens_BT.shape}.")
-        positions_T = Tensor.arange(tokens_BT.shape[1], device=tokens_BT.device)
-        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe(positions_T)
+        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[: tokens_BT.shape[1]]  # a view; its gradient needs no scatter
         x_BTC = F.dropout(x_BTC, self.config.dropout, self.training)
         for block in self.h:
             x_BTC = block(x_BTC)

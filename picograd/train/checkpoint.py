@@ -74,7 +74,7 @@ def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume
     Raises:
       DataError: no such file; truncated, corrupt or not a checkpoint; or one of another training.
     """
-    arrays, metadata = _read(path)
+    arrays, metadata = _read(path, kind)
     if metadata.get("format") != FORMAT:
         raise DataError(
             f"load_checkpoint: {path}: a safetensors file, but not a checkpoint: its metadata has format "
@@ -123,11 +123,14 @@ def digest_of(run: str, arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+def _read(path: Path, kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(f"load_checkpoint: {path}: cannot be read: {error.strerror or error}.") from None
+        raise DataError(
+            f"load_checkpoint: {path}: cannot be read: {error.strerror or error}.",
+            hint=f"picograd train {kind} writes checkpoints; --out names the place.",
+        ) from None
     try:
         arrays, metadata = decode(data)
     except DataError as error:

@@ -82,7 +82,7 @@ def continued(
     try:
         tokens_T = vocabulary.encode(prompt)
     except DataError as error:
-        raise DataError(f"--prompt: {error.fact}") from None
+        raise DataError(error.fact.replace("encode", "--prompt", 1)) from None
     text_BT = generate(model, Tensor(tokens_T[None]), length, temperature, top_k, Generator(seed))
     return vocabulary.decode(text_BT.tolist()[0])
 
