@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
 from picograd.engine.realize import new_outputs, realize, run
@@ -21,7 +22,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.containers import PLACE, Arguments, mapped
+from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
 from picograd.transforms.spares import Spares, sole_versions
