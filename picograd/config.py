@@ -6,7 +6,9 @@ Out:   `setting(name)`: the text of one variable, or its default
 
 from __future__ import annotations
 
+import math
 import os
+from functools import cache
 from pathlib import Path
 
 from picograd.errors import ArgumentError
@@ -67,17 +69,57 @@ def is_on(name: str) -> bool:
 
 
 def num_threads() -> int:
-    """Returns how many threads the CPU device uses.
+    """Returns how many threads the CPU device uses: by default one for each processor that this process is granted.
 
     Raises:
       ArgumentError: PICOGRAD_THREADS is no positive number.
     """
     asked = setting("PICOGRAD_THREADS")
     if not asked:
-        return len(os.sched_getaffinity(0))
+        return max(1, math.ceil(min(_processors(), _quota())))
     if not asked.isdigit() or int(asked) == 0:
         raise ArgumentError(f"PICOGRAD_THREADS={asked}: must be a positive number.", "unset it to use every processor")
     return int(asked)
+
+
+def _processors() -> int:
+    """Returns how many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _quota(cgroup: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
+    """Returns how many processors' time the control groups of this process grant it; infinity where nothing limits it.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "cpu.max", and scheduler/sched-bwc.rst for version 1.
+    """
+    granted = math.inf
+    for line in _text_of(cgroup).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / controllers if controllers else root
+        own = top / path.lstrip("/")
+        for folder in [own, *own.parents]:  # the narrowest of its groups counts
+            granted = min(granted, _limit(folder))
+            if folder == top:
+                break
+    return granted
+
+
+def _limit(folder: Path) -> float:
+    """Returns the processors' time that one control group grants."""
+    quota, _, period = _text_of(folder / "cpu.max").strip().partition(" ")
+    if not quota:  # version 1
+        quota, period = (_text_of(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else math.inf
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # no control groups, or none of this version
+        return ""
 
 
 def cache_folder() -> Path | None:

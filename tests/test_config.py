@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import os
+
 import pytest
 
-from picograd import ArgumentError
+from picograd import ArgumentError, config
 from picograd.config import STAGES, is_on, num_threads, shown_stages
 
 
@@ -36,3 +39,59 @@ def test_switches_are_0_or_1(name, monkeypatch):
     monkeypatch.setenv(name, "yes")
     with pytest.raises(ArgumentError, match=f"{name}=yes: must be 0 or 1"):
         is_on(name)
+
+
+# ---- how many threads ----
+def test_threads_are_those_of_the_processors_this_process_may_use(monkeypatch):
+    monkeypatch.delenv("PICOGRAD_THREADS", raising=False)
+    monkeypatch.setattr(config, "_quota", lambda: math.inf)
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert num_threads() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+    assert num_threads() == len(before)
+
+
+@pytest.mark.parametrize(("granted", "threads"), [(0.25, 1), (1.0, 1), (1.5, 2), (3.0, 3), (64.0, 8), (math.inf, 8)])
+def test_threads_are_no_more_than_the_quota_grants(granted, threads, monkeypatch):
+    monkeypatch.delenv("PICOGRAD_THREADS", raising=False)
+    monkeypatch.setattr(config, "_processors", lambda: 8)
+    monkeypatch.setattr(config, "_quota", lambda: granted)
+    assert num_threads() == threads
+    monkeypatch.setenv("PICOGRAD_THREADS", "5")
+    assert num_threads() == 5
+
+
+QUOTAS = {
+    "version 2": ("0::/a/b\n", {"a/b/cpu.max": "150000 100000\n"}, 1.5),
+    "a wider group within a narrower one": (
+        "0::/a/b\n",
+        {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"},
+        0.5,
+    ),
+    "the root": ("0::/\n", {"cpu.max": "200000 100000\n"}, 2.0),
+    "no limit": ("0::/a\n", {"a/cpu.max": "max 100000\n"}, math.inf),
+    "version 1": (
+        "4:memory:/m\n3:cpu,cpuacct:/a\n",
+        {"cpu,cpuacct/a/cpu.cfs_quota_us": "100000\n", "cpu,cpuacct/a/cpu.cfs_period_us": "50000\n"},
+        2.0,
+    ),
+    "version 1, no limit": (
+        "3:cpu,cpuacct:/a\n",
+        {"cpu,cpuacct/a/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/a/cpu.cfs_period_us": "50000\n"},
+        math.inf,
+    ),
+    "no control groups": ("", {}, math.inf),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_quotas_of_control_groups_are_read(name, tmp_path):
+    own, files, granted = QUOTAS[name]
+    (tmp_path / "cgroup").write_text(own)
+    for path, text in files.items():
+        (tmp_path / "root" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / path).write_text(text)
+    assert config._quota(tmp_path / "cgroup", tmp_path / "root") == granted

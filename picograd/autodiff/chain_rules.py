@@ -107,13 +107,9 @@ chain_rules = PatternMatcher(
         # d(a b) = b da + a db
         elementwise("mul", OpCode.MUL, lambda grad, out: grad * out.src[1], lambda grad, out: grad * out.src[0]),
         # d(a / b) = da / b - (a / b) db / b
-        elementwise(
-            "div", OpCode.DIV, lambda grad, out: grad / out.src[1], lambda grad, out: -grad * (out / out.src[1])
-        ),
+        elementwise("div", OpCode.DIV, lambda grad, out: grad / out.src[1], lambda grad, out: -grad * (out / out.src[1])),
         # d(a b + c) = b da + a db + dc
-        elementwise(
-            "fma", OpCode.FMA, lambda grad, out: grad * out.src[1], lambda grad, out: grad * out.src[0], passes
-        ),
+        elementwise("fma", OpCode.FMA, lambda grad, out: grad * out.src[1], lambda grad, out: grad * out.src[0], passes),
         # d(a mod b) = da - floor(a / b) db
         elementwise("mod", OpCode.MOD, passes, lambda grad, out: -grad * unary(OpCode.FLOOR, out.src[0] / out.src[1])),
         # d(a^c) = c a^(c - 1) da         d(a^b) = b a^(b - 1) da + a^b log(a) db

@@ -54,9 +54,7 @@ class SeveralResults:
     reverse: Callable[[Op, Mapping[int, Op], Sequence[int], PatternMatcher], list[Op | None]]
     forward: Callable[[Op, Sequence[Op | None], PatternMatcher], list[Op | None]]
 
-    def __call__(
-        self, op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
-    ) -> list[Op | None]:
+    def __call__(self, op: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher) -> list[Op | None]:
         """Returns the gradients of the sources asked for."""
         return self.reverse(op, grads, needed, rules)
 

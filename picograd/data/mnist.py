@@ -31,9 +31,7 @@ DIGESTS = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-FILES = tuple(
-    DataFile(name, digest, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)) for name, digest in DIGESTS.items()
-)
+FILES = tuple(DataFile(name, digest, tuple(f"{mirror}{name}.gz" for mirror in MIRRORS)) for name, digest in DIGESTS.items())
 CARRIER_MEMBER = "mnist/data/mnist.pkl.gz"
 
 # Mean and standard deviation of the 60,000 training images, scaled to 0..1.

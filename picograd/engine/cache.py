@@ -4,51 +4,41 @@ In:    a Kernel and a Target
 Out:   the Binary stored for them, or None
 Called by: engine/compiler.py
 
-An entry is one file, named by the digest of the kernel's text, the target and the compiler's own source. It is
-written beside its place and moved there, so that other processes see all of it or nothing. An entry that does not
-match its checksum is compiled again; a folder that cannot be written to is done without.
+An entry is one file, named by the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import os
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.config import cache_folder
 from picograd.device import Target
 from picograd.dtype import dtype_named
+from picograd.engine.entries import read_entry, write_entry
 from picograd.engine.watch import note
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Binary, Launch, Param
 from picograd.ir.text import format_graph, parse_graph
 
-MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
-STORES_BETWEEN_TRIMS = 64
-ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
 STAGES = (
-    "engine/cache.py", "dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile", "kernels", "runtime",
+    "engine/cache.py", "engine/entries.py", "dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile",
+    "kernels", "runtime",
 )  # fmt: skip
-_stored = itertools.count()
 
 
 @cache
 def compiler_digest() -> str:
     """Returns a digest of every source file that decides what a binary contains, and of LLVM's version."""
-    import llvmlite
+    import llvmlite.binding
 
-    digest = hashlib.sha256(llvmlite.__version__.encode())
+    digest = hashlib.sha256(f"{llvmlite.__version__} {llvmlite.binding.llvm_version_info}".encode())
     package = Path(__file__).resolve().parent.parent
     for stage in STAGES:
         root = package / stage
@@ -88,71 +78,6 @@ def load(name: str) -> Binary | None:
 def store(name: str, binary: Binary) -> bool:
     """Keeps a Binary; returns False where the folder cannot be written to or is full."""
     return write_entry("kernels", name, json.dumps(_to_record(binary)).encode() + b"\n" + binary.data)
-
-
-def read_entry(part: str, name: str) -> bytes | None:
-    """Returns what an entry of a part of the cache holds, or None if there is none that is whole."""
-    folder = cache_folder()
-    if folder is None:
-        return None
-    path = folder / part / name
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    checksum, _, rest = content.partition(b"\n")
-    whole = hashlib.sha256(rest).hexdigest().encode() == checksum
-    with suppress(OSError):  # a folder that can only be read is of use too
-        os.utime(path) if whole else path.unlink()
-    return rest if whole else None
-
-
-def write_entry(part: str, name: str, rest: bytes) -> bool:
-    """Keeps an entry, all of it or nothing; returns False where the folder cannot be written to or is full."""
-    folder = cache_folder()
-    if folder is None:
-        return False
-    content = hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
-    try:
-        place = folder / part
-        place.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, place / name)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        if next(_stored) % STORES_BETWEEN_TRIMS == 0:
-            trim()
-    except OSError:
-        return False
-    return True
-
-
-def trim(most_nbytes: int = MOST_NBYTES) -> int:
-    """Removes the entries unused for longest until the rest fits; returns how many went."""
-    folder = cache_folder()
-    if folder is None:
-        return 0
-    entries = []
-    for path in (folder / "kernels").glob("*"):
-        try:
-            facts = path.stat()
-        except FileNotFoundError:  # another process was faster
-            continue
-        if path.suffix == ".bin":
-            entries.append((facts.st_mtime, facts.st_size, path))
-        elif path.suffix == ".part" and time.time() - facts.st_mtime > ABANDONED_SECONDS:
-            path.unlink(missing_ok=True)
-    total, removed = sum(nbytes for _, nbytes, _ in entries), 0
-    for _, nbytes, path in sorted(entries):
-        if total <= most_nbytes:
-            break
-        path.unlink(missing_ok=True)
-        total, removed = total - nbytes, removed + 1
-    return removed
 
 
 def _dim_text(dim: Dim) -> int | str:

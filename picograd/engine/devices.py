@@ -100,4 +100,3 @@ def usable() -> dict[str, str | None]:
         found[name] = reason()
     found[EVALUATOR] = None
     return found
-

@@ -18,7 +18,8 @@ from contextlib import suppress
 import numpy as np
 
 from picograd.device import Target
-from picograd.engine.cache import entry_name, read_entry, write_entry
+from picograd.engine.cache import entry_name
+from picograd.engine.entries import read_entry, write_entry
 from picograd.engine.watch import note
 from picograd.evaluator.arrays import dim_value
 from picograd.ir.backend import Device
@@ -34,9 +35,7 @@ LEAST_SECONDS = 0.002  # of one sample
 GAIN = 0.97  # of the best guess's time: a candidate must stay under it
 
 
-def fastest(
-    kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]
-) -> Opts:
+def fastest(kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]) -> Opts:
     """Returns the fastest of some candidates, the first of which is the best guess. Cost: some 100 ms a candidate."""
     name = tuning_name(kernel, found, device.target)
     known = {str(opts): opts for opts in found}

@@ -23,9 +23,7 @@ from picograd.ir.opcode import OpCode
 Value = Array | tuple[Array, ...]
 
 
-def evaluate(
-    outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None
-) -> list[Array]:
+def evaluate(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mapping[str, int] | None = None) -> list[Array]:
     """Returns the value of each output; nothing returned shares memory with `values`.
 
     Args:

@@ -230,9 +230,7 @@ class OpSet(Protocol):
     def __contains__(self, op: Op, /) -> bool: ...
 
 
-def toposort(
-    roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None
-) -> list[Op]:
+def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequence[Op]] | None = None) -> list[Op]:
     """Returns every Op reachable from `roots`, sources first; below an Op in `stop` it does not look.
 
     `sources` says what comes before an Op where that is more than its `src`. Iterative: a graph may be deeper than

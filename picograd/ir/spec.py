@@ -114,8 +114,7 @@ def _call_fits(op: Op) -> bool:
         return False
     slots = _parameters(op.arg)
     return all(
-        slot < len(op.src) and p.dtype is op.src[slot].dtype and p.shape == op.src[slot].shape
-        for slot, p in slots.items()
+        slot < len(op.src) and p.dtype is op.src[slot].dtype and p.shape == op.src[slot].shape for slot, p in slots.items()
     )
 
 
@@ -169,14 +168,10 @@ GRAPH: tuple[Rule, ...] = (
         lambda op: op.arg[0] is None or op.arg[0] in COMBINING,
     ),
     Rule("operands of one dtype", ONE_DTYPE, _same_dtypes),
-    Rule(
-        "a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result
-    ),
+    Rule("a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
     Rule("the argument is an AttentionArg", _all({OpCode.ATTENTION}), lambda op: isinstance(op.arg, AttentionArg)),
-    Rule(
-        "OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS
-    ),
+    Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),
     Rule("a CALL's arguments fit the PARAMs of its body", _all({OpCode.CALL}), _call_fits),
     Rule("a LOOP's sources fit the PARAMs of its body", _all({OpCode.LOOP}), _loop_fits),
 )
@@ -285,9 +280,7 @@ def _verify_order(kernel: Kernel, where: str) -> None:
             fresh = op.code is OpCode.PARAM and kernel.params[op.arg[0]].role not in ("in", "inout")
             if fresh and op.arg[0] not in stored:
                 rule = "what is read was stored in an earlier phase"
-                raise VerifyError(
-                    f"{where}, slot {op.arg[0]} breaks rule {rule!r} of spec KERNEL.\n{neighbourhood(op)}"
-                )
+                raise VerifyError(f"{where}, slot {op.arg[0]} breaks rule {rule!r} of spec KERNEL.\n{neighbourhood(op)}")
         stored |= {slot for nest in phase for slot, _ in nest.outputs}
     for slot, param in enumerate(kernel.params):
         if param.role in ("out", "inout") and slot not in stored:

@@ -167,6 +167,7 @@ class BufferUse:
     source:  the index of the input or output it is; for a temporary the byte offset in the arena
     over:    of an output: the index of an input whose memory it may be given, because whatever reads the input has done
              so before it is overwritten; None: it needs memory of its own
+    also:    of an output: other inputs whose memory it may be given instead
     keeps:   of an output with `over`: its memory must hold before the run what the input holds
     """
 
@@ -176,6 +177,7 @@ class BufferUse:
     source: int
     over: int | None = None
     keeps: bool = False
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

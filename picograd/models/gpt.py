@@ -175,9 +175,7 @@ class GPT(nn.Module):
         return logits_BTV, F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=-1)
 
 
-def optimizer_of(
-    model: nn.Module, lr: float, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)
-) -> AdamW:
+def optimizer_of(model: nn.Module, lr: float, weight_decay: float = 0.1, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:
     """Returns AdamW that lets matrices decay, and neither biases nor norms.
 
     Args:

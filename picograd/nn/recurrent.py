@@ -95,9 +95,7 @@ class _Recurrent(Module):
 
     def _check_input(self, x: Tensor, ranks: tuple[int, ...], shapes: str) -> None:
         if x.ndim not in ranks or x.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}."
-            )
+            raise ShapeError(f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}.")
 
     def _start(self, hx: Any, shape: tuple[int, ...], x: Tensor) -> State:
         """Returns the state to start from: zeros, or the user's after a look at its shapes."""
@@ -260,9 +258,7 @@ class RNN(_Layers):
         if nonlinearity not in STEPS:
             raise ArgumentError(f'RNN: nonlinearity must be "tanh" or "relu", got {nonlinearity!r}.')
         self.nonlinearity = nonlinearity
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
-        )
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype)
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
         return STEPS[self.nonlinearity](x, state, h)

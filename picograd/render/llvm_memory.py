@@ -168,9 +168,7 @@ def _scatter(write: Writer, store: Store, value: str, lanes: int) -> None:
         write.lines.append(f"  store {scalar} {one}, ptr {address}, align {dtype.itemsize}")
 
 
-def _lane_addresses(
-    write: Writer, memory: Op, index: str, lanes: int, valid: Op | None, elsewhere: str
-) -> list[str]:
+def _lane_addresses(write: Writer, memory: Op, index: str, lanes: int, valid: Op | None, elsewhere: str) -> list[str]:
     """Returns the address for each lane, `elsewhere` for those where `valid` is false."""
     pointer, scalar = write.memories[memory].pointer, memory_type(memory.dtype)
     mask = None if valid is None else write.operand(valid, lanes)

@@ -101,6 +101,8 @@ class Layout:
 # "step" and the number of something that a loop sets, "gate" and what the gate needs
 Place = tuple[str, Any]
 GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
+
+
 @dataclass(frozen=True)
 class Patch:
     """How a place is set at each step of a loop; see cpu_walker.py.
@@ -199,9 +201,7 @@ class _Builder:
         history.append((touched([Use("outer", 0, MOST_BUFFERS, True)]), len(self.rows)))
 
     # ---- loops ----
-    def add_loop(
-        self, schedule: Schedule, item: LoopItem, home: Sequence[Place], history: History, repeats: int
-    ) -> None:
+    def add_loop(self, schedule: Schedule, item: LoopItem, home: Sequence[Place], history: History, repeats: int) -> None:
         """Adds a loop: an entry of its own, its patches, and the entries of its body."""
         entry, first = len(self.rows), len(self.patches)
         row = [0] * ENTRY_WORDS

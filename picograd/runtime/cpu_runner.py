@@ -56,9 +56,7 @@ class Runner:
     Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
     """
 
-    def __init__(
-        self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, gate: int, memory: MemoryPool
-    ):
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, gate: int, memory: MemoryPool):
         self.executables = tuple(executables)  # the code must stay loaded
         self.num_threads = num_threads()
         self._walk, self._memory, self._lock = walk, memory, threading.Lock()
@@ -80,7 +78,8 @@ class Runner:
         self._state_address = self._state.ctypes.data
         if layout.has_gate:
             layout.table[-3:] = self._reports.ctypes.data, self._reports.size, self._state_address + 8 * STOP
-        self._over = [(use.source, use.over) for use in schedule.written() if use.over is not None]
+        written = schedule.written()
+        self._over = [(use.source, at) for use in written for at in (use.over, *use.also) if at is not None]
         self._arena_address = 0
         self._variables: dict[str, int] = {}
         self._helpers = 0

@@ -131,7 +131,8 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses
         elif op in wanted:
             before = inputs[order.over[op]] if op in order.over else None
             keeps = op.code is OpCode.UPDATE
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps))
+            also = tuple(inputs[value] for value in order.also.get(op, ()))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     wanted_in = tuple(uses.index[root] for root in roots)
@@ -177,9 +178,7 @@ class _Elsewhere:
         return self.fused.home.get(op, self.nest) is not self.nest
 
 
-def _finish(
-    nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]
-) -> Nest:
+def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
     elsewhere = _Elsewhere(nest, fused)
     became: dict[Op, Op] = {}

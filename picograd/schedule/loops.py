@@ -113,9 +113,7 @@ def loop_item(
     return LoopItem(body, steps, feeds, tuple(stored), own_memory(end) if end else None)
 
 
-def _feed(
-    loop: Op, slot: int, roots: Sequence[Op], num_carry: int, home: dict[Op, int], use: Callable[[Op], int]
-) -> Feed:
+def _feed(loop: Op, slot: int, roots: Sequence[Op], num_carry: int, home: dict[Op, int], use: Callable[[Op], int]) -> Feed:
     """Returns where the body finds what its PARAM `slot` stands for."""
     source = loop.src[slot]
     if loop.code is OpCode.CALL or (slot < num_carry and _passes(loop, slot)):

@@ -53,12 +53,14 @@ class Order:
 
     steps:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
+    also:     other inputs that it could be written over instead
     refused:  UPDATEs that cannot be made in place
     commit:   how many kernels run before the first that may overwrite an input, where one of them may fail; else 0
     """
 
     steps: list[int] = field(default_factory=list)
     over: dict[Op, Op] = field(default_factory=dict)
+    also: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
     refused: set[Op] = field(default_factory=set)
     commit: int = 0
 
@@ -95,7 +97,16 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
                 taken.add(value)
                 break
     found.steps = needs.in_order()
-    if failing and found.over:
+    place = {number: i for i, number in enumerate(found.steps)}
+    for root, inputs in choices:
+        home = needs.home[root]
+        others = [value for value in inputs if value is not found.over.get(root) and names[value.arg[0]] == 1]
+        found.also[root] = tuple(
+            value
+            for value in others
+            if all(place[other] < place[home] for other in [*failing, *needs.readers_of(value)] if other != home)
+        )
+    if failing and (found.over or any(found.also.values())):
         found.commit = 1 + max(map(found.steps.index, failing))
     return found
 

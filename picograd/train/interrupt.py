@@ -32,9 +32,7 @@ class Interrupt:
             self._previous = signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
 

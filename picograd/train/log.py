@@ -47,9 +47,7 @@ class TrainingLog:
             self._task = self._bar.add_task(self.title, total=self.last, completed=self.first, figures="compiling")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._task is not None:
             self._bar.stop()
 

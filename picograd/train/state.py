@@ -36,9 +36,7 @@ class Settings(Protocol):
     def resume(self) -> Path | None: ...
 
 
-def checkpoint_of(
-    kind: str, step: int, config: Any, model: Module, optimizer: Optimizer, **facts: str
-) -> Checkpoint:
+def checkpoint_of(kind: str, step: int, config: Any, model: Module, optimizer: Optimizer, **facts: str) -> Checkpoint:
     """Returns the state of a run after so many steps, copied to host memory.
 
     Args:
@@ -54,9 +52,7 @@ def checkpoint_of(
     return Checkpoint(kind, step, {**settings, **facts}, _arrays_of(model.state_dict()), _arrays_of(moments))
 
 
-def resume(
-    kind: str, config: Settings, model: Module, optimizer: Optimizer, same: Sequence[str] = (), **facts: str
-) -> int:
+def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer, same: Sequence[str] = (), **facts: str) -> int:
     """Sets a model and its optimizer as the checkpoint in `config.resume` says; the settings stay this run's.
 
     Args:

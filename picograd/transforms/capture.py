@@ -105,15 +105,14 @@ class Replay:
         self.over_cells: list[Cell] = []
         self.donatable: list[tuple[int, int]] = []
         for i, k in list(number.items()):
-            at = plan.outputs[i].over
-            if at is None:
-                continue
-            kind, source = takes[at]
-            if kind == "arg":
-                self.donatable.append((i, source))
-            elif kind == "state" and self._writes(k, self.capture.state[source]):
+            use = plan.outputs[i]
+            before = [takes[at] for at in (use.over, *use.also) if at is not None]
+            self.donatable += [(i, source) for kind, source in before if kind == "arg"]
+            old = [self.capture.state[source] for kind, source in before if kind == "state"]
+            own = next((cell for cell in old if self._writes(k, cell)), None)
+            if own is not None:
                 self.over_outputs.append(i)
-                self.over_cells.append(self.capture.state[source])
+                self.over_cells.append(own)
                 del number[i]
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         # An output that keeps what its input holds cannot start from an earlier version.

@@ -81,9 +81,10 @@ def give_donated(
     """
     values = surrender(given.tensors, given.donated, state, name)
     for output, argument in places:
-        if argument in values and _is_alone(values[argument], given.buffers, argument):
+        if outputs[output] is None and argument in values and _is_alone(values[argument], given.buffers, argument):
             old = given.buffers[argument]
             outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory)
+            del values[argument]
 
 
 def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable[Cell], name: str) -> dict[int, list[Any]]:

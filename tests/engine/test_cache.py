@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +56,7 @@ def step(folder: object) -> tuple[list[object], int, int, int, int]:
 
 
 def finish(running: subprocess.Popen[str]) -> tuple[list[object], int, int, int, int]:
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=600)
     assert running.returncode == 0, err
     results, lowered, rendered, compiled, hits = json.loads(out)
     return results, lowered, rendered, compiled, hits
@@ -105,20 +103,19 @@ def test_entries_that_are_cut_short_or_changed_are_compiled_again(filled: tuple[
     assert step(folder) == (results, 0, 0, 0, compiled + RUNNER)
 
 
-def test_two_processes_may_fill_one_folder_at_once(
-    filled: tuple[Path, list[object], int], tmp_path: Path
-) -> None:
+def test_eight_processes_may_fill_one_folder_at_once(filled: tuple[Path, list[object], int], tmp_path: Path) -> None:
     _, results, compiled = filled
-    running = [process(tmp_path / "new"), process(tmp_path / "new")]
+    running = [process(tmp_path / "new") for _ in range(8)]
     for found in [finish(one) for one in running]:
         assert found[0] == results
-        assert found[3] + found[4] in (compiled, compiled + RUNNER)  # whether the other was first with the runner
-    assert not list((tmp_path / "new" / "kernels").glob("*.part"))
+        assert found[3] + found[4] in (compiled, compiled + RUNNER)  # whether another was first with the runner
+    names = [path.name for path in (tmp_path / "new" / "kernels").iterdir()]
+    assert len(names) == compiled + RUNNER
+    assert all(name.endswith(".bin") for name in names)
+    assert step(tmp_path / "new") == (results, 0, 0, 0, compiled + RUNNER)
 
 
-def test_a_file_in_the_place_of_the_folder_is_done_without(
-    filled: tuple[Path, list[object], int], tmp_path: Path
-) -> None:
+def test_a_file_in_the_place_of_the_folder_is_done_without(filled: tuple[Path, list[object], int], tmp_path: Path) -> None:
     _, results, compiled = filled
     (tmp_path / "taken").write_text("not a folder")
     assert step(tmp_path / "taken") == (results, compiled, compiled, compiled, 0)
@@ -135,21 +132,6 @@ def test_an_entry_comes_back_as_it_was(own_folder: Path) -> None:
     assert cache.store("a.bin", binary())
     assert cache.load("a.bin") == binary()
     assert cache.load("b.bin") is None
-
-
-def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache.store("a.bin", binary())
-
-    def refused(*args: object, **kwargs: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(os, "utime", refused)
-    monkeypatch.setattr(Path, "unlink", refused)
-    monkeypatch.setattr("tempfile.mkstemp", refused)
-    assert cache.load("a.bin") == binary()
-    assert not cache.store("b.bin", binary())
-    (own_folder / "a.bin").write_bytes(b"changed")
-    assert cache.load("a.bin") is None
 
 
 def test_the_key_depends_on_text_target_and_the_compilers_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,38 +164,3 @@ def test_a_changed_source_file_changes_the_digest(tmp_path: Path, monkeypatch: p
     (tmp_path / "ir" / "note.txt").write_text("no source")
     digests.add(cache.compiler_digest.__wrapped__())
     assert len(digests) == 2
-
-
-# ---- its size ----
-def test_trim_removes_what_was_unused_for_longest(own_folder: Path) -> None:
-    for age, name in enumerate(["new.bin", "middle.bin", "old.bin"]):
-        cache.store(name, binary(bytes(1000)))
-        os.utime(own_folder / name, (time.time() - 100 * age,) * 2)
-    cache.load("old.bin")  # used now
-    size = (own_folder / "new.bin").stat().st_size
-    assert cache.trim(most_nbytes=2 * size) == 1
-    assert sorted(path.name for path in own_folder.iterdir()) == ["new.bin", "old.bin"]
-
-
-def test_files_of_processes_that_were_ended_are_swept_up(own_folder: Path) -> None:
-    cache.store("a.bin", binary())
-    for name, age in (("young.part", 10), ("old.part", 2 * cache.ABANDONED_SECONDS)):
-        (own_folder / name).write_bytes(b"half")
-        os.utime(own_folder / name, (time.time() - age,) * 2)
-    cache.trim()
-    assert sorted(path.name for path in own_folder.iterdir()) == ["a.bin", "young.part"]
-
-
-def test_storing_keeps_the_folder_bounded(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "STORES_BETWEEN_TRIMS", 1)
-    trims: list[int] = []
-    monkeypatch.setattr(cache, "trim", lambda: trims.append(1))
-    for i in range(3):
-        cache.store(f"{i}.bin", binary())
-    assert len(trims) == 3
-
-
-def test_entries_are_only_the_users_to_read(own_folder: Path) -> None:
-    """Machine code that others could write would run as this user."""
-    cache.store("a.bin", binary())
-    assert stat.S_IMODE((own_folder / "a.bin").stat().st_mode) & 0o022 == 0

@@ -170,3 +170,20 @@ def test_a_parameter_that_is_not_there_is_named() -> None:
         @pg.jit(donate=(0, 2))
         def add(x: Tensor, y: Tensor) -> Tensor:
             return x + y
+
+
+@can_tell
+def test_state_that_is_mixed_with_an_argument_of_its_shape_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    mean, x = values(N), values(N, 1)
+
+    @pg.jit
+    def average(x: Tensor) -> None:
+        mean.assign(x * 0.1 + mean * 0.9)
+
+    expected = mean.numpy()
+    for _ in range(4):
+        average(x)
+        expected = x.numpy() * np.float32(0.1) + expected * np.float32(0.9)
+    np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-6)
+    assert peak_of(lambda: average(x) or mean)[0] == 0

@@ -1,0 +1,162 @@
+"""Files of the on-disk cache: whole or not there, of this user, and bounded in all.
+
+In:    a part of the cache, the name of an entry
+Out:   the bytes stored under it, or None
+Called by: engine/cache.py, engine/tune.py
+
+An entry is written beside its place and moved there, so that other processes see all of it or nothing. It begins with a
+digest of its name and of the rest: what was cut short, changed, or belongs elsewhere is made again. Machine code from
+the cache runs as this user, so only files and folders that nobody else can write are used. Without a folder that can be
+used everything works as before, only slower, and that is said once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from picograd.config import cache_folder
+
+PARTS = ("kernels", "tuning")
+MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
+STORES_BETWEEN_TRIMS = 64
+ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
+WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
+_stored = itertools.count()
+_said: set[tuple[Path, str]] = set()
+
+
+def read_entry(part: str, name: str) -> bytes | None:
+    """Returns what an entry of a part of the cache holds, or None if there is none that is whole."""
+    folder = cache_folder()
+    if folder is None or not _is_private(folder / part):
+        return None
+    path = folder / part / name
+    content = _read(path)
+    if content is None:
+        return None
+    digest, _, rest = content.partition(b"\n")
+    whole = digest == _digest(name, rest)
+    with suppress(OSError):  # a folder that can only be read is of use too
+        if whole:
+            os.utime(path)
+        elif path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return rest if whole else None
+
+
+def write_entry(part: str, name: str, rest: bytes) -> bool:
+    """Keeps an entry, all of it or nothing; returns False where the folder cannot be used or is full."""
+    folder = cache_folder()
+    if folder is None:
+        return False
+    place = folder / part
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(place):
+            return False
+        handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_digest(name, rest) + b"\n" + rest)
+            os.replace(temporary, place / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        if next(_stored) % STORES_BETWEEN_TRIMS == 0:
+            trim()
+    except OSError as error:
+        _say(folder, f"cannot be written to: {error.strerror or error}")
+        return False
+    return True
+
+
+def trim(most_nbytes: int | None = None) -> int:
+    """Removes the entries unused for longest until the rest fits; returns how many went."""
+    folder = cache_folder()
+    if folder is None:
+        return 0
+    entries = []
+    for path in (path for part in PARTS for path in (folder / part).glob("*")):
+        try:
+            facts = path.lstat()
+        except FileNotFoundError:  # another process was faster
+            continue
+        if not stat.S_ISREG(facts.st_mode):
+            continue
+        if path.suffix != ".part":
+            entries.append((facts.st_mtime, facts.st_size, path))
+        elif time.time() - facts.st_mtime > ABANDONED_SECONDS:
+            path.unlink(missing_ok=True)
+    total, removed = sum(nbytes for _, nbytes, _ in entries), 0
+    for _, nbytes, path in sorted(entries):
+        if total <= (MOST_NBYTES if most_nbytes is None else most_nbytes):
+            break
+        path.unlink(missing_ok=True)
+        total, removed = total - nbytes, removed + 1
+    return removed
+
+
+def _digest(name: str, rest: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + rest).hexdigest().encode()
+
+
+def _read(path: Path) -> bytes | None:
+    """Returns the content of a file, b"" for what is no file of this user, or None where there is nothing."""
+    try:
+        handle = os.open(path, os.O_RDONLY | WITHOUT_WAITING)
+    except FileNotFoundError:
+        return None
+    except OSError:  # a link to itself, say, or a file that may not be read
+        return b""
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode) or not _is_ours(facts) or facts.st_size > MOST_NBYTES:
+            return b""
+        with open(handle, "rb", closefd=False) as file:
+            return file.read()
+    except OSError:  # a broken disk
+        return b""
+    finally:
+        os.close(handle)
+
+
+# ---- whose folder it is ----
+def _is_private(folder: Path) -> bool:
+    """True for a folder that only this user can write to; says once why another one is not used."""
+    try:
+        facts = folder.stat()
+    except OSError:
+        return False
+    if not _is_ours(facts):
+        _say(folder, f"is not used: it, or what is in it, could be written by others (mode {facts.st_mode & 0o777:o})")
+        return False
+    return True
+
+
+def _is_ours(facts: os.stat_result) -> bool:
+    if not hasattr(os, "getuid"):  # Windows keeps a user's folders to the user
+        return True
+    return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
+
+
+def _say(folder: Path, what: str) -> None:
+    """Warns once of a folder that is done without."""
+    if (folder, what) not in _said:
+        _said.add((folder, what))
+        warnings.warn(
+            f"the cache {folder} {what}. Kernels are compiled anew in each process."
+            "\n  hint: PICOGRAD_CACHE names another folder, and PICOGRAD_CACHE=off turns the cache off.",
+            stacklevel=2,
+        )
