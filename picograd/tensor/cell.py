@@ -79,7 +79,7 @@ class Cell:
         """
         self._named = None
         value = self._value
-        return None if isinstance(value, Op) else value
+        return value if value.__class__ is tuple else None
 
 
 class Trace(Protocol):

@@ -23,7 +23,7 @@ from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares, sole_version
+from picograd.transforms.spares import Spares, give_sole_versions
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ class Replay:
         if variables:
             form = replace(form, variables={**form.variables, **variables})
         taken, free = self.constants.copy(), self.no_outputs.copy()
-        for output, cell in self.over:
-            free[output] = sole_version(cell)
+        give_sole_versions(self.over, free)
         for at, cell in self.cells:
             taken[at] = cell.held() or cell_buffer(cell)
         for at, i in self.arguments:

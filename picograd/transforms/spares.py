@@ -43,25 +43,31 @@ def _references_of_one_reader() -> tuple[int, int, int] | None:
 ALONE = _references_of_one_reader()
 
 
-def sole_version(cell: Cell) -> Buffer | None:
-    """Returns the memory of a cell if nobody else can read it: it may be written over by the cell's next value."""
-    version = cell.version()
-    if version is None or not ALONE_IN_CELL or _references(version) != ALONE_IN_CELL:
-        return None
-    return version[0]
+def give_sole_versions(over: Sequence[tuple[int, Cell]], buffers: list[Buffer | None]) -> None:
+    """Puts the memory of each cell that nobody else can read in the place of the output that may be written over it."""
+    for (references, buffer), (output, _) in zip(_versions(over), over):
+        if references == ALONE_IN_CELL:
+            buffers[output] = buffer
 
 
-def _references(version: Held) -> tuple[int, ...]:
-    buffer = version[0]
-    return sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)
+def _versions(over: Sequence[tuple[int, Cell]]) -> list[tuple[tuple[int, int, int] | None, Buffer | None]]:
+    """Returns for each cell the references to what leads to its memory, and the memory; (None, None) if it holds an Op."""
+    found: list[tuple[tuple[int, int, int] | None, Buffer | None]] = []
+    for _, cell in over:
+        version = cell.version()
+        if version is None:
+            found += ((None, None),)
+            continue
+        buffer = version[0]
+        found += (((sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)), buffer),)
+    return found
 
 
-def _references_of_one_cell() -> tuple[int, ...]:
-    """Returns the counts of a version that only a cell knows, or () where counts tell nothing."""
+def _references_of_one_cell() -> tuple[int, int, int] | str:
+    """Returns the counts of a version that only a cell knows, or what no counts equal where they tell nothing."""
     cell = Cell(const(0, float32), None)
     cell.hold((Buffer("", float32, 0, object()), ()))
-    version = cell.version()
-    return _references(version) if version is not None and ALONE is not None else ()
+    return _versions([(0, cell)])[0][0] or "" if ALONE is not None else ""
 
 
 ALONE_IN_CELL = _references_of_one_cell()
