@@ -8,6 +8,10 @@ Next:  picograd/tensor/tensor.py
 from picograd import dtype as dtypes
 from picograd import nn as nn
 from picograd import optim as optim
+from picograd.control.accumulate import accumulate
+from picograd.control.checkpoint import checkpoint
+from picograd.control.outline import outline
+from picograd.control.scan import scan
 from picograd.dtype import (
     bfloat16,
     float8_e4m3,
@@ -49,11 +53,7 @@ from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
-from picograd.transforms.accumulate import accumulate
-from picograd.transforms.checkpoint import checkpoint
 from picograd.transforms.jit import jit
-from picograd.transforms.outline import outline
-from picograd.transforms.scan import scan
 
 # ---- constructors and joins as functions, as PyTorch names them ----
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty

@@ -1,4 +1,4 @@
-"""The command `picograd`: train, doctor, cache.
+"""The command `picograd`: train, sample, doctor, cache.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -21,8 +21,10 @@ from picograd.config import cache_folder
 from picograd.errors import PicogradError
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
+from picograd.train.gpt import GptConfig, train_gpt
 from picograd.train.mnist import MnistConfig, train_mnist
 from picograd.train.names import NamesConfig, train_names
+from picograd.train.sample import SampleGptConfig, sample_gpt
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,15 @@ class Train:
     model: (
         Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
         | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
+        | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Writes text after the text it has read.")]
     )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Prints what a trained model writes."""
+
+    model: Annotated[SampleGptConfig, tyro.conf.subcommand("gpt", description="Text, from `picograd train gpt`.")]
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class Cache:
 
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
 )
@@ -95,7 +106,7 @@ def main(args: list[str] | None = None) -> int:
         return 141
 
 
-def run(command: Train | Doctor | Cache) -> int:
+def run(command: Train | Sample | Doctor | Cache) -> int:
     """Runs one command and returns its exit status.
 
     Raises:
@@ -103,11 +114,24 @@ def run(command: Train | Doctor | Cache) -> int:
     """
     match command:
         case Train(settings):
-            return train_mnist(settings) if isinstance(settings, MnistConfig) else train_names(settings)
+            return train(settings)
+        case Sample(settings):
+            return sample_gpt(settings)
         case Doctor():
             return show_findings(examine())
         case Cache(action):
             return show_cache(cache_folder(), action)
+
+
+def train(settings: MnistConfig | NamesConfig | GptConfig) -> int:
+    """Trains the model that the settings belong to, and returns the exit status."""
+    match settings:
+        case MnistConfig():
+            return train_mnist(settings)
+        case NamesConfig():
+            return train_names(settings)
+        case GptConfig():
+            return train_gpt(settings)
 
 
 def show_findings(findings: list[Finding]) -> int:

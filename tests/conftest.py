@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import picograd as pg
-from picograd.data import Mnist, load_mnist, load_names
+from picograd.data import Mnist, load_mnist, load_names, load_text
 from picograd.errors import DataError
 
 DEVICES = ["CPU", "NUMPY"]
@@ -59,14 +60,15 @@ def _load_mnist() -> Mnist | str:
 
 
 @cache
-def _load_names() -> list[str] | str:
+def _beside_checkout(load: Callable[[], Any]) -> Any:
+    """Returns what `load` finds, or why it finds nothing; the folder beside the checkout counts as PICOGRAD_DATA."""
     before = os.environ.get("PICOGRAD_DATA")
     if before is None and BESIDE_CHECKOUT.is_dir():
         os.environ["PICOGRAD_DATA"] = str(BESIDE_CHECKOUT)
     try:
-        return load_names()
+        return load()
     except DataError as error:
-        return error.fact
+        return error
     finally:
         if before is None:
             os.environ.pop("PICOGRAD_DATA", None)
@@ -84,7 +86,20 @@ def published_mnist() -> Mnist:
 @pytest.fixture
 def published_names() -> list[str]:
     """The names from PICOGRAD_DATA, the folder beside the checkout, the cache or their address."""
-    data = _load_names()
-    if isinstance(data, str):
-        pytest.skip(f"names.txt is not here: {data}")
+    data = _beside_checkout(load_names)
+    if isinstance(data, DataError):
+        pytest.skip(f"names.txt is not here: {data.fact}")
     return data
+
+
+@pytest.fixture
+def published_shakespeare() -> str:
+    """Tiny Shakespeare from PICOGRAD_DATA, the folder beside the checkout, the cache or its address."""
+    data = _beside_checkout(_load_shakespeare)
+    if isinstance(data, DataError):
+        pytest.skip(f"tinyshakespeare.txt is not here: {data.fact}")
+    return data
+
+
+def _load_shakespeare() -> str:
+    return load_text("shakespeare")

@@ -118,7 +118,7 @@ def _run_items(
             continue
         verify_kernel(item.kernel, after="create_schedule")
         slots = [memory[i] for i in item.buffers]
-        before = [slot.copy() for slot in slots]
+        before = _copies(slots)
         evaluate_kernel(item.kernel, slots, known)
         for target in targets:
             _check_program(item, target, before, slots, known, tolerance)
@@ -155,10 +155,14 @@ def _run_loop(
 
 
 def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
+    """Returns an array for each buffer; an output that may lie over an input does."""
+    inputs = [np.array(arrays[op], order="C").reshape(-1) for op in schedule.inputs]
     memory: list[Array] = []
     for use in schedule.buffers:
         if use.role == "input":
-            memory.append(np.ascontiguousarray(arrays[schedule.inputs[use.source]]).reshape(-1))
+            memory.append(inputs[use.source])
+        elif use.over is not None:
+            memory.append(inputs[use.over])
         else:
             memory.append(unspecified(Param(use.dtype, use.numel, "out"), variables))
     return memory
@@ -171,6 +175,12 @@ def unspecified(param: Param, variables: Mapping[str, int]) -> Array:
     return memory
 
 
+def _copies(slots: Sequence[Array]) -> list[Array]:
+    """Returns copies; what is one memory stays one."""
+    copies = {id(slot): slot.copy() for slot in slots}
+    return [copies[id(slot)] for slot in slots]
+
+
 def _check_program(
     item: ScheduleItem, target: Target, before: Sequence[Array], after: Sequence[Array], known: Mapping[str, int],
     tolerance: float,
@@ -178,11 +188,11 @@ def _check_program(
     program = lower(item.kernel, target)
     verify_program(program, after="lower")
     for order in (range, backwards):
-        memory: list[Array | None] = [slot.copy() for slot in before]
+        memory: list[Array | None] = [*_copies(before)]
         memory += [None] * (len(program.params) - len(memory))
         evaluate_program(program, memory, known, order)
         for param, found, expected in zip(item.kernel.params, memory, after):
-            if param.role == "out":
+            if param.role in ("out", "inout"):
                 assert found is not None
                 problem = difference(found, expected, tolerance)
                 where = f"width {target.vector_bytes}" if target.language == "llvm" else "GPU"
@@ -193,7 +203,7 @@ def _check_program(
 
 
 def _check_order(schedule: Schedule) -> None:
-    """What a kernel reads is an input or was written by an earlier kernel; nothing is written twice."""
+    """What a kernel reads is an input or was written by an earlier kernel; only blocks are written one after the other."""
     written: set[int] = set()
     for item in schedule.items:
         if isinstance(item, LoopItem):
@@ -209,7 +219,7 @@ def _check_order(schedule: Schedule) -> None:
                 assert buffer in written or schedule.buffers[buffer].role == "input", f"{item.kernel.name} is too early"
         outs = {b for p, b in zip(item.kernel.params, item.buffers) if p.role == "out"}
         assert not outs & written, f"{item.kernel.name} writes a buffer again"
-        written |= outs
+        written |= outs | {b for p, b in zip(item.kernel.params, item.buffers) if p.role == "inout"}
 
 
 def _compare(

@@ -18,7 +18,7 @@ from picograd.engine.watch import Counts, watch
 PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
-    {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"nn"}, {"optim"},
+    {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"control"}, {"nn"}, {"optim"},
     {"transforms"}, {"models", "data"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
@@ -141,14 +141,14 @@ def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
 
 def test_what_is_built_on_tensors_leads_to_the_road() -> None:
     for road in walk_from(PACKAGE / "nn" / "__init__.py"):
-        assert packages_of(road)[:3] == ["nn", "transforms", "tensor"]
+        assert packages_of(road)[:4] == ["nn", "transforms", "control", "tensor"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
     text = header(path)
     part = packages_of([path])[0]
-    if path.name != "__init__.py" and part in {*READ, "nn", "transforms"} and "backends" not in path.parts:
+    if path.name != "__init__.py" and part in {*READ, "nn", "transforms", "control"} and "backends" not in path.parts:
         assert "\nIn: " in text and "\nOut: " in text, f"{path} does not say what goes in and out"
     if part in STAGES:
         called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", text, re.DOTALL)

@@ -51,7 +51,7 @@ NO_EXAMPLE = {"Tensor.cuda", "Drawing.save"}
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    for module in (picograd, picograd.nn.functional, picograd.nn.init):
+    for module in (picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils):
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
             value = getattr(module, name)

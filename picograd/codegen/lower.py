@@ -22,6 +22,7 @@ from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
+from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
@@ -73,6 +74,8 @@ def _emit(
         emit_sort(nest, params, first, target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
+    elif nest.kind is NestKind.UPDATE:
+        emit_update(nest, params, first, target)
     elif isinstance(tile := next(tiles), BlockTile):
         emit_matmul_gpu(nest, params, first, tile)
     else:

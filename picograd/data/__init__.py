@@ -6,5 +6,6 @@ Out:   NumPy arrays and lists of strings
 
 from picograd.data.mnist import Mnist, load_mnist
 from picograd.data.names import load_names
+from picograd.data.text import load_text
 
-__all__ = ["Mnist", "load_mnist", "load_names"]
+__all__ = ["Mnist", "load_mnist", "load_names", "load_text"]

@@ -90,8 +90,8 @@ def _copy(source: Op, device: str) -> Op:
 def _compute(roots: Sequence[Op], name: str) -> list[Op]:
     form = template(roots, realized)
     plan = find_plan(roots, form, name)
-    outputs = new_outputs(plan, name, form.variables)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
+    outputs = new_outputs(plan, name, form.variables, inputs)
     run(plan, inputs, outputs, form)
     results = []
     for root, index in zip(roots, plan.schedule.outputs):
@@ -115,27 +115,29 @@ def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
     return plan
 
 
-def new_outputs(plan: Plan, name: str, variables: Mapping[str, int]) -> list[Buffer]:
-    """Returns fresh memory for what a plan computes."""
+def new_outputs(
+    plan: Plan, name: str, variables: Mapping[str, int], inputs: Sequence[Buffer], some: Sequence[Buffer | None] = ()
+) -> list[Buffer]:
+    """Returns memory for what a plan computes: what there is in `some`, by output, and fresh memory for the others.
+
+    Fresh memory of an output that is written in part is given what its input holds.
+    """
     fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
     if fixed is None:
         fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
         lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
     if name == EVALUATOR:  # which makes the memory itself
         return [Buffer(name, dtype, numel) for dtype, numel in fixed]
-    memories = compiler_for(name).device.allocate_all(lengths)
-    return [Buffer(name, dtype, numel, memory) for (dtype, numel), memory in zip(fixed, memories)]
-
-
-def complete_outputs(plan: Plan, name: str, variables: Mapping[str, int], some: list[Buffer | None]) -> list[Buffer]:
-    """Returns memory for what a plan computes: what there is in `some`, and fresh memory for the others."""
-    if plan.fixed_outputs is None or name == EVALUATOR or not any(some):
-        return new_outputs(plan, name, variables)
-    missing = [i for i, buffer in enumerate(some) if buffer is None]
-    memories = compiler_for(name).device.allocate_all([plan.fixed_lengths[i] for i in missing])
-    for i, memory in zip(missing, memories):
-        some[i] = Buffer(name, *plan.fixed_outputs[i], memory)
-    return cast(list[Buffer], some)
+    made = list(some) or [None] * len(fixed)
+    missing = [i for i, buffer in enumerate(made) if buffer is None]
+    device = compiler_for(name).device
+    for i, memory in zip(missing, device.allocate_all([lengths[i] for i in missing])):
+        made[i] = Buffer(name, *fixed[i], memory)
+        use = plan.outputs[i]
+        if use.keeps:
+            assert use.over is not None
+            device.copy(memory, inputs[use.over].memory, lengths[i])
+    return cast(list[Buffer], made)
 
 
 def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], form: Template) -> None:

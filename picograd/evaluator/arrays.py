@@ -186,6 +186,12 @@ def _scatter(op: Op, args: Sequence[Array], variables: Variables) -> Array:
     return result.reshape(base.shape)
 
 
+def _update(op: Op, args: Sequence[Array], variables: Variables) -> Array:
+    result = args[0].copy()
+    result[tuple(slice(*shape_value(pair, variables)) for pair in op.arg)] = args[1]
+    return result
+
+
 ARRAY_RULES: dict[OpCode, Rule] = {
     OpCode.RESHAPE: _reshape,
     OpCode.PERMUTE: _permute,
@@ -199,4 +205,5 @@ ARRAY_RULES: dict[OpCode, Rule] = {
     OpCode.IOTA: _iota,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,
+    OpCode.UPDATE: _update,
 }

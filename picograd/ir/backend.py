@@ -124,6 +124,10 @@ class Device(Protocol):
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         ...
 
+    def copy(self, target: Any, source: Any, nbytes: int) -> None:
+        """Copies the start of one memory to that of another, after all work submitted before."""
+        ...
+
     def load(self, binary: Binary) -> Executable:
         """Makes code callable."""
         ...

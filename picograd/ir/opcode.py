@@ -80,6 +80,7 @@ class OpCode(Enum):
     SORT = "SORT"  #                   (x,)                 (axis, descending): stable argsort, int64
     GATHER = "GATHER"  #               (x, index)           (axis, batch): see ir/shape.py; outside x it is 0
     SCATTER = "SCATTER"  #             (base, index, updates)  (op, axis, batch); op None stores; outside: left out
+    UPDATE = "UPDATE"  #               (base, value)        ((start, stop), ...): base, with value in that block
     # ---- contractions ----
     MATMUL = "MATMUL"  #               (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
     CONV = "CONV"  #                   (x, w)               ConvArg

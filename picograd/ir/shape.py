@@ -177,6 +177,14 @@ def _scatter(src: tuple[Op, ...], arg: tuple[OpCode | None, int, int]) -> Shape:
     return base
 
 
+def _update(src: tuple[Op, ...], arg: tuple[tuple[Dim, Dim], ...]) -> Shape:
+    base, value = src
+    block = _shrink((base,), arg)
+    if value.shape != block:
+        raise ShapeError(f"update: a value of shape {value.shape} does not fit the block {block} of {base.shape}.")
+    return base.shape
+
+
 def _matmul(src: tuple[Op, ...], arg: Any) -> Shape:
     """(*batch, M, K) @ (*batch, K, N): (*batch, M, N)."""
     lhs, rhs = src[0].shape, src[1].shape
@@ -270,6 +278,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.SORT: _sort,
     OpCode.GATHER: _gather,
     OpCode.SCATTER: _scatter,
+    OpCode.UPDATE: _update,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,

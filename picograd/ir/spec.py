@@ -44,7 +44,8 @@ SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.
 NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(SOURCES - {OpCode.BIND}, 0),
     **dict.fromkeys(ELEMENTWISE - BINARY - {OpCode.WHERE, OpCode.FMA} | MOVEMENT | IDENTITY, 1),
-    **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.ASSIGN, OpCode.GATHER, OpCode.MATMUL, OpCode.CONV}, 2),
+    **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.ASSIGN, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
+    OpCode.CONV: 2,
     **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER, OpCode.ATTENTION), 3),
     **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
 }
@@ -140,7 +141,9 @@ def _all(codes: Iterable[OpCode]) -> frozenset[OpCode]:
 
 ANY = frozenset(OpCode)
 KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.ASSIGN, OpCode.GATHER, OpCode.SCATTER, OpCode.COLLECTIVE}
-KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN}
+KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN, OpCode.UPDATE}
+
+ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ASSIGN, OpCode.UPDATE})
 
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),
@@ -165,7 +168,7 @@ GRAPH: tuple[Rule, ...] = (
         _all({OpCode.SCATTER}),
         lambda op: op.arg[0] is None or op.arg[0] in COMBINING,
     ),
-    Rule("operands of one dtype", _all({OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ASSIGN}), _same_dtypes),
+    Rule("operands of one dtype", ONE_DTYPE, _same_dtypes),
     Rule(
         "a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result
     ),
@@ -205,7 +208,8 @@ def _verify_ops(roots: Iterable[Op], where: str, spec: str) -> None:
 # ---- kernels ----
 IN_KERNELS = ELEMENTWISE | MOVEMENT | {
     OpCode.PARAM, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT,
-    OpCode.GATHER, OpCode.SCATTER, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT, OpCode.CUSTOM,
+    OpCode.GATHER, OpCode.SCATTER, OpCode.UPDATE, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT,
+    OpCode.CUSTOM,
 }  # fmt: skip
 
 
@@ -221,7 +225,7 @@ def _fits(needed: Any, held: Any) -> bool:
 
 
 def _goes_out(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
-    return 0 <= slot < len(kernel.params) and kernel.params[slot].role in ("out", "scratch")
+    return 0 <= slot < len(kernel.params) and kernel.params[slot].role in ("out", "inout", "scratch")
 
 
 def _has_param_dtype(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
@@ -278,12 +282,13 @@ def _verify_order(kernel: Kernel, where: str) -> None:
     for phase in kernel.phases:
         values = [value for nest in phase for _, value in nest.outputs]
         for op in toposort(values):
-            if op.code is OpCode.PARAM and kernel.params[op.arg[0]].role != "in" and op.arg[0] not in stored:
+            fresh = op.code is OpCode.PARAM and kernel.params[op.arg[0]].role not in ("in", "inout")
+            if fresh and op.arg[0] not in stored:
                 rule = "what is read was stored in an earlier phase"
                 raise VerifyError(
                     f"{where}, slot {op.arg[0]} breaks rule {rule!r} of spec KERNEL.\n{neighbourhood(op)}"
                 )
         stored |= {slot for nest in phase for slot, _ in nest.outputs}
     for slot, param in enumerate(kernel.params):
-        if param.role == "out" and slot not in stored:
+        if param.role in ("out", "inout") and slot not in stored:
             raise VerifyError(f"{where}, slot {slot} breaks rule 'every out param is stored' of spec KERNEL.")

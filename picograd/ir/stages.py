@@ -29,10 +29,11 @@ class NestKind(Enum):
     SCATTER = "scatter"
     SCAN = "scan"
     SORT = "sort"
+    UPDATE = "update"
     LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 
-WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})
+WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Nest:
     """One loop nest: outputs computed together over one domain.
 
     kind:     the emitter
-    domain:   shape of the iteration space; for MATMUL and SCATTER that of the result
+    domain:   shape of the iteration space; for MATMUL, SCATTER and UPDATE that of the result
     reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
     anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR
     outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest
@@ -60,8 +61,9 @@ class Param:
 
     dtype:   element type
     numel:   elements (a symbolic one is an expression of variables)
-    role:    "in", "out", "scratch" (memory the plan gives the kernel between its phases) or "report": two words,
-             0 before a run, in which the first Check that fails leaves 1 + its number, and the value
+    role:    "in", "out", "inout" (an UPDATE's: it holds the base before, of which only the block is written),
+             "scratch" (memory the plan gives the kernel between its phases) or "report": two words, 0 before a run, in
+             which the first Check that fails leaves 1 + its number, and the value
     """
 
     dtype: DType
@@ -163,12 +165,17 @@ class BufferUse:
     role:    "input" (exists before), "output" (outlives the plan) or "temporary"
     device:  where it lives
     source:  the index of the input or output it is; for a temporary the byte offset in the arena
+    over:    of an output: the index of an input whose memory it may be given, because whatever reads the input has done
+             so before it is overwritten; None: it needs memory of its own
+    keeps:   of an output with `over`: its memory must hold before the run what the input holds
     """
 
     dtype: DType
     numel: Dim
     role: str
     source: int
+    over: int | None = None
+    keeps: bool = False
 
 
 @dataclass(frozen=True)

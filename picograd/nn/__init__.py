@@ -7,6 +7,7 @@ Next:  picograd/nn/module.py
 
 from picograd.nn import functional as functional
 from picograd.nn import init as init
+from picograd.nn import utils as utils
 from picograd.nn.layers import GELU as GELU
 from picograd.nn.layers import MLP as MLP
 from picograd.nn.layers import Dropout as Dropout
@@ -20,3 +21,9 @@ from picograd.nn.layers import Sigmoid as Sigmoid
 from picograd.nn.layers import SiLU as SiLU
 from picograd.nn.layers import Tanh as Tanh
 from picograd.nn.module import Module as Module
+from picograd.nn.recurrent import GRU as GRU
+from picograd.nn.recurrent import LSTM as LSTM
+from picograd.nn.recurrent import RNN as RNN
+from picograd.nn.recurrent import GRUCell as GRUCell
+from picograd.nn.recurrent import LSTMCell as LSTMCell
+from picograd.nn.recurrent import RNNCell as RNNCell

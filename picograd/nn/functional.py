@@ -1,31 +1,35 @@
-"""Functions of networks: linear, normalisation, embedding, dropout, activations and losses.
+"""Functions of networks: linear, normalisation, embedding, dropout, attention, activations; the losses by name.
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/layers.py
+Next:  picograd/nn/losses.py
 
-N rows, C classes or features, D any further axes.
+Letters: B... batch axes, L queries, S keys and values, D features of a query, E of a value, H heads.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, reduce, where
-from picograd.ir.checks import Site, checked
-from picograd.ir.op import Op, filled
+from picograd.ir.build import compare, where
+from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
+from picograd.nn.losses import binary_cross_entropy as binary_cross_entropy
+from picograd.nn.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
+from picograd.nn.losses import cross_entropy as cross_entropy
+from picograd.nn.losses import l1_loss as l1_loss
+from picograd.nn.losses import mse_loss as mse_loss
+from picograd.nn.losses import nll_loss as nll_loss
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_to, cast, static
-from picograd.tensor.indexing import along_axis, gather_op, same_as_iota
+from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.indexing import along_axis, gather_op
 from picograd.tensor.random import Generator, random_bits, uniform_op
-from picograd.tensor.reduce import logsumexp_op, mean_op, variance_op
+from picograd.tensor.reduce import mean_op, variance_op
 from picograd.tensor.tensor import Tensor
-
-REDUCTIONS = ("mean", "sum", "none")
 
 
 # ---- layers as functions ----
@@ -137,6 +141,100 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Gen
     return Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
 
 
+# ---- attention ----
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Returns the values, averaged with weights that say how well each key fits each query.
+
+    out = dropout(softmax(scale * query @ key.T + mask)) @ value
+
+    Args:
+      query:       (B..., L, D)  float
+      key:         (B..., S, D)
+      value:       (B..., S, E)
+      attn_mask:   broadcasts to (B..., L, S), or None. bool: True takes part; float: added to the scores
+      dropout_p:   probability with which a weight is 0; applied whenever it is above 0, in training or not
+      is_causal:   query number i sees the keys 0 to i
+      scale:       1 / sqrt(D) unless given
+      enable_gqa:  key and value have fewer heads (axis -3); each serves as many queries' heads in a row
+
+    Returns:       (B..., L, E)  of a query that no key is open to: zeros
+
+    Raises:
+      ShapeError:    query, key and value do not fit each other.
+      DTypeError:    query is no float.
+      ArgumentError: both a mask and is_causal.
+
+    Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
+
+    >>> q = Tensor([[[0.0, 0.0]]])
+    >>> scaled_dot_product_attention(q, Tensor.zeros(1, 2, 2), Tensor([[[1.0], [3.0]]]))
+    Tensor([[[2.]]])
+    """
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
+    if not query.dtype.is_float:
+        raise DTypeError(f"scaled_dot_product_attention: query must be a float, got {query.dtype} {query.shape}.")
+    if enable_gqa:
+        key, value = (_for_all_heads(query, tensor) for tensor in (key, value))
+    _check_attention(query, key, value)
+    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(~_causal_mask(query, key), -math.inf)  # key 0 is open to every query
+        weights = scores.softmax(-1)
+    elif attn_mask is not None:
+        weights = _softmax_or_zeros(_masked(scores, attn_mask))
+    else:
+        weights = scores.softmax(-1)
+    return dropout(weights, dropout_p) @ value
+
+
+def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(f"scaled_dot_product_attention: needs (..., length, features) each, got {shapes}.")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: {shapes} do not fit: query and key must have the same last axis, "
+            "key and value the same axis -2."
+        )
+
+
+def _for_all_heads(query: Tensor, tensor: Tensor) -> Tensor:
+    """Repeats each head of keys or values for the heads of queries that share it."""
+    if query.ndim < 3 or tensor.ndim < 3 or not tensor.shape[-3] or query.shape[-3] % tensor.shape[-3]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: enable_gqa: the heads (axis -3) of query {query.shape} must be a multiple "
+            f"of those of key or value {tensor.shape}."
+        )
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], tensor.ndim - 3)
+
+
+def _causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """Returns (L, S) bool: True where the key is not after the query."""
+    rows_L = Tensor.arange(query.shape[-2], device=query.device)
+    columns_S = Tensor.arange(key.shape[-2], device=query.device)
+    return columns_S <= rows_L.unsqueeze(1)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype.kind == "b" else scores + mask.to(scores.dtype)
+
+
+def _softmax_or_zeros(scores: Tensor) -> Tensor:
+    """Returns softmax over the last axis, zeros for rows of -inf alone; neither has a gradient of NaN."""
+    closed = scores.detach().amax(-1, keepdim=True) == -math.inf
+    return scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
+
+
 # ---- activations ----
 def relu(input: Tensor) -> Tensor:  # noqa: A002
     """Returns 0 where input <= 0, else input.
@@ -181,216 +279,3 @@ def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor: 
     Tensor([-0.6931472, -0.6931472])
     """
     return input.log_softmax(dim, dtype)
-
-
-# ---- losses ----
-def cross_entropy(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int | None = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Returns -log softmax(input)[target], the mean over rows.
-
-    loss of a row = logsumexp(x) - x[target];  with smoothing s: (1 - s) of that + s (logsumexp(x) - mean(x))
-
-    Args:
-      input:            (N, C), (N, C, D...) or (C,)  float: scores, not probabilities
-      target:           (N,), (N, D...) or ()         integer classes; or probabilities of the shape of input
-      weight:           (C,) factor of each class, or None
-      ignore_index:     rows with this class count neither in sum nor in mean; None: every row counts
-      reduction:        "mean", "sum" or "none"
-      label_smoothing:  in [0, 1]
-
-    Returns:   (), or the shape of target for "none"
-
-    Raises:
-      ShapeError:    target does not fit input.
-      DTypeError:    input is no float, or target is bool.
-      ArgumentError: another reduction, or smoothing outside [0, 1].
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
-
-    >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
-    0.6931
-    """
-    _check_losses("cross_entropy", reduction)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}.")
-    if not input.dtype.is_float:
-        raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
-    if target.dtype.is_float:
-        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
-    labels = target.read()
-    last = len(x.shape) - 1
-    total = logsumexp_op(x, (last,))
-    classes = _classes("cross_entropy", labels, x, ignore_index)
-    rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
-    rows = rows if factor is None else rows * factor
-    if label_smoothing:
-        smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
-        rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
-    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
-
-
-def _classes(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
-    """Returns the class of each row as int64; class 0 for rows to be ignored, which count for nothing."""
-    count = static(x.shape[-1])
-    hint = f"classes are 0 to {count - 1}"
-    if ignore_index is not None:
-        # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
-        labels = cast(labels, dtypes.int64)
-        labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
-        hint += f"; rows of class {ignore_index} (ignore_index) are left out"
-    return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
-
-
-def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
-    """Returns the mean over classes of weight * -log softmax."""
-    factors = broadcast_to(cast(weight.read(), x.dtype), x.shape)
-    spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
-    return mean_op((spread - x) * factors, (len(x.shape) - 1,))
-
-
-def _reduced_rows(
-    rows: Op,
-    labels: Op,
-    factor: Op | None,
-    ignore_index: int | None,
-    reduction: str,
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-) -> Tensor:
-    """Returns the loss of all rows, those with the class to ignore left out."""
-    axes = tuple(range(len(rows.shape)))
-    count: Op | None = None if factor is None else factor
-    if ignore_index is not None:
-        counted = compare(OpCode.CMPNE, labels, ignore_index)
-        rows = where(counted, rows, 0.0)
-        count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
-    op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
-    if reduction == "mean":
-        op = op / float(rows.numel) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
-    return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
-
-
-def _soft_cross_entropy(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    label_smoothing: float,
-) -> Tensor:
-    """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
-    if target.shape != input.shape:
-        raise ShapeError(f"cross_entropy: probabilities {target.shape} must have the shape of input {input.shape}.")
-    dim = 1 if input.ndim > 1 else 0
-    target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
-    parts = target * input.log_softmax(dim)
-    if weight is not None:
-        parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
-    rows = -parts.sum(dim)
-    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.sum() / rows.numel())
-
-
-def nll_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int | None = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
-
-    `weight`, `ignore_index` and `reduction` are those of cross_entropy.
-
-    Raises:
-      ShapeError: target does not fit input.
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
-
-    >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
-    Tensor(1.)
-    """
-    _check_losses("nll_loss", reduction)
-    x = _classes_last("nll_loss", input, target).read()
-    labels = target.read()
-    classes = _classes("nll_loss", labels, x, ignore_index)
-    rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
-    rows = rows if factor is None else rows * factor
-    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
-
-
-def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-    """Returns input with its class axis moved behind the others."""
-    dim = 1 if input.ndim > 1 else 0
-    rows = input.shape[:dim] + input.shape[dim + 1 :]
-    if not input.ndim or target.shape != rows:
-        raise ShapeError(
-            f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
-            hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
-        )
-    if target.dtype.kind == "b":
-        raise DTypeError(f"{function}: target must hold integer classes, got bool of shape {target.shape}.")
-    return input.movedim(dim, -1) if dim != input.ndim - 1 else input
-
-
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
-
-    >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
-    Tensor(2.)
-    """
-    return _reduced("mse_loss", (input - target).square(), reduction)
-
-
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none").
-
-    >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
-    Tensor(1.)
-    """
-    return _reduced("l1_loss", (input - target).abs(), reduction)
-
-
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
-
-    `reduction`: "mean", "sum" or "none".
-
-    >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
-    Tensor(0.6931472)
-    """
-    return _reduced("binary_cross_entropy_with_logits", input.softplus(threshold=40.0) - input * target, reduction)
-
-
-def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target.
-
-    As in PyTorch logarithms are held above -100 and their slopes below 1e12, so that p may be 0 or 1.
-    `reduction`: "mean", "sum" or "none".
-
-    >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
-    Tensor(0.6931472)
-    """
-    losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
-    return _reduced("binary_cross_entropy", losses, reduction)
-
-
-def _bounded_log(p: Tensor) -> Tensor:
-    """Returns max(log p, -100), with the slope 1 / max(p, 1e-12)."""
-    slope = (p + (p.clamp(min=1e-12) - p).detach()).log()
-    return slope + (p.log().clamp(min=-100.0) - slope).detach()
-
-
-def _reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
-    _check_losses(function, reduction)
-    return losses if reduction == "none" else (losses.mean() if reduction == "mean" else losses.sum())
-
-
-def _check_losses(function: str, reduction: str) -> None:
-    if reduction not in REDUCTIONS:
-        raise ArgumentError(f"{function}: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/init.py
+Next:  picograd/nn/recurrent.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In:    parameters with gradients
 Out:   `Optimizer`, `ParamGroup`
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/utils.py
 
 What changes from step to step (learning rate, step count) is a buffer on the device, never a constant of the graph,
 so that every step runs the same plan.

@@ -73,6 +73,10 @@ class CPUDevice:
         assert array.flags.c_contiguous and array.nbytes <= memory.nbytes, f"{array.nbytes} bytes from {memory}"
         ctypes.memmove(array.ctypes.data, memory.address, array.nbytes)
 
+    def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes."""
+        ctypes.memmove(target.address, source.address, nbytes)
+
     def load(self, binary: Binary) -> Executable:
         """Links an object file into this process; it is unloaded when the Executable dies. Cost: 0.3 ms."""
         tracker = link(binary)

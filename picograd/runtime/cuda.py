@@ -191,6 +191,12 @@ class CudaDevice:
             call("cuMemcpyDtoHAsync", array.ctypes.data, memory.address, array.nbytes, self._stream)
             self.synchronize()
 
+    def copy(self, target: CudaMemory, source: CudaMemory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
+        if nbytes:
+            self._enter()
+            call("cuMemcpyDtoDAsync", target.address, source.address, nbytes, self._stream)
+
     def synchronize(self) -> None:
         """Waits until everything submitted is done; a kernel that failed is reported here."""
         try:

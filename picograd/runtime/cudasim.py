@@ -90,6 +90,10 @@ class CudaSimDevice:
         """Fills a C-contiguous host array from the start of `memory`."""
         array.reshape(-1).view(np.uint8)[:] = memory.bytes[: array.nbytes]
 
+    def copy(self, target: HostMemory, source: HostMemory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes."""
+        target.bytes[:nbytes] = source.bytes[:nbytes]
+
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel."""
         library = _load_library(binary)

@@ -47,6 +47,9 @@ class NullDevice:
         """Fills the array with zeros."""
         array.fill(0)
 
+    def copy(self, target: NoMemory, source: NoMemory, nbytes: int) -> None:
+        """Does nothing."""
+
     def load(self, binary: Binary) -> Executable:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, (None,) * len(binary.launches))
 

@@ -2,12 +2,12 @@
 
 In:    roots: simplified graphs over BUFFERs
 Out:   Schedule
-Called by: engine/plan.py.    Next: picograd/schedule/contract.py
+Called by: engine/plan.py.    Next: picograd/schedule/update.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,19 +22,26 @@ from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
-from picograd.schedule.loops import loop_item, settle_loops
+from picograd.schedule.loops import loop_item, memory_sources, settle_loops
 from picograd.schedule.memory import Lifetime, plan_memory
+from picograd.schedule.reuse import Step, order_steps
+from picograd.schedule.update import versions_of, write_blocks
 
 
 @dataclass
 class _Uses:
-    """The buffers of a schedule while it is made: each value's index, and when it is used."""
+    """The buffers of a schedule while it is made: each value's index, and when it is used.
 
+    memory: for a value that lies where another one does, that one
+    """
+
+    memory: dict[Op, Op]
     index: dict[Op, int] = field(default_factory=dict)
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
     def use(self, op: Op, item: int) -> int:
+        op = self.memory.get(op, op)
         found = self.index.get(op)
         if found is None:
             found = self.index[op] = len(self.index)
@@ -49,38 +56,54 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
-    return _schedule(roots, {})
+    return _schedule(roots, {}, True)
 
 
-def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule]) -> Schedule:
+def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool) -> Schedule:
     """Returns the schedule of some graphs; those of the bodies in them are made once and kept in `bodies`."""
-    roots = contract(settle_loops(roots))
-    fused = fuse(roots)
-    uses = _Uses()
+    roots, refused = settle_loops(roots), set[int]()
+    while True:
+        settled = contract(write_blocks(roots, refused) if is_outermost else roots)
+        fused = fuse(settled)
+        made = [_step(chosen, fused, bodies) for chosen in group(fused)]
+        order = order_steps(made, settled, is_outermost and not any(step.may_fail for step in made))
+        if not order.refused:
+            break
+        refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
+    uses = _Uses({version: root for root in settled for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
-    for number, chosen in enumerate(group(fused)):
-        first = chosen.phases[0][0]
-        if first.kind is NestKind.LOOP:
-            items.append(_loop_item(first, uses, number, bodies))
-            continue
-        kernel, values, checks = make_kernel(chosen, fused)
-        items.append(ScheduleItem(kernel, tuple(uses.use(value, number) for value in values), checks))
-    for root in roots:
-        uses.use(root, len(items))
-    return _with_memory(roots, items, uses)
+    for step in (made[number] for number in order.steps):
+        if step.kernel is None:
+            items.append(_loop_item(step, uses, len(items), bodies))
+        else:
+            buffers = tuple(uses.use(value, len(items)) for value in step.values)
+            items.append(ScheduleItem(step.kernel, buffers, step.checks))
+    for value in [*order.over.values(), *settled]:
+        uses.use(value, len(items))
+    return _with_memory(settled, items, uses, order.over)
 
 
-def _loop_item(nest: Draft, uses: _Uses, number: int, bodies: dict[Op, Schedule]) -> LoopItem:
-    """Returns the item of a CALL or LOOP, with the schedule of its body."""
-    loop = nest.anchors[0]
+def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
+    """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
+    first = chosen.phases[0][0]
+    if first.kind is not NestKind.LOOP:
+        return make_kernel(chosen, fused)
+    loop = first.anchors[0]
     body = body_of(loop)
     if body not in bodies:
-        bodies[body] = _schedule(body.src, bodies)
+        bodies[body] = _schedule(body.src, bodies, False)
+    may_fail = any(item.checks for item in bodies[body].kernel_items())
+    return Step(None, (loop,), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
+
+
+def _loop_item(step: Step, uses: _Uses, number: int, bodies: dict[Op, Schedule]) -> LoopItem:
+    """Returns the item of a CALL or LOOP."""
+    loop = step.values[0]
 
     def own_memory(nbytes: int) -> int:
         return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{number}", nbytes, MemorySpace.GLOBAL)), number)
 
-    return loop_item(loop, nest.stored, bodies[body], lambda value: uses.use(value, number), own_memory)
+    return loop_item(loop, step.written, bodies[body_of(loop)], lambda value: uses.use(value, number), own_memory)
 
 
 def _numel(op: Op) -> Dim:
@@ -88,8 +111,14 @@ def _numel(op: Op) -> Dim:
     return op.arg[1] if op.code is OpCode.ALLOC else numel(op.shape)
 
 
-def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses) -> Schedule:
-    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
+def _with_memory(
+    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, over: Mapping[Op, Op]
+) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena.
+
+    Args:
+      over: for an output the input whose memory it may have
+    """
     values = list(uses.index)
     wanted = set(roots)
     inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
@@ -106,19 +135,23 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses
         if in_memory(op):
             buffers.append(BufferUse(op.dtype, _numel(op), "input", inputs[op]))
         elif op in wanted:
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op]))
+            before = inputs[over[op]] if op in over else None
+            keeps = op.code is OpCode.UPDATE
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), tuple(uses.index[root] for root in roots), arena_nbytes)
 
 
-def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[Any, ...]]:
-    """Returns a Kernel over PARAMs, the value that is stored in each of its slots, and what its CHECKs were."""
+def make_kernel(chosen: Group, fused: Fused) -> Step:
+    """Returns a Kernel over PARAMs, with the value that is stored in each of its slots, and what its CHECKs were."""
     slots: dict[Op, Op] = {}
     checks: dict[Any, int] = {}
     outputs = {value for nest in chosen.nests for value in nest.stored}
+    in_place = {value.src[0]: value for value in outputs if value.code is OpCode.UPDATE}
 
     def param(value: Op) -> Op:
+        value = in_place.get(value, value)
         found = slots.get(value)
         if found is None:
             found = slots[value] = Op(OpCode.PARAM, value.dtype, (), (len(slots), value.shape))
@@ -129,9 +162,13 @@ def make_kernel(chosen: Group, fused: Fused) -> tuple[Kernel, list[Op], tuple[An
         return checks.setdefault(site, len(checks)), length
 
     phases = tuple(tuple(_finish(nest, fused, param, numbered) for nest in phase) for phase in chosen.phases)
-    params = tuple(Param(v.dtype, numel(v.shape), "out" if v in outputs else "in") for v in slots)
+    roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
+    params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
     variables = _variables(phases)
-    return Kernel(_name(chosen), params, variables, phases), list(slots), tuple(checks)
+    kernel = Kernel(_name(chosen), params, variables, phases)
+    read = {v.src[0] if p.role == "inout" else v for v, p in zip(slots, params) if p.role != "out"}
+    written = tuple(v for v, p in zip(slots, params) if p.role != "in")
+    return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from picograd.ir.symbolic import substitute
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
-    OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
+    OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT, OpCode.UPDATE: NestKind.UPDATE,
 }  # fmt: skip
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 

@@ -28,7 +28,7 @@ from picograd.schedule.nests import MAX_OPS, Nests
 from picograd.schedule.order import can_require, depends, require
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
-STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT})  # nothing is computed on from its values
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})  # nothing is computed on
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
@@ -54,9 +54,10 @@ class _Fuser:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
         wanted = set(self.roots)
         for op in self.order:
-            self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
             num_ops = self.nests.count(op)
             self.visit(op)
+            # After the visit, which may have stored what a reduction reads: a chain of those is no long expression.
+            self.depth[op] = 1 + max((0 if s in self.nests.home else self.depth[s] for s in op.src), default=0)
             if op in wanted or self.is_long(op, num_ops):
                 self.store(op)
         return Fused(tuple(self.nests.in_order()), self.nests.home)

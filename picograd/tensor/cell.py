@@ -72,6 +72,15 @@ class Cell:
         buffer: Buffer | None = value.arg[0] if value.code is OpCode.BUFFER else None
         return buffer
 
+    def version(self) -> Held | None:
+        """Returns the memory that holds the value as it was given to `hold`, or None where the value is an Op.
+
+        The Op made for readers is forgotten: who still uses it holds it.
+        """
+        self._named = None
+        value = self._value
+        return None if isinstance(value, Op) else value
+
 
 class Trace(Protocol):
     """What wants to know of every cell a function touches; see transforms/jit.py."""

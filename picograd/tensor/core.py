@@ -254,7 +254,9 @@ class TensorCore:
     @property
     def requires_grad(self) -> bool:
         """True where gradients flow: a leaf that asked for one can be reached."""
-        return self.op.needs_grad
+        if not self.steps:
+            return self.cell.held() is None and self.cell.op.needs_grad
+        return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad  # asked at each replay: without making an Op
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:

@@ -65,7 +65,7 @@ class Length:
         return _length(add(other, mul(self.op, -1)), other - self.current, f"{other} - {self.name}")
 
     def __mul__(self, other: int | Length) -> Length:
-        return _length(mul(self.op, _op(other)), self.current * _value(other), f"{_name(other)} * {self.name}")
+        return _length(mul(self.op, _op(other)), self.current * _value(other), f"{_name(other)} * {_name(self)}")
 
     __rmul__ = __mul__
 

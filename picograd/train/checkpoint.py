@@ -64,11 +64,12 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         ) from None
 
 
-def load_checkpoint(path: Path, kind: str) -> Checkpoint:
+def load_checkpoint(path: Path, kind: str, command: str = "train {kind} --resume {path}") -> Checkpoint:
     """Returns the checkpoint in a file; the file is only read.
 
     Args:
-      kind:  the training that is to go on
+      kind:     the training that is to go on
+      command:  what to do with a checkpoint of another kind, which an error recommends
 
     Raises:
       DataError: no such file; truncated, corrupt or not a checkpoint; or one of another training.
@@ -91,7 +92,7 @@ def load_checkpoint(path: Path, kind: str) -> Checkpoint:
     if run["kind"] != kind:
         raise DataError(
             f"load_checkpoint: {path}: a checkpoint of `train {run['kind']}`, not of `train {kind}`.",
-            hint=f"picograd train {run['kind']} --resume {path}",
+            hint="picograd " + command.format(kind=run["kind"], path=path),
         )
     return Checkpoint(kind, run["step"], run["config"], _part(arrays, "model."), _part(arrays, "optimizer."))
 

@@ -55,7 +55,7 @@ def run_steps(
 
 
 def check_counts(config: Any, **limits: int) -> None:
-    """Checks that every whole number of the settings, but the seed, is at least 1, and every rate finite and not negative.
+    """Checks that every whole number of the settings is at least 1, the seed at least 0, every rate finite and at least 0.
 
     Args:
       limits:  the largest value of some settings, by name
@@ -68,11 +68,11 @@ def check_counts(config: Any, **limits: int) -> None:
         flag = f"--{field.name.replace('_', '-')}"
         if isinstance(value, float) and not (math.isfinite(value) and value >= 0):
             raise ArgumentError(f"{flag}: got {value}, it must be a finite number, 0 or more.")
-        if field.name == "seed" or not isinstance(value, int):
+        if not isinstance(value, int):
             continue
-        most = limits.get(field.name)
-        if value < 1 or (most is not None and value > most):
-            allowed = "at least 1" if most is None else f"1 to {most:,}"
+        least, most = int(field.name != "seed"), limits.get(field.name)
+        if value < least or (most is not None and value > most):
+            allowed = f"at least {least}" if most is None else f"1 to {most:,}"
             raise ArgumentError(f"{flag}: got {value:,}, it must be {allowed}.")
 
 

@@ -6,7 +6,7 @@ Out:   a checkpoint; or the model and the optimizer as they were
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,8 +36,14 @@ class Settings(Protocol):
     def resume(self) -> Path | None: ...
 
 
-def checkpoint_of(kind: str, step: int, config: Any, model: Module, optimizer: Optimizer) -> Checkpoint:
-    """Returns the state of a run after so many steps, copied to host memory."""
+def checkpoint_of(
+    kind: str, step: int, config: Any, model: Module, optimizer: Optimizer, **facts: str
+) -> Checkpoint:
+    """Returns the state of a run after so many steps, copied to host memory.
+
+    Args:
+      facts:  what the settings do not say and the run depends on, kept among them
+    """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
     moments = {
@@ -45,11 +51,17 @@ def checkpoint_of(kind: str, step: int, config: Any, model: Module, optimizer: O
         for place, state in optimizer.state_dict()["state"].items()
         for name, tensor in state.items()
     }
-    return Checkpoint(kind, step, settings, _arrays_of(model.state_dict()), _arrays_of(moments))
+    return Checkpoint(kind, step, {**settings, **facts}, _arrays_of(model.state_dict()), _arrays_of(moments))
 
 
-def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer) -> int:
+def resume(
+    kind: str, config: Settings, model: Module, optimizer: Optimizer, same: Sequence[str] = (), **facts: str
+) -> int:
     """Sets a model and its optimizer as the checkpoint in `config.resume` says; the settings stay this run's.
+
+    Args:
+      same:   settings that must be those of the checkpoint, beside seed and batch
+      facts:  what checkpoint_of was given beside the settings, as this run has it; must be the same too
 
     Returns:   steps done; 0 if there is nothing to resume
 
@@ -60,12 +72,20 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer) -> 
     if path is None:
         return 0
     saved = load_checkpoint(path, kind)
-    for name, value in (("seed", config.seed), ("batch", config.batch)):
-        if saved.config[name] != value:
+    for name in ("seed", "batch", *same):
+        value, before = getattr(config, name), saved.config.get(name)
+        if before != value:
             raise DataError(
-                f"load_checkpoint: {path}: made with {name} {saved.config[name]}, this run has {name} {value}: "
+                f"load_checkpoint: {path}: made with {name} {before}, this run has {name} {value}: "
                 "the next batch would not be the one an unbroken run sees.",
-                hint=f"--{name} {saved.config[name]}",
+                hint=f"--{name.replace('_', '-')} {before}",
+            )
+    for name, value in facts.items():
+        if saved.config.get(name) != value:
+            raise DataError(
+                f"load_checkpoint: {path}: made with another {name.replace('_', ' ')} than this run's: "
+                "the next batch would not be the one an unbroken run sees.",
+                hint="resume with the data the checkpoint was made with.",
             )
     check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
     model.load_state_dict(_tensors_of(saved.model))

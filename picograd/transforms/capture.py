@@ -7,22 +7,23 @@ Called by: transforms/jit.py.    Next: picograd/transforms/spares.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
+from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
-from picograd.engine.realize import complete_outputs, realize, run
+from picograd.engine.realize import new_outputs, realize, run
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.containers import PLACE, mapped
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares
+from picograd.transforms.spares import Spares, sole_version
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Replay:
     arguments:  (input of the plan, which argument it is)
     cells:      (input of the plan, the state it is)
     constants:  the plan's inputs, with the buffers the function made itself in their places
+    over:       (output of the plan, state) where a new version may be written over the old one
     spares:     memory of small state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
     """
@@ -87,13 +89,22 @@ class Replay:
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
         self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
-        self._find_state(plan, len(capture.written))
+        self._find_state(plan, takes)
 
-    def _find_state(self, plan: Plan, num_written: int) -> None:
-        """Finds the state that is small and an output of its own."""
-        made = [i for is_made, i, _ in self.results if is_made]
-        state = self.results[self.num_returned : self.num_returned + num_written]
-        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made.count(i) == 1}
+    def _find_state(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
+        """Finds the state that is an output of its own: what can be written over its old version, and what is small."""
+        made = Counter(i for is_made, i, _ in self.results if is_made)
+        state = self.results[self.num_returned : self.num_returned + len(self.capture.written)]
+        own = {k: i for k, (is_made, i, _) in enumerate(state) if is_made and made[i] == 1}
+        over: list[tuple[int, Cell]] = []
+        for k, i in list(own.items()):
+            at = plan.outputs[i].over
+            if at is not None and takes[at][0] == "state":
+                cell = self.capture.state[takes[at][1]]
+                if cell is self.capture.written[k]:
+                    over.append((i, cell))
+                    del own[k]
+        self.over = tuple(over)
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         self.spares = Spares([(i, lengths[i]) for i in own.values()] if lengths else [])
         number = {i: self.num_returned + k for k, i in own.items()}
@@ -104,15 +115,16 @@ class Replay:
         form = self.capture.form
         if variables:
             form = replace(form, variables={**form.variables, **variables})
-        taken = self.constants.copy()
+        taken, free = self.constants.copy(), self.no_outputs.copy()
+        for output, cell in self.over:
+            free[output] = sole_version(cell)
         for at, cell in self.cells:
             taken[at] = cell.held() or cell_buffer(cell)
         for at, i in self.arguments:
             taken[at] = buffer_of(arguments[i])
         inputs = cast(list[Buffer], taken)
-        free = self.no_outputs.copy()
         self.spares.give(free)
-        outputs = complete_outputs(self.plan, self.device, form.variables, free)
+        outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
         run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.has_symbolic_shapes:

@@ -1,15 +1,14 @@
 """Tensors in containers: lists, tuples, dicts and dataclasses, at any depth.
 
 In:    arguments or results of a function
-Out:   `flatten`: their Tensors in order, and what else they say;  `mapped`: the same containers with other Tensors
-Called by: transforms/jit.py, transforms/traced.py, transforms/capture.py
+Out:   `flatten`: their Tensors in order, and what else they say
+Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/traced.py
 """
 
 from __future__ import annotations
 
-import copy
 import struct
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -19,8 +18,6 @@ from picograd.engine.plan import unbound
 from picograd.errors import JitError
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
-
-PLACE = object()  # stands in a skeleton where a Tensor goes
 
 
 def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
@@ -60,27 +57,3 @@ def _plain(value: Any, name: str) -> Hashable:
             "pass its Tensors and numbers in a list, a tuple, a dict or a dataclass.",
         ) from None
     return (type(value), value)
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Returns a container with each Tensor (or each place of one) changed."""
-    if isinstance(value, Tensor) or value is PLACE:
-        changed = change(value)
-        return PLACE if changed is None else changed
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*[mapped(v, change) for v in value])
-    if isinstance(value, list | tuple):
-        return type(value)(mapped(v, change) for v in value)
-    if isinstance(value, dict):
-        items = {k: mapped(v, change) for k, v in value.items()}
-        if type(value) is dict:
-            return items
-        kept = copy.copy(value)  # a defaultdict keeps its default
-        kept.update(items)
-        return kept
-    if is_dataclass(value) and not isinstance(value, type):
-        record = copy.copy(value)  # NOTE: its __init__ and __post_init__ could compute, or refuse a mark
-        for field in fields(value):
-            object.__setattr__(record, field.name, mapped(getattr(value, field.name), change))
-        return record
-    return value

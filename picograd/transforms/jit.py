@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/traced.py
+Next:  picograd/transforms/steps.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from picograd.control.structure import mapped
 from picograd.engine.plan import template, unbound
 from picograd.engine.realize import default_device, devices_of, find_plan, realized
 from picograd.errors import JitError
@@ -30,7 +31,7 @@ from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture, buffer_of
-from picograd.transforms.containers import flatten, mapped
+from picograd.transforms.containers import flatten
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 
 from picograd.dtype import float32
-from picograd.ir.op import Buffer, Shape
+from picograd.ir.op import Buffer, Shape, const
+from picograd.tensor.cell import Cell
 
 Held = tuple[Buffer, Shape]
 MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
@@ -40,6 +41,30 @@ def _references_of_one_reader() -> tuple[int, int, int] | None:
 
 
 ALONE = _references_of_one_reader()
+
+
+def sole_version(cell: Cell) -> Buffer | None:
+    """Returns the memory of a cell if nobody else can read it: it may be written over by the cell's next value."""
+    version = cell.version()
+    if version is None or not ALONE_IN_CELL or _references(version) != ALONE_IN_CELL:
+        return None
+    return version[0]
+
+
+def _references(version: Held) -> tuple[int, ...]:
+    buffer = version[0]
+    return sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)
+
+
+def _references_of_one_cell() -> tuple[int, ...]:
+    """Returns the counts of a version that only a cell knows, or () where counts tell nothing."""
+    cell = Cell(const(0, float32), None)
+    cell.hold((Buffer("", float32, 0, object()), ()))
+    version = cell.version()
+    return _references(version) if version is not None and ALONE is not None else ()
+
+
+ALONE_IN_CELL = _references_of_one_cell()
 
 
 class Spares:

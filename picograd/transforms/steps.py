@@ -2,7 +2,7 @@
 
 In:    a function, the number of steps, arguments whose Tensors are stacked along their first axis
 Out:   what the function returned in each step, stacked
-Called by: transforms/jit.py.    Next: picograd/transforms/scan.py
+Called by: transforms/jit.py.    Next: picograd/transforms/containers.py
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from picograd.control.scan import Scan
+from picograd.control.structure import put, take
 from picograd.errors import JitError
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.scan import Scan
-from picograd.transforms.structure import put, take
 
 
 def run_stacked(function: Callable[..., Any], steps: int, args: Any, kwargs: Any) -> Any:

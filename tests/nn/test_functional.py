@@ -9,6 +9,7 @@ import torch.nn.functional as reference
 
 import picograd.nn.functional as functional
 from picograd import Tensor, dtypes
+from picograd.errors import ArgumentError, DTypeError, ShapeError
 from tests.helpers import same_as_torch, same_value
 
 
@@ -185,3 +186,67 @@ def test_the_mean_loss_of_no_rows_is_nan(device):
     assert np.isnan(functional.cross_entropy(x, Tensor.zeros(0, dtype=dtypes.int64)).item())
     assert np.isnan(functional.cross_entropy(x, Tensor.zeros(0, dtype=dtypes.int64), ignore_index=None).item())
     assert np.isnan(functional.cross_entropy(x, x).item())
+
+
+# ---- attention ----
+def attention_operands(rng, queries=5, keys=7, heads=(4, 4)):
+    shapes = (2, heads[0], queries, 3), (2, heads[1], keys, 3), (2, heads[1], keys, 2)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("settings", [{}, {"is_causal": True}, {"scale": 0.3}, {"is_causal": True, "scale": 2.0}])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (5, 7), (7, 5)])
+def test_attention(settings, queries, keys, device, rng):
+    same_as_torch(
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, **settings),
+        *attention_operands(rng, queries, keys),
+        reference=lambda q, k, v: reference.scaled_dot_product_attention(q, k, v, **settings),
+    )
+
+
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("shape", [(5, 7), (2, 4, 5, 7), (2, 1, 1, 7)])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attention_with_a_mask_and_a_query_no_key_is_open_to(shape, kind, device, rng):
+    is_open = rng.random(shape) < 0.6
+    is_open[..., 0, :] = False
+    numbers = np.where(is_open, rng.standard_normal(shape), -np.inf).astype(np.float32)
+    mask = is_open if kind == "bool" else numbers
+    same_as_torch(
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, Tensor(mask)),
+        *attention_operands(rng),
+        reference=lambda q, k, v: reference.scaled_dot_product_attention(q, k, v, torch.tensor(mask)),
+    )
+
+
+@pytest.mark.req("C6")
+def test_attention_with_grouped_heads(device, rng):
+    same_as_torch(
+        lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+        *attention_operands(rng, heads=(4, 2)),
+        reference=lambda q, k, v: reference.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=True
+        ),
+    )
+
+
+@pytest.mark.req("C6")
+def test_attention_drops_weights_and_keeps_their_mean(device):
+    q, k, v = Tensor.zeros(1, 64, 4), Tensor.zeros(1, 64, 4), Tensor.ones(1, 64, 1)
+    out = functional.scaled_dot_product_attention(q, k, v, dropout_p=0.5).numpy().ravel()
+    assert len(np.unique(out)) > 5
+    assert out.mean() == pytest.approx(1.0, abs=0.08)  # 4096 coins of deviation 1: 5 standard errors
+
+
+@pytest.mark.req("C6")
+def test_attention_of_tensors_that_do_not_fit_is_refused():
+    q, k = Tensor.ones(2, 5, 3), Tensor.ones(2, 7, 4)
+    with pytest.raises(ShapeError, match=r"query \(2, 5, 3\), key \(2, 7, 4\), value \(2, 7, 4\) do not fit"):
+        functional.scaled_dot_product_attention(q, k, k)
+    with pytest.raises(ShapeError, match="must be a multiple"):
+        functional.scaled_dot_product_attention(Tensor.ones(3, 5, 4), k, k, enable_gqa=True)
+    with pytest.raises(ArgumentError, match="both attn_mask and is_causal"):
+        functional.scaled_dot_product_attention(k, k, k, Tensor.ones(7, 7), is_causal=True)
+    with pytest.raises(DTypeError, match="query must be a float"):
+        functional.scaled_dot_product_attention(k.int(), k, k)

@@ -2,7 +2,7 @@
 
 In:    a function, a method or a Module
 Out:   a callable with the same results and gradients, each call of which is one CALL
-Next:  picograd/transforms/closure.py
+Next:  picograd/control/closure.py
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from picograd.autodiff.flow import varying
+from picograd.control.closure import Trace, close, name_of, stand_in, store
+from picograd.control.structure import put, take
 from picograd.errors import JitError
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.closure import Trace, close, name_of, stand_in, store
-from picograd.transforms.structure import put, take
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 In:    a Python function, and graphs for its arguments
 Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
-Called by: transforms/scan.py, transforms/outline.py.    Next: picograd/transforms/structure.py
+Called by: control/scan.py, control/outline.py.    Next: picograd/control/structure.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
 it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed

@@ -2,17 +2,19 @@
 
 In:    a container that a user's function takes or gives
 Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
-Called by: transforms/scan.py, transforms/outline.py.    Next: picograd/transforms/capture.py
+Called by: control/scan.py, control/outline.py.    Next: picograd/tensor/tensor.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.containers import mapped
+
+PLACE = object()  # stands in a skeleton where a Tensor goes
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,27 @@ def shown(form: Any) -> str:
     if kind is list:
         return f"[{inside}]"
     return f"({inside}{',' if len(parts) == 1 else ''})" if kind is tuple else f"{kind.__name__}({inside})"
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns a container with each Tensor (or each place of one) changed."""
+    if isinstance(value, Tensor) or value is PLACE:
+        changed = change(value)
+        return PLACE if changed is None else changed
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*[mapped(v, change) for v in value])
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(v, change) for v in value)
+    if isinstance(value, dict):
+        items = {k: mapped(v, change) for k, v in value.items()}
+        if type(value) is dict:
+            return items
+        kept = copy.copy(value)  # a defaultdict keeps its default
+        kept.update(items)
+        return kept
+    if is_dataclass(value) and not isinstance(value, type):
+        record = copy.copy(value)  # NOTE: its __init__ and __post_init__ could compute, or refuse a mark
+        for field in fields(value):
+            object.__setattr__(record, field.name, mapped(getattr(value, field.name), change))
+        return record
+    return value

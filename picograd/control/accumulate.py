@@ -2,7 +2,7 @@
 
 In:    a loss function, and small batches stacked along a first axis
 Out:   gradients in `.grad`, and the mean loss
-Next:  picograd/transforms/scan.py
+Next:  picograd/control/scan.py
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from picograd.control.closure import name_of
+from picograd.control.scan import Scan
+from picograd.control.structure import take
 from picograd.errors import ArgumentError
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.closure import name_of
-from picograd.transforms.scan import Scan
-from picograd.transforms.structure import take
 
 
 def accumulate(loss_function: Callable[..., Tensor], *batches: Any) -> Tensor:

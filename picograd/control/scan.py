@@ -2,7 +2,7 @@
 
 In:    a function (carry, x) -> (carry, y), the first carry, and inputs stacked along their first axis
 Out:   the last carry, and the results y stacked
-Next:  picograd/transforms/closure.py
+Next:  picograd/control/closure.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.autodiff.flow import active_slots, varying
+from picograd.control.closure import Trace, close, described, name_of, stand_in, store
+from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.lines import record
@@ -21,8 +23,6 @@ from picograd.tensor.build import detached
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.closure import Trace, close, described, name_of, stand_in, store
-from picograd.transforms.structure import Taken, put, shown, take
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 

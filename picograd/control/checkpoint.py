@@ -2,7 +2,7 @@
 
 In:    a function and its arguments
 Out:   what it returns; of its inside nothing is kept for the backward pass
-Next:  picograd/transforms/outline.py
+Next:  picograd/control/outline.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
 from picograd.autodiff.split import RECOMPUTE
-from picograd.transforms.outline import called
+from picograd.control.outline import called
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,0 +1,47 @@
+"""The loops of an update: one block of memory is written, the rest stays as it is.
+
+In:    Nest (kind UPDATE), whose anchor is the UPDATE
+Out:   statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/legalize.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
+from picograd.codegen.builder import Builder
+from picograd.codegen.elementwise import emit_blocks, grid_of_threads, split
+from picograd.codegen.index import element, element_within
+from picograd.device import Target
+from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.op import Dim, Op
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, to_op
+
+
+def emit_update(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes `memory[block] = value`, for memory that holds the base already."""
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    base, value = anchor.src
+    memory = params[nest.outputs[0][0]]
+
+    def place(coords: Coords) -> Dim:
+        return flatten([add(start, coord) for (start, _), coord in zip(anchor.arg, coords)], base.shape)
+
+    def expressions(coords: Coords) -> list[Op]:
+        return [element(value, coords), to_op(place(coords))]
+
+    def store(coords: Coords) -> None:
+        build.store(memory, place(coords), element_within(value, coords))
+
+    groups, _ = merge_axes(value.shape, expressions)
+    extents = group_extents(groups, value.shape)
+    if target.is_gpu:
+        with grid_of_threads(build, numel(tuple(extents)), target) as position:
+            store(spread(groups, split(position, extents), value.shape))
+        return
+    lanes = vector_lanes(expressions(tuple(0 for _ in value.shape)), target)
+    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, value.shape)))

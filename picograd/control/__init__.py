@@ -1,0 +1,1 @@
+"""Control flow in graphs: Python functions traced into the bodies of LOOP and CALL."""

@@ -1,0 +1,202 @@
+"""Orders kernels, and finds outputs that may be written where an input lies.
+
+In:    kernels, the values each reads and writes, the values that are asked for
+Out:   `Order`: the kernels in order, and for outputs the input they may be written over
+Called by: schedule/create.py.    Next: picograd/schedule/memory.py
+
+A training step replaces every parameter, a decode step some rows of a cache. Whoever runs the plan knows whether the old
+version is still wanted; if not, the new one can have its memory. That is right when each kernel that reads the old
+version runs before the one that overwrites it, or is the same and reads each element only to compute that element.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.stages import Kernel, Nest, NestKind
+from picograd.schedule.draft import in_memory
+
+ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elements at the same position
+IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL})  # nests whose elements are done one by one
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs as one: a kernel, or a loop over a schedule.
+
+    kernel:   None for a loop
+    values:   by slot of the kernel what is stored there; of a loop the CALL or LOOP
+    read:     values it reads; an UPDATE reads its base
+    written:  values it stores
+    checks:   of the kernel
+    may_fail: it has CHECKs
+    """
+
+    kernel: Kernel | None
+    values: tuple[Op, ...]
+    read: tuple[Op, ...]
+    written: tuple[Op, ...]
+    checks: tuple[Any, ...]
+    may_fail: bool
+
+
+@dataclass
+class Order:
+    """What is decided about the kernels.
+
+    steps:    numbers of the kernels in order
+    over:     for an output the input whose memory it may have
+    refused:  UPDATEs that cannot be made in place
+    """
+
+    steps: list[int] = field(default_factory=list)
+    over: dict[Op, Op] = field(default_factory=dict)
+    refused: set[Op] = field(default_factory=set)
+
+
+def order_steps(steps: Sequence[Step], roots: Sequence[Op], may_replace: bool) -> Order:
+    """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
+
+    Args:
+      may_replace: nothing that is computed ends in an error, after which the inputs would still be wanted
+    """
+    found, needs = Order(), _Needs(steps)
+    for number, step in enumerate(steps):
+        for value in step.written:
+            if value.code is OpCode.UPDATE and not needs.run_before(needs.readers_of(value.src[0]), number):
+                found.refused.add(value)
+    if found.refused:
+        return found
+    wanted = [root for root in dict.fromkeys(roots) if not in_memory(root)]
+    choices: list[tuple[Op, list[Op]]] = []
+    for root in wanted:
+        if root.code is OpCode.UPDATE:
+            found.over[root] = _buffer_of(root)
+        else:
+            choices.append((root, needs.replaceable(root, roots) if may_replace else []))
+    names = Counter(value.arg[0] for value in needs.readers if in_memory(value))
+    taken = set(found.over.values())
+    for root, inputs in sorted(choices, key=lambda choice: len(choice[1])):
+        for value in inputs:
+            is_free = value not in taken and names[value.arg[0]] == 1
+            if is_free and needs.run_before(needs.readers_of(value), needs.home[root]):
+                found.over[root] = value
+                taken.add(value)
+                break
+    found.steps = needs.in_order()
+    return found
+
+
+def _buffer_of(update: Op) -> Op:
+    while update.code is OpCode.UPDATE:
+        update = update.src[0]
+    return update
+
+
+class _Needs:
+    """Which kernels must run before which.
+
+    home:     for each stored value the number of its kernel
+    readers:  for each value the numbers of the kernels that read it
+    before:   by kernel, the set (as bits) of all that must run before it
+    direct:   by kernel, those that it was given directly
+    """
+
+    def __init__(self, steps: Sequence[Step]):
+        self.steps = steps
+        self.home = {value: number for number, step in enumerate(steps) for value in step.written}
+        self.readers: dict[Op, list[int]] = {}
+        self.before: list[int] = []
+        self.direct: list[set[int]] = []
+        for number, step in enumerate(steps):
+            self.before.append(0)
+            self.direct.append(set())
+            for value in step.read:
+                self.readers.setdefault(value, []).append(number)
+                home = self.home.get(value, number)
+                if home != number:
+                    self.direct[number].add(home)
+                    self.before[number] |= self.before[home] | 1 << home
+
+    def readers_of(self, value: Op) -> list[int]:
+        return self.readers.get(value, [])
+
+    def run_before(self, others: Sequence[int], number: int) -> bool:
+        """Lets all of `others` run before a kernel, unless one of them needs it."""
+        others = [other for other in others if other != number]
+        if any(self.before[other] >> number & 1 for other in others):
+            return False
+        new = 0
+        for other in others:
+            self.direct[number].add(other)
+            new |= self.before[other] | 1 << other
+        if new & ~self.before[number]:
+            for later, before in enumerate(self.before):
+                if later == number or before >> number & 1:
+                    self.before[later] |= new
+        return True
+
+    def replaceable(self, root: Op, roots: Sequence[Op]) -> list[Op]:
+        """Returns the inputs that the kernel of an output reads only to compute the element at the same position."""
+        step = self.steps[self.home[root]]
+        if step.kernel is None:
+            return []
+        slot = step.values.index(root)
+        nest = next(n for phase in step.kernel.phases for n in phase if any(slot == s for s, _ in n.outputs))
+        if nest.kind not in IN_PLACE:
+            return []
+        inputs = aligned_params(next(value for s, value in nest.outputs if s == slot))
+        elsewhere = _read_elsewhere(step.kernel, nest)
+        found = [step.values[p.arg[0]] for p in inputs if p not in elsewhere and p.dtype is root.dtype]
+        return [v for v in dict.fromkeys(found) if in_memory(v) and v not in roots and v.shape == root.shape]
+
+    def in_order(self) -> list[int]:
+        """Returns the kernels so that each runs after those it needs, else as they came."""
+        waits = [len(direct) for direct in self.direct]
+        after: list[list[int]] = [[] for _ in waits]
+        for number, direct in enumerate(self.direct):
+            for other in direct:
+                after[other].append(number)
+        ready = [number for number, count in enumerate(waits) if not count]
+        order: list[int] = []
+        while ready:
+            order.append(heapq.heappop(ready))
+            for number in after[order[-1]]:
+                waits[number] -= 1
+                if not waits[number]:
+                    heapq.heappush(ready, number)
+        assert len(order) == len(waits), "reuse: kernels need each other"
+        return order
+
+
+# ---- what a kernel reads at which positions ----
+def aligned_params(value: Op) -> list[Op]:
+    """Returns the PARAMs of which element i is read for element i of a value, and for no other."""
+    return [op for op in _walk([value])[0] if op.code is OpCode.PARAM]
+
+
+def _walk(values: Sequence[Op]) -> tuple[list[Op], list[Op]]:
+    """Returns the Ops at the same position as `values`, and those that are read by them at others."""
+    here: dict[Op, None] = {}
+    there: list[Op] = []
+    stack = list(values)
+    while stack:
+        op = stack.pop()
+        if op in here:
+            continue
+        here[op] = None
+        (stack if op.code in ALIGNED else there).extend(op.src)
+    return list(here), there
+
+
+def _read_elsewhere(kernel: Kernel, nest: Nest) -> set[Op]:
+    """Returns the PARAMs that a kernel reads outside `nest`, or at other positions than it stores."""
+    others = [v for phase in kernel.phases for n in phase if n is not nest for _, v in n.outputs]
+    _, moved = _walk([value for _, value in nest.outputs])
+    return {op for op in toposort([*others, *moved]) if op.code is OpCode.PARAM}

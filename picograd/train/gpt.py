@@ -1,0 +1,177 @@
+"""`picograd train gpt`: a small GPT on the characters of a text, from data to new text.
+
+In:    a text; `GptConfig`
+Out:   a checkpoint, the validation loss, drawn text
+Source: Karpathy, nanoGPT, config/train_shakespeare_char.py and its settings for a CPU: the defaults here.
+
+Letters: N characters, B batch, T positions.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from picograd.data.files import sha256_of
+from picograd.data.text import Vocabulary, Windows, load_text, random_windows, spaced_windows, split
+from picograd.models.gpt import GPT, GPTConfig, optimizer_of
+from picograd.nn.optim import AdamW
+from picograd.nn.utils import clip_grad_norm_
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.random import manual_seed
+from picograd.tensor.tensor import Tensor
+from picograd.train.checkpoint import save_checkpoint
+from picograd.train.log import TrainingLog
+from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.sample import continued, default_prompt
+from picograd.train.schedule import cosine_with_warmup, seed_of_step
+from picograd.train.state import checkpoint_of, resume
+from picograd.transforms.jit import jit
+
+LAST_EVALUATION = 10  # times as many batches after the last step: about all characters of tiny Shakespeare's tenth
+
+
+@dataclass(frozen=True)
+class GptConfig:
+    """Settings of `picograd train gpt`; the defaults are nanoGPT's for a CPU."""
+
+    text: str = "python"  # "python" (source of the standard library), "shakespeare" (tiny Shakespeare), or a file
+    layers: int = 4  # blocks of the model
+    heads: int = 4  # of attention in each block
+    width: int = 128  # numbers that stand for a character
+    block: int = 64  # characters the model sees
+    dropout: float = 0.0  # probability, in training
+    batch: int = 12  # windows in a step
+    steps: int = 2000  # batches
+    lr: float = 1e-3  # highest learning rate; falls along a cosine to a tenth of it
+    warmup: int = 100  # steps in which the learning rate rises
+    weight_decay: float = 0.1  # of AdamW, for matrices
+    beta2: float = 0.99  # of AdamW
+    clip: float = 1.0  # most that the norm of all gradients may be; 0: any
+    eval_every: int = 250  # steps between two validations, each of which saves a checkpoint
+    eval_batches: int = 20  # batches of a validation; ten times as many after the last step
+    sample: int = 500  # characters to draw at the end
+    seed: int = 0  # of the start weights, the batches and the drawn text
+    out: Path = Path("runs/gpt.safetensors")  # the checkpoint
+    resume: Path | None = None  # a checkpoint to go on from
+
+
+def train_gpt(config: GptConfig) -> int:
+    """Trains, saves checkpoints, validates, and prints new text.
+
+    Returns:   0, or 130 when Ctrl-C stopped the training (as a shell reports SIGINT)
+
+    Raises:
+      ArgumentError: a setting is out of its range.
+      DataError: the text is no UTF-8 or too short; the checkpoint to resume from is corrupt or of another run; or the
+                 checkpoint cannot be written.
+    """
+    check_counts(config)
+    check_writable(config.out)
+    text = load_text(config.text)
+    vocabulary = Vocabulary.of(text)
+    train_N, validation_N = split(vocabulary.encode(text), config.block)
+    manual_seed(config.seed)
+    shape = (config.block, config.layers, config.heads, config.width)
+    model = GPT(GPTConfig(len(vocabulary), *shape, config.dropout, bias=False))
+    optimizer = optimizer_of(model, config.lr, config.weight_decay, (0.9, config.beta2))
+    num_parameters = sum(p.numel() for p in model.parameters())
+    print(
+        f"gpt: {len(text):,} characters of {config.text}, {len(vocabulary)} different; {num_parameters:,} parameters",
+        flush=True,
+    )
+    facts = {"characters": vocabulary.characters, "text_digest": sha256_of(text.encode())}
+    started = time.perf_counter()
+    done = train(config, (train_N, validation_N), model, optimizer, facts)
+    print(f"trained {done} of {config.steps} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
+    if done < config.steps:
+        print(f"go on with: {command_line('gpt', config, resume=config.out)}")
+        return 130
+    num = LAST_EVALUATION * config.eval_batches * config.batch
+    print(f"validation loss: {Validation(model, validation_N, num, config).loss().item():.4f}", flush=True)
+    print(continued(model, vocabulary, default_prompt(vocabulary), config.sample, seed=config.seed))
+    return 0
+
+
+def train(
+    config: GptConfig,
+    parts: tuple[NDArray[np.int32], NDArray[np.int32]],
+    model: GPT,
+    optimizer: AdamW,
+    facts: dict[str, str],
+) -> int:
+    """Trains a model, from the start or from a checkpoint, and returns the steps done.
+
+    Args:
+      parts:  characters to train on, and to validate with
+      facts:  what a checkpoint says of the text
+    """
+    train_N, validation_N = parts
+    first = resume("gpt", config, model, optimizer, same=("block", "heads"), **facts)
+    parameters = list(model.parameters())
+
+    @jit
+    def step(tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = model(tokens_BT, targets_BT)[1]
+        loss.backward()
+        if config.clip:
+            clip_grad_norm_(parameters, config.clip)
+        optimizer.step()
+        return loss
+
+    validation = Validation(model, validation_N, config.eval_batches * config.batch, config)
+
+    def make_step(number: int) -> dict[str, Tensor]:
+        if number % config.eval_every == 0 or number == first:
+            validation.latest = validation.loss()
+        optimizer.lr = cosine_with_warmup(number, config.lr, config.warmup, config.steps)
+        if config.dropout:
+            manual_seed(seed_of_step(config.seed, number))
+        batch = random_windows(train_N, config.seed, number, config.batch, config.block)
+        return {"loss": step(*tensors_of(batch)), "validation": validation.latest}
+
+    def save(steps_done: int) -> None:
+        save_checkpoint(config.out, checkpoint_of("gpt", steps_done, config, model, optimizer, **facts))
+
+    log = TrainingLog("gpt", "characters", first, config.steps)
+    return run_steps(log, config.batch * config.block, make_step, save, save_every=config.eval_every)
+
+
+class Validation:
+    """The loss on windows at even distances, the same each time.
+
+    latest:  the loss of the last validation, nats per character
+    """
+
+    def __init__(self, model: GPT, tokens_N: NDArray[np.int32], num: int, config: GptConfig):
+        self.model = model
+        windows = spaced_windows(tokens_N, num, config.block)
+        self.batches = [
+            tensors_of(Windows(*(part[i : i + config.batch] for part in windows))) for i in range(0, num, config.batch)
+        ]
+        self.latest = Tensor(float("nan"))
+        self.batch_loss = jit(self._batch_loss)
+
+    def _batch_loss(self, tokens_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        loss: Tensor = self.model(tokens_BT, targets_BT)[1]
+        return loss
+
+    def loss(self) -> Tensor:
+        """Returns the mean loss now, without dropout: ()."""
+        self.model.eval()
+        try:
+            with no_grad():
+                losses = [self.batch_loss(*batch) for batch in self.batches]
+                return Tensor.stack(losses).mean().realize()
+        finally:
+            self.model.train()
+
+
+def tensors_of(windows: Windows) -> tuple[Tensor, Tensor]:
+    """Returns tokens and targets as tensors."""
+    return Tensor(windows.tokens), Tensor(windows.targets)

@@ -1,0 +1,161 @@
+"""GPT against the same model in PyTorch, its start weights, and drawn text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import ArgumentError, ShapeError
+from picograd.models.gpt import GPT, GPTConfig, drawn_from, generate, optimizer_of
+from picograd.nn.utils import clip_grad_norm_
+from tests.helpers import same_value
+from tests.models.twins import TorchGPT, torch_optimizer, with_weights_of
+
+SMALL = GPTConfig(vocabulary=11, block=8, layers=2, heads=2, width=16)
+
+
+def batch(rng: np.random.Generator, config: GPTConfig = SMALL, num: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    text = rng.integers(0, config.vocabulary, (num, config.block + 1))
+    return text[:, :-1].copy(), text[:, 1:].copy()
+
+
+@pytest.mark.req("D7")
+@pytest.mark.parametrize("bias", [True, False])
+def test_logits_loss_and_gradients_are_pytorchs(bias, device, rng):
+    config = GPTConfig(**{**vars(SMALL), "bias": bias})
+    theirs = TorchGPT(config)
+    ours = with_weights_of(GPT(config), theirs)
+    x, y = batch(rng, config)
+    y[0, :3] = -1  # does not count
+    logits, loss = ours(Tensor(x), Tensor(y))
+    expected_logits, expected = theirs(torch.tensor(x), torch.tensor(y))
+    same_value(logits, expected_logits, 1e-4, 1e-5)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    loss.backward()
+    expected.backward()
+    for name, parameter in theirs.named_parameters():
+        # Sums over 24 positions and 2 layers of float32 in another order.
+        same_value(dict(ours.named_parameters())[name].grad, parameter.grad, 1e-3, 1e-5)
+
+
+@pytest.mark.req("D7")
+def test_training_under_jit_follows_pytorch(rng):
+    theirs = TorchGPT(SMALL)
+    ours = with_weights_of(GPT(SMALL), theirs)
+    optimizer, reference = optimizer_of(ours, 1e-3), torch_optimizer(theirs, 1e-3)
+
+    @pg.jit
+    def step(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        optimizer.zero_grad()
+        _, loss = ours(x, y)
+        loss.backward()
+        norm = clip_grad_norm_(ours.parameters(), 1.0)
+        optimizer.step()
+        return loss, norm
+
+    for number in range(25):
+        optimizer.lr = reference.param_groups[0]["lr"] = reference.param_groups[1]["lr"] = 1e-3 * (number + 1) / 25
+        x, y = batch(rng)
+        loss, norm = step(Tensor(x), Tensor(y))
+        reference.zero_grad()
+        _, expected = theirs(torch.tensor(x), torch.tensor(y))
+        expected.backward()
+        expected_norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        reference.step()
+        # Adam divides by the root of tiny squares, so rounding of some 1e-7 grows with the steps.
+        assert loss.item() == pytest.approx(expected.item(), rel=2e-5), number
+        assert norm.item() == pytest.approx(expected_norm.item(), rel=1e-3), number
+
+
+@pytest.mark.req("D7")
+def test_start_weights_are_gpt2s():
+    model = GPT(GPTConfig(vocabulary=50, block=32, layers=3, heads=4, width=64))
+    for name, parameter in model.named_parameters():
+        values = parameter.detach().numpy()
+        if values.ndim == 2:
+            std = 0.02 / math.sqrt(6) if name.endswith("c_proj.weight") else 0.02
+            assert values.std() == pytest.approx(std, rel=0.05), name  # 2048 numbers or more: 1.6 % a standard error
+        else:
+            assert (values == (1.0 if name.endswith("weight") else 0.0)).all(), name
+
+
+def test_parameters_are_as_many_as_nanogpts():
+    model = GPT(GPTConfig(vocabulary=65, block=64, layers=4, heads=4, width=128, bias=False))
+    # nanoGPT says 0.80M without the positions.
+    assert sum(p.numel() for p in model.parameters()) - 64 * 128 == 795_904
+
+
+def test_only_matrices_decay():
+    groups = optimizer_of(GPT(SMALL), 1e-3, weight_decay=0.1).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    assert {p.ndim for p in groups[0]["params"]} == {2} and {p.ndim for p in groups[1]["params"]} == {1}
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 12])
+def test_greedy_text_is_the_likeliest_after_the_last_block(length, rng):
+    theirs = TorchGPT(SMALL)
+    ours = with_weights_of(GPT(SMALL), theirs)
+    start = rng.integers(0, SMALL.vocabulary, (2, length))
+    drawn = torch.tensor(start)
+    for _ in range(6):
+        logits, _ = theirs(drawn[:, -SMALL.block :], drawn[:, -SMALL.block :])
+        drawn = torch.cat([drawn, logits[:, -1].argmax(-1, keepdim=True)], 1)
+    assert generate(ours, Tensor(start), 6, temperature=0.0).tolist() == drawn.tolist()
+
+
+def test_a_seed_decides_the_text_and_dropout_takes_no_part():
+    model = GPT(GPTConfig(**{**vars(SMALL), "dropout": 0.5}))
+    texts = [generate(model, Tensor([[1]]), 20, generator=pg.Generator(seed)).tolist() for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+    assert model.training
+    assert generate(model, Tensor([[1, 2]]), 0).tolist() == [[1, 2]]
+
+
+def test_drawn_tokens_follow_temperature_and_top_k():
+    logits = Tensor(np.tile(np.log(np.array([0.5, 0.3, 0.2], np.float32)), (4000, 1)))
+    expected = {1.0: [0.5, 0.3, 0.2], 0.5: [0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38]}
+    for temperature, chances in expected.items():
+        counts = np.bincount(drawn_from(logits, temperature).numpy(), minlength=3)
+        assert counts / 4000 == pytest.approx(chances, abs=0.04)  # 5 standard errors
+    counts = np.bincount(drawn_from(logits, top_k=2).numpy(), minlength=3)
+    assert counts / 4000 == pytest.approx([0.625, 0.375, 0.0], abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"num": -1}, "num must not be negative, got -1"),
+        ({"temperature": -1.0}, "temperature must be a finite number, 0 or more, got -1.0"),
+        ({"temperature": math.nan}, "got nan"),
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+    ],
+)
+def test_settings_of_generate_out_of_range_are_refused(changes, said):
+    with pytest.raises(ArgumentError, match=said):
+        generate(GPT(SMALL), Tensor([[1]]), **{"num": 1, **changes})
+
+
+def test_text_that_does_not_fit_is_refused():
+    model = GPT(SMALL)
+    with pytest.raises(ShapeError, match=r"T from 1 to 8, got \(1, 9\)"):
+        model(Tensor([[0] * 9]))
+    with pytest.raises(ShapeError, match="T at least 1"):
+        generate(model, Tensor([1]), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"heads": 3}, "heads must divide width, got 3 heads and width 16"),
+        ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"dropout": 1.5}, "dropout must be a probability, got 1.5"),
+    ],
+)
+def test_settings_of_a_model_out_of_range_are_refused(changes, said):
+    with pytest.raises(ArgumentError, match=said):
+        GPTConfig(**{**vars(SMALL), **changes})
