@@ -18,11 +18,13 @@ from pathlib import Path
 
 import numpy  # noqa: F401  every framework needs it: its import is nobody's cost
 
+from bench.language import Language
 from bench.peers import load
 from bench.runner import make_runner
 from bench.workloads import WORKLOADS, make_data
 
 NUM_STEPS = 5
+NUM_DEEP_STEPS = 2  # of the networks that are only there to be compiled
 
 
 def peak_resident_nbytes() -> int:
@@ -49,8 +51,9 @@ def first_step(variant: str, name: str) -> dict[str, float | int | None]:
 
     import_s, first_s:   importing the framework; making tensors and network, and the first step, until it is done
     start_nbytes:        resident memory before the import, the data included
-    resident_nbytes:     peak resident memory after five steps
+    resident_nbytes:     peak resident memory after five steps, two for the deep networks
     tensor_nbytes:       peak bytes of tensors, as the framework counts them; None when it does not
+    kernels, binaries:   run in a later step; compiled or loaded until the end of the first. None: not counted
     """
     workload = WORKLOADS[name]
     data = make_data(workload)
@@ -60,17 +63,21 @@ def first_step(variant: str, name: str) -> dict[str, float | int | None]:
     peer = load(variant)
     imported = time.perf_counter()
     runner = make_runner(peer, workload, variant, data)
-    runner.step(runner.granularity)
+    binaries = peer.count(lambda: runner.step(runner.granularity))["binaries"]
     done = time.perf_counter()
-    for _ in range(NUM_STEPS - 1):
+    is_deep = isinstance(workload, Language) and workload.group == "depth"
+    for _ in range((NUM_DEEP_STEPS if is_deep else NUM_STEPS) - 2):
         runner.step(runner.granularity)
+    kernels = peer.count(lambda: runner.step(runner.granularity))["kernels"]
     figures: dict[str, float | int | None] = {
         "import_s": imported - start,
         "first_s": done - imported,
         "start_nbytes": start_nbytes,
         "resident_nbytes": peak_resident_nbytes(),
+        "kernels": kernels,
+        "binaries": binaries,
     }
-    return {**figures, "tensor_nbytes": peer.tensor_nbytes(runner)}
+    return {**figures, "tensor_nbytes": None if is_deep else peer.tensor_nbytes(runner)}
 
 
 def main() -> None:

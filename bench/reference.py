@@ -13,6 +13,9 @@ from math import erf, sqrt
 
 import numpy as np
 
+from bench.language import Language
+from bench.reference_language import generation_logits, language_losses, overhead_result
+from bench.singles import TINY, Generation, Overhead
 from bench.workloads import (
     LAYER_NORM_EPS,
     Array,
@@ -50,10 +53,17 @@ class Verdict:
 
 
 def make_judge(workload: Workload) -> Callable[[list[float]], Verdict]:
-    """Returns the judge of a workload's figures: ten losses, or the result at the sampled places."""
+    """Returns the judge of a workload's figures, which are `bench.runner.Runner.values`."""
     if isinstance(workload, Training):
         expected = losses(workload)
         return lambda got: _judge_losses(got, expected)
+    if isinstance(workload, Language):
+        wanted = language_losses(workload, NUM_LOSSES)
+        return lambda got: _judge_adam_losses(got, wanted)
+    if isinstance(workload, Overhead):
+        return _judge_of_overhead(workload)
+    if isinstance(workload, Generation):
+        return lambda got: _judge_generation(workload, np.array(got))
     values, tolerance, words = _FORWARD[workload.op](workload)
     return lambda got: Verdict(_worst(np.abs(np.array(got) - values) / tolerance), words)
 
@@ -127,6 +137,57 @@ def _judge_losses(got: list[float], expected: list[float]) -> Verdict:
     """
     scale = 64 * ROUNDOFF * np.maximum(np.abs(expected), 1e-2)
     return Verdict(_worst(np.abs(np.subtract(got, expected)) / scale), "relative 3.8e-6 (64 roundings of float32)")
+
+
+def _judge_adam_losses(got: list[float], expected: list[float]) -> Verdict:
+    """Compares ten losses of AdamW with float64's, relative tolerance 2e-5 (336 roundings).
+
+    Adam divides by the root of the squared gradient: where a gradient is as small as its error, the first updates have
+    any sign. Those are a few weights that hardly change the loss; a wrong or missed update changes it by 1e-3 and more.
+    """
+    scale = 2e-5 * np.maximum(np.abs(expected), 1e-2)
+    return Verdict(_worst(np.abs(np.subtract(got, expected)) / scale), "relative 2e-5 (AdamW)")
+
+
+# ---- single calls ----
+
+
+def compared(workload: Forward | Overhead | Generation, *parts: Array) -> list[float]:
+    """Returns of a result what is judged: sampled places; all of a tiny one; every token written and sampled logits."""
+    if isinstance(workload, Overhead):
+        return [float(value) for value in parts[0].reshape(-1, TINY * TINY)[0]]
+    if isinstance(workload, Generation):
+        logits = parts[-1].reshape(-1)[sampled_tokens(workload)]
+        return [float(value) for value in (*(parts[0].reshape(-1) if len(parts) == 2 else ()), *logits)]
+    return [float(value) for value in parts[0][sampled_places(workload)]]
+
+
+def _judge_of_overhead(workload: Overhead) -> Callable[[list[float]], Verdict]:
+    """A chain keeps the length of each row: each product adds a few roundings of it."""
+    expected = overhead_result(workload)
+    length = np.linalg.norm(expected, axis=1, keepdims=True) * np.ones_like(expected)
+    count = 4 * (workload.num_kernels + workload.num_arguments)
+    scale = (count * ROUNDOFF * length).ravel()
+    words = "4 roundings of |row| a product or sum"
+    return lambda got: Verdict(_worst(np.abs(np.array(got) - expected.ravel()) / scale), words)
+
+
+def sampled_tokens(workload: Generation) -> Array:
+    """Returns the tokens whose logits are compared."""
+    return np.random.default_rng(7).integers(0, workload.network.vocabulary, NUM_SAMPLED)
+
+
+def _judge_generation(workload: Generation, got: Array) -> Verdict:
+    """Reads back in float64 what was written: each token must have the largest logit, the last logits must be right.
+
+    Logits spread by some 0.5; a sum of 768 products in each of 12 layers is off by 1e-6 or so of that. 2e-5 is far
+    below what a missed position or layer changes (0.1).
+    """
+    tokens, logits = got[: workload.count], got[workload.count :]
+    expected = generation_logits(workload, tokens)
+    short = [row.max() - row[int(token)] for row, token in zip(expected, tokens)]
+    errors = np.abs(logits - expected[-1][sampled_tokens(workload)])
+    return Verdict(_worst(np.array([*errors, *short])) / 2e-5, "2e-5 of logits that spread by 0.5")
 
 
 # ---- forward ----

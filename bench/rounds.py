@@ -15,9 +15,9 @@ from statistics import median
 from typing import Any
 
 from bench.driver import Worker, WorkerError
+from bench.peers import has, why_left_out
 from bench.reference import Verdict, make_judge
-from bench.runner import STACKED_VARIANTS
-from bench.workloads import Forward, Workload
+from bench.workloads import Workload
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Field:
     def measure(self, workload: Workload) -> list[Measured]:
         """Measures one workload in every variant that has it, taking turns."""
         judge = make_judge(workload)
-        entrants = [self._prepare(workload, variant, judge) for variant in self.workers if has(workload, variant)]
+        entrants = [self._prepare(workload, variant, judge) for variant in list(self.workers) if has(workload, variant)]
         ready = [measured for measured in entrants if not measured.problem]
         spent = dict.fromkeys(self.workers, 0.0)
         for number in range(self.settings.rounds):
@@ -101,7 +101,9 @@ class Field:
         return entrants
 
     def _prepare(self, workload: Workload, variant: str, judge: Callable[[list[float]], Verdict]) -> Measured:
-        measured = Measured(workload.name, variant)
+        measured = Measured(workload.name, variant, problem=why_left_out(workload, variant))
+        if measured.problem:
+            return measured
         start = time.perf_counter()
         try:
             values = self._ask(variant, "make", workload=workload.name)["values"]
@@ -148,8 +150,3 @@ class Field:
         """Ends all workers."""
         for worker in self.workers.values():
             worker.close()
-
-
-def has(workload: Workload, variant: str) -> bool:
-    """False for a forward workload in a variant that loops over training steps."""
-    return not (isinstance(workload, Forward) and variant in STACKED_VARIANTS)

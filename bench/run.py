@@ -1,6 +1,6 @@
 """One command: every workload in every framework installed, side by side, in turns.
 
-    python -m bench.run                                    all of it, under eight minutes on two cores
+    python -m bench.run                                    all of it, under fifteen minutes on two cores
     python -m bench.run --quick                            a check of a minute or two
     python -m bench.run --only mlp,matmul_512 --frameworks picograd,torch --repeats 11
     python -m bench.run --json bench/results/2cores.json   keep the raw samples
@@ -22,16 +22,17 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from bench import report, startup
+from bench import kernels, report, startup
 from bench.driver import bind_to_cores, without_paths
+from bench.grids import Figures
 from bench.machine import describe_commit, describe_machine, describe_versions
-from bench.peers import VARIANTS, is_installed
-from bench.rounds import Field, Measured, Settings, has
+from bench.peers import VARIANTS, has, is_installed
+from bench.rounds import Field, Measured, Settings
 from bench.workloads import QUICK, WORKLOADS, Workload, select
 
 QUICK_SETTINGS = Settings(rounds=3, min_sample_s=0.005, budget_s=0.5)
 BUSY_LOAD = 0.5
-STARTUP_WORKLOADS = ("mnist_b32", "gelu_16m")
+STARTUP_WORKLOADS = ("mnist_b32", "gelu_16m", "nanogpt", "lstm")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Arguments:
     threads:     for every framework
     json:        file that receives the raw samples
     quick:       few workloads, short samples
-    no_startup:  leave out start-up time and memory
+    no_startup:  leave out fresh processes: start-up time and memory, deep networks, kernels compiled one by one
     """
 
     only: str = ""
@@ -64,21 +65,23 @@ def main(arguments: Arguments) -> None:
     machine = describe_machine()
     head = {"command": _command(), **describe_commit(), "machine": machine}
     if machine["load_average"] > BUSY_LOAD:
-        console.print(
-            "others use this machine now: OpenMP's threads (torch) wait for each other, its figures mean little"
-        )
+        console.print("others use this machine now: OpenMP's threads (torch) wait for each other, its figures mean little")
     workloads, variants, settings = _plan(arguments, console)
-    steps, versions = _measure_steps(workloads, variants, settings, console)
-    startups = [] if arguments.no_startup else _measure_startup(workloads, list(versions), arguments, console)
+    steps, versions = _measure_steps([w for w in workloads if w.group != "depth"], variants, settings, console)
+    figures = Figures(steps)
+    if not arguments.no_startup:
+        figures.startup = _measure_startup(workloads, list(versions), arguments, console)
+        if "picograd" in versions and any(w.group == "depth" for w in workloads):
+            console.print("kernels, compiled one by one")
+            figures.kernels = kernels.measure(arguments.threads)
     record = {
         **head,
         "versions": {**describe_versions(), **_by_framework(versions)},
         "settings": asdict(settings),
         "wall_s": time.perf_counter() - started,
-        "steps": [asdict(measured) for measured in steps],
-        "startup": [asdict(found) for found in startups],
+        **asdict(figures),
     }
-    report.show(steps, startups, console)
+    report.show(figures, console)
     console.print(f"{record['wall_s']:.0f} s in all; {settings.num_threads} threads; x: time over the first column's.")
     if arguments.json is not None:
         report.write_json(record, arguments.json)
@@ -130,7 +133,13 @@ def _measure_startup(
     for name in chosen:
         console.print(f"start-up and memory: {name}")
         runnable = [variant for variant in variants if has(WORKLOADS[name], variant)]
-        found += startup.measure(name, runnable, 1 if arguments.quick else 2, arguments.threads)
+        num_warm = 1 if arguments.quick or WORKLOADS[name].group == "language" else 2
+        found += startup.measure(name, runnable, num_warm, arguments.threads)
+    deep = [w.name for w in workloads if w.group == "depth"]
+    if deep:
+        console.print(f"depth: {', '.join(deep)}")
+        runnable = [variant for variant in variants if has(WORKLOADS[deep[0]], variant)]
+        found += startup.measure_depths(deep, runnable, arguments.threads)
     return found
 
 

@@ -17,10 +17,14 @@ from pathlib import Path
 from statistics import median
 
 from bench.driver import ROOT, environment, without_paths
+from bench.peers import why_left_out
+from bench.workloads import WORKLOADS
 
 Figures = dict[str, float | None]
 
-LIMIT_S = 180.0
+LIMIT_S = 120.0
+# A variant whose first step took longer than this is not tried on deeper networks.
+PATIENCE_S = 40.0
 
 
 @dataclass
@@ -55,6 +59,10 @@ class Startup:
     def tensor_nbytes(self) -> float | None:
         return self.warm[0]["tensor_nbytes"]
 
+    def counted(self, what: str) -> float | None:
+        """The "kernels" of a step or the "binaries" of a process, where the framework counts them."""
+        return self.cold.get(what)
+
 
 def _total_s(figures: Figures) -> float:
     return (figures["import_s"] or 0.0) + (figures["first_s"] or 0.0)
@@ -64,11 +72,30 @@ def measure(workload: str, variants: list[str], num_warm: int, num_threads: int)
     """Measures one workload in every variant; the warm processes of the variants take turns."""
     with tempfile.TemporaryDirectory(prefix="bench_cache_") as folder:
         found = {variant: Startup(workload, variant) for variant in variants}
+        for startup in found.values():
+            startup.problem = why_left_out(WORKLOADS[workload], startup.variant)
         for turn in range(1 + num_warm):
             for variant, startup in found.items():
                 if not startup.problem:
                     _run_once(startup, Path(folder) / variant, turn == 0, num_threads)
     return list(found.values())
+
+
+def measure_depths(workloads: list[str], variants: list[str], num_threads: int) -> list[Startup]:
+    """Measures ever deeper networks, in the order given; a variant that is too slow on one is left out from there on."""
+    found: list[Startup] = []
+    slow: dict[str, str] = {}
+    for workload in workloads:
+        ready = [variant for variant in variants if variant not in slow]
+        now = measure(workload, ready, 1, num_threads)
+        found += now
+        found += [Startup(workload, variant, problem=f"left out: {why}") for variant, why in slow.items()]
+        for startup in now:
+            if startup.problem:
+                slow[startup.variant] = f"{workload}: {startup.problem}"
+            elif startup.cold_s > PATIENCE_S:
+                slow[startup.variant] = f"{workload} took {startup.cold_s:.0f} s"
+    return found
 
 
 def _run_once(startup: Startup, cache: Path, is_cold: bool, num_threads: int) -> None:

@@ -17,9 +17,8 @@ import time
 from typing import Any
 
 from bench.peers import load
-from bench.reference import NUM_LOSSES, sampled_places
-from bench.runner import ForwardRunner, Peer, Runner, StackedRunner, TrainingRunner, make_runner
-from bench.workloads import WORKLOADS, Forward
+from bench.runner import Peer, Runner, make_runner
+from bench.workloads import WORKLOADS
 
 Answer = dict[str, Any]
 
@@ -42,12 +41,8 @@ class Session:
         self.step_s = 0.0
 
     def make(self, workload: str) -> Answer:
-        chosen = WORKLOADS[workload]
-        self.runner = runner = make_runner(self.peer, chosen, self.variant)
-        if isinstance(runner, (TrainingRunner, StackedRunner)):
-            return {"values": runner.losses(NUM_LOSSES)}
-        assert isinstance(runner, ForwardRunner) and isinstance(chosen, Forward)
-        return {"values": runner.result()[sampled_places(chosen)].tolist()}
+        self.runner = make_runner(self.peer, WORKLOADS[workload], self.variant)
+        return {"values": self.runner.values()}
 
     def calibrate(self, min_s: float) -> Answer:
         assert self.runner is not None

@@ -1,18 +1,19 @@
 """The table of workloads: shapes, start weights, data and learning rates, all from one NumPy seed.
 
 In:    a name, e.g. "mnist_b32"
-Out:   a `Training` or a `Forward` record; its arrays, the same for every framework
+Out:   its record: `Training` or `Forward`, or one of bench/language.py and bench/singles.py; its arrays, the same for
+       every framework
 Called by: bench/worker.py, bench/reference.py, bench/report.py
 """
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
-Array = np.ndarray
+from bench.language import Array, Language, Recurrent, Transformer, language_batches, rng_of
+from bench.singles import Generation, Overhead, overhead_operands, prompts
 
 LAYER_NORM_EPS = 1e-5
 LAYOUTS = ("NN", "NT", "TN", "TT")
@@ -74,7 +75,10 @@ class Forward:
         return 8.0 * self.shape[0] * self.shape[1] if self.op != "matmul" else 0.0
 
 
-Workload = Training | Forward
+Workload = Training | Forward | Language | Overhead | Generation
+
+GPT2 = Transformer(num_layers=12, num_heads=12, width=768, length=1024, vocabulary=50257)
+DEPTHS = (1, 12, 48, 96)
 
 
 def _matmuls() -> list[Forward]:
@@ -96,9 +100,21 @@ _TABLE: list[Workload] = [
     Forward("gelu_16m", "elementwise", "gelu_scaled", LONG_SHAPE),
     Forward("softmax_16m", "softmax", "softmax", LONG_SHAPE),
     Forward("layer_norm_16m", "layer_norm", "layer_norm", LONG_SHAPE),
+    #        name       group       network                         batch
+    Language("nanogpt", "language", Transformer(4, 4, 128, 64, 65), 12),
+    Language("lstm", "language", Recurrent(128, 64, 65), 32),
+    Generation("prefill_256", "prefill", GPT2, prompt=256, count=0),
+    Generation("decode_32", "decode", GPT2, prompt=256, count=32),
+    *(Overhead(f"chain_{n}", "chain", num_kernels=n, num_arguments=8) for n in (1, 10, 100, 1000)),
+    *(Overhead(f"sum_{n}", "sum", num_kernels=1, num_arguments=n) for n in (10, 100)),
+    # Only compiled and run a few times in fresh processes (bench/startup.py).
+    *(Language(f"gpt_{n}", "depth", Transformer(n, 4, 128, 64, 65), 12) for n in DEPTHS),
 ]
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _TABLE}
-QUICK = ("mlp_2_16", "mnist_b32", "names", "matmul_256_NN", "matmul_512_TT", "gelu_16m", "softmax_16m")
+QUICK = (
+    "mlp_2_16", "mnist_b32", "names", "matmul_256_NN", "matmul_512_TT", "gelu_16m", "softmax_16m", "lstm", "chain_10",
+    "gpt_1",
+)  # fmt: skip
 
 
 def select(only: list[str]) -> list[Workload]:
@@ -121,13 +137,9 @@ def _is_selected(workload: Workload, word: str) -> bool:
 # ---- arrays ----
 
 
-def _rng(workload: Workload, part: int) -> np.random.Generator:
-    return np.random.default_rng([zlib.crc32(workload.name.encode()), part])
-
-
 def start_weights(workload: Training) -> list[tuple[Array, Array]]:
     """Returns per layer (weight (out, in), bias (out,)), uniform in +-1/sqrt(in), float32."""
-    rng = _rng(workload, 0)
+    rng = rng_of(workload.name, 0)
     layers = []
     for fan_in, fan_out in zip(workload.sizes, workload.sizes[1:]):
         bound = fan_in**-0.5
@@ -141,7 +153,7 @@ def start_embedding(workload: Training) -> Array | None:
     if workload.embedding is None:
         return None
     rows, width, _ = workload.embedding
-    return _rng(workload, 1).standard_normal((rows, width), dtype=np.float32)
+    return rng_of(workload.name, 1).standard_normal((rows, width), dtype=np.float32)
 
 
 def batches(workload: Training) -> tuple[Array, Array]:
@@ -150,7 +162,7 @@ def batches(workload: Training) -> tuple[Array, Array]:
     xs:  float32 standard normal; int32 (S, B, context) row numbers when there is an embedding
     ys:  float32 (S, B, 1) of +-1 for mse; int32 (S, B) class numbers for cross_entropy
     """
-    rng = _rng(workload, 2)
+    rng = rng_of(workload.name, 2)
     lead = (workload.num_batches, workload.batch)
     xs: Array
     if workload.embedding is not None:
@@ -171,7 +183,7 @@ def operands(workload: Forward, which: int) -> tuple[Array, ...]:
     softmax:      (x,)
     layer_norm:   (x, weight, bias): weight and bias (C,)
     """
-    rng = _rng(workload, 100 + which)
+    rng = rng_of(workload.name, 100 + which)
     rows, width = workload.shape
     first = rng.standard_normal((rows, width), dtype=np.float32)
     if workload.op == "matmul":
@@ -181,7 +193,14 @@ def operands(workload: Forward, which: int) -> tuple[Array, ...]:
 
 
 def make_data(workload: Workload) -> list[tuple[Array, ...]]:
-    """Returns the stacked batches as one pair, or all operand sets."""
+    """Returns the stacked batches as one pair, or all operand sets; those of an `Overhead` as one: all x, then the w."""
     if isinstance(workload, Training):
         return [batches(workload)]
+    if isinstance(workload, Language):
+        return [language_batches(workload)]
+    if isinstance(workload, Overhead):
+        xs, ws = overhead_operands(workload)
+        return [(xs, *ws)]
+    if isinstance(workload, Generation):
+        return [(prompt,) for prompt in prompts(workload)] if workload.op == "prefill" else [()]
     return [operands(workload, which) for which in range(workload.num_operands)]

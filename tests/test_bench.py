@@ -11,9 +11,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.driver import without_paths  # noqa: E402
+from bench.grids import Figures, all_grids, history_grid, step_grids  # noqa: E402
+from bench.kernels import KernelTimes  # noqa: E402
+from bench.peers import VARIANTS, has  # noqa: E402
 from bench.reference import NUM_LOSSES, losses, make_judge, sampled_places  # noqa: E402
-from bench.report import step_grids, update_docs, write_json  # noqa: E402
+from bench.report import read_json, update_docs, write_json  # noqa: E402
 from bench.rounds import Measured  # noqa: E402
+from bench.startup import Startup, measure_depths  # noqa: E402
 from bench.workloads import WORKLOADS, Forward, Training, operands, select  # noqa: E402
 
 
@@ -50,8 +54,8 @@ def _product(layout: str, lhs: np.ndarray, rhs: np.ndarray) -> np.ndarray:
 
 
 def test_unknown_selection_names_the_groups() -> None:
-    with pytest.raises(ValueError, match="--only: 'lstm' is no workload or group; groups: elementwise, layer_norm"):
-        select(["lstm"])
+    with pytest.raises(ValueError, match="--only: 'diffusion' is no workload or group; groups: depth, elementwise"):
+        select(["diffusion"])
 
 
 def test_messages_keep_no_absolute_path() -> None:
@@ -72,3 +76,65 @@ def test_tables_replace_only_what_stands_between_their_markers(tmp_path: Path) -
     assert update_docs(result, page) == ["training"]
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "200 us" in text
+    assert "*p, 2 cores; commit 000000000000, d; *" in text  # what the table was measured on
+    assert read_json(result)[1] == Figures(steps)  # a run from before there were kernels in it
+
+
+# ---- tables ----
+
+
+def _measured(workload: str, variant: str, time_s: float) -> Measured:
+    return Measured(workload, variant, [time_s], 1, 0.1, 0.5, "tight")
+
+
+def test_overhead_table_ends_with_what_one_more_kernel_and_argument_cost() -> None:
+    times = {"chain_1": 5e-6, "chain_1000": 1.004e-3, "sum_10": 6e-6, "sum_100": 1.5e-5}
+    steps = [_measured(name, "picograd", time_s) for name, time_s in times.items()]
+    rows = step_grids([*steps, _measured("chain_1", "jax", 1e-5)])["overhead"].rows
+    assert rows[-2:] == [["one more kernel", "1 us", "-", ""], ["one more argument", "0.1 us", "-", ""]]
+
+
+def test_language_models_are_shown_in_tokens_a_second() -> None:
+    grids = step_grids([_measured("nanogpt", "picograd", 0.768), _measured("decode_32", "picograd", 0.05)])
+    assert [grids[name].rows[0][-1] for name in ("language", "generation")] == ["1,000 tokens/s", "20 tokens/s"]
+
+
+def test_a_variant_that_was_left_out_says_so_in_every_table() -> None:
+    steps = [_measured("lstm", "torch", 1.0), Measured("lstm", "tinygrad", problem="left out: it unrolls")]
+    figures = {"cold": {"import_s": 1.0, "first_s": 2.0, "kernels": 7, "binaries": 5}}
+    warm = [{"import_s": 0.5, "first_s": 0.5, "start_nbytes": 0, "resident_nbytes": 2**20}]
+    deep = [Startup("gpt_1", "picograd", **figures, warm=warm), Startup("gpt_12", "torch", problem="left out: slow")]
+    grids = all_grids(Figures([*steps, _measured("mlp_300", "tinygrad", 1.0)], deep, [KernelTimes("a", "small", [0.1])]))
+    assert "startup" not in grids and grids["kernels"].rows[-1][:3] == ["all small", "", "100 ms"]
+    assert grids["depth"].rows[0] == ["picograd", "1", "3 s", "1 s", "1 MiB", "7", "5"]
+    assert grids["depth"].rows[1][:3] == ["torch", "12", "left out: slow"]
+    assert step_grids([*steps, _measured("nanogpt", "tinygrad", 1.0)])["language"].rows[0][2] == "left out"
+
+
+def test_history_shows_each_run_beside_its_fastest_peer() -> None:
+    runs = [("then", Figures([_measured("names", v, t) for v, t in (("picograd", 2e-4), ("jax", 1e-4), ("torch", 1.0))]))]
+    runs.append(("now", Figures([_measured("names", "picograd", 1e-4), _measured("lstm", "picograd", 1.0)])))
+    grid = history_grid(runs)
+    assert grid.heads == ["", "then", "now"]
+    assert grid.rows == [["names", "200 us, 2.00x jax", "100 us"], ["lstm", "-", "1 s"]]
+
+
+def test_each_variant_shows_only_what_is_its_own() -> None:
+    def of(name: str) -> list[str]:
+        return [variant for variant in VARIANTS if has(WORKLOADS[name], variant)]
+
+    loops = {"picograd_loop", "jax_scan"}
+    assert loops <= set(of("nanogpt")) and loops <= set(of("chain_10")) and not loops & set(of("gelu_16m"))
+    assert "jax_scan" in of("decode_32") and not loops & set(of("prefill_256"))
+    assert of("gpt_12") == ["picograd", "torch", "torch_compile", "jax", "tinygrad", "picograd_layers", "jax_layers"]
+
+
+def test_a_variant_too_slow_at_one_depth_is_left_out_of_deeper_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(workload: str, variants: list[str], num_warm: int, num_threads: int) -> list[Startup]:
+        took = {"jax": 5.0, "torch_compile": 50.0}
+        return [Startup(workload, variant, {"import_s": 0.0, "first_s": took[variant]}) for variant in variants]
+
+    monkeypatch.setattr("bench.startup.measure", measure)
+    found = {(s.workload, s.variant): s.problem for s in measure_depths(["gpt_1", "gpt_12"], ["jax", "torch_compile"], 2)}
+    assert found.pop(("gpt_12", "torch_compile")) == "left out: gpt_1 took 50 s"
+    assert set(found.values()) == {""} and len(found) == 3

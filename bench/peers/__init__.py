@@ -2,7 +2,7 @@
 
 In:    the name of a variant, e.g. "jax_scan"
 Out:   the module that runs it
-Called by: bench/worker.py, bench/first_step.py
+Called by: bench/worker.py, bench/rounds.py, bench/first_step.py
 """
 
 from __future__ import annotations
@@ -10,18 +10,47 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-from bench.runner import Peer
+from bench.runner import STACKED_VARIANTS, Peer
+from bench.singles import Generation
+from bench.workloads import Forward, Workload
 
 # variant            (framework to import, module of this folder)
 VARIANTS: dict[str, tuple[str, str]] = {
     "picograd": ("picograd", "picograd_"),
     "picograd_eager": ("picograd", "picograd_"),
+    "picograd_loop": ("picograd", "picograd_"),
     "torch": ("torch", "torch_"),
     "torch_compile": ("torch", "torch_"),
     "jax": ("jax", "jax_"),
     "jax_scan": ("jax", "jax_"),
     "tinygrad": ("tinygrad", "tinygrad_"),
+    "picograd_layers": ("picograd", "picograd_"),
+    "jax_layers": ("jax", "jax_"),
 }
+# Networks whose layers are one loop: for the time to compile deep ones.
+LAYERED_VARIANTS = ("picograd_layers", "jax_layers")
+
+# What would take minutes, with what was measured (two cores, 2026-11-21): (workload or group, variant) -> why.
+LEFT_OUT: dict[tuple[str, str], str] = {}
+
+
+def has(workload: Workload, variant: str) -> bool:
+    """False where a variant has nothing of its own to show: a loop over steps for a workload of single calls, say."""
+    if variant in LAYERED_VARIANTS:
+        return workload.group == "depth"
+    if workload.group == "depth":
+        return variant not in (*STACKED_VARIANTS, "picograd_eager")
+    if isinstance(workload, Forward):
+        return variant not in STACKED_VARIANTS
+    if isinstance(workload, Generation):  # decoding as one call that loops over the tokens
+        return variant not in STACKED_VARIANTS or (workload.op == "decode" and variant == "jax_scan")
+    return True
+
+
+def why_left_out(workload: Workload, variant: str) -> str:
+    """Returns why a variant is not measured on a workload; empty when it is."""
+    why = LEFT_OUT.get((workload.name, variant)) or LEFT_OUT.get((workload.group, variant))
+    return f"left out: {why}" if why else ""
 
 
 def is_installed(variant: str) -> bool:

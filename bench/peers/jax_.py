@@ -14,10 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array as JaxArray
 
-from bench.runner import Runner
+from bench.language import Language
+from bench.peers import jax_language
+from bench.runner import NOT_COUNTED, Runner
+from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
 
-VARIANTS = ("jax", "jax_scan")
+VARIANTS = ("jax", "jax_scan", "jax_layers")
 
 
 def version() -> str:
@@ -53,10 +56,22 @@ class Step:
         return self.function.lower(self.params, x, y)
 
 
-def train(workload: Training, variant: str) -> Step:
-    """One SGD step as a pure function of (params, x, y), or a scan of it over the first axis of x and y."""
+def train(workload: Training | Language, variant: str) -> Step:
+    """One step as a pure function of (params, x, y), or a scan of it over the first axis of x and y."""
+    if isinstance(workload, Language):
+        params, step = jax_language.make_step(workload, variant == "jax_layers")
+    else:
+        params, step = _make_step(workload)
+
+    def scan(params: Any, xs: JaxArray, ys: JaxArray) -> Any:
+        return jax.lax.scan(lambda params, batch: step(params, *batch), params, (xs, ys))
+
+    return Step(params, scan if variant == "jax_scan" else step)
+
+
+def _make_step(workload: Training) -> tuple[Any, Callable[..., Any]]:
+    """The parameters, and one step of SGD."""
     params = {"layers": start_weights(workload), "table": start_embedding(workload)}
-    params = jax.tree.map(jnp.array, params)
 
     def loss_of(params: Any, x: JaxArray, y: JaxArray) -> JaxArray:
         return _loss(workload, _network(workload, params, x), y)
@@ -65,10 +80,7 @@ def train(workload: Training, variant: str) -> Step:
         loss, grads = jax.value_and_grad(loss_of)(params, x, y)
         return jax.tree.map(lambda param, grad: param - workload.learning_rate * grad, params, grads), loss
 
-    def scan(params: Any, xs: JaxArray, ys: JaxArray) -> Any:
-        return jax.lax.scan(lambda params, batch: step(params, *batch), params, (xs, ys))
-
-    return Step(params, scan if variant == "jax_scan" else step)
+    return jax.tree.map(jnp.array, params), step
 
 
 def _network(workload: Training, params: Any, x: JaxArray) -> JaxArray:
@@ -88,10 +100,19 @@ def _loss(workload: Training, out: JaxArray, y: JaxArray) -> JaxArray:
     return -jnp.take_along_axis(jax.nn.log_softmax(out), y[:, None], axis=1).mean()
 
 
-def forward(workload: Forward, variant: str) -> Callable[..., JaxArray]:
-    """One jitted expression."""
-    function: Callable[..., JaxArray] = jax.jit(_FORWARD[workload.op](workload))
-    return function
+def forward(workload: Forward | Overhead | Generation, variant: str) -> Callable[..., Any]:
+    """One jitted expression, or a map of it over the first axis of its first operand."""
+    if isinstance(workload, Generation):
+        generator = jax_language.Generator(workload)
+        if workload.op == "prefill":
+            return generator.prefill
+        generator.read_prompt()
+        return generator.decode_in_one if variant == "jax_scan" else generator.decode
+    function = _FORWARD[workload.op](workload)
+    if variant == "jax_scan":
+        return jax.jit(lambda xs, *ws: jax.lax.map(lambda x: function(x, *ws), xs))
+    jitted: Callable[..., JaxArray] = jax.jit(function)
+    return jitted
 
 
 def _matmul(workload: Forward) -> Callable[[JaxArray, JaxArray], JaxArray]:
@@ -103,6 +124,15 @@ def _matmul(workload: Forward) -> Callable[[JaxArray, JaxArray], JaxArray]:
     }[workload.layout]
 
 
+def _chain(workload: Overhead) -> Callable[..., JaxArray]:
+    def chain(x: JaxArray, *ws: JaxArray) -> JaxArray:
+        for number in range(workload.num_kernels):
+            x = x @ ws[number % len(ws)]
+        return x
+
+    return chain
+
+
 def _layer_norm(workload: Forward) -> Callable[..., JaxArray]:
     def layer_norm(x: JaxArray, weight: JaxArray, bias: JaxArray) -> JaxArray:
         mean = x.mean(-1, keepdims=True)
@@ -111,12 +141,19 @@ def _layer_norm(workload: Forward) -> Callable[..., JaxArray]:
     return layer_norm
 
 
-_FORWARD: dict[str, Callable[[Forward], Callable[..., JaxArray]]] = {
+_FORWARD: dict[str, Callable[[Any], Callable[..., JaxArray]]] = {
     "matmul": _matmul,
     "gelu_scaled": lambda workload: lambda x, a, b, c: jax.nn.gelu(x * a + b, approximate=False) * c,
     "softmax": lambda workload: lambda x: jax.nn.softmax(x, -1),
     "layer_norm": _layer_norm,
+    "chain": _chain,
+    "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    work()
+    return NOT_COUNTED
 
 
 def tensor_nbytes(runner: Runner) -> int | None:

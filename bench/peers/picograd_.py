@@ -1,4 +1,4 @@
-"""picograd: the whole step under `pg.jit`, and un-jitted.
+"""picograd: the whole step under `pg.jit`, un-jitted, and as a loop over stacked batches.
 
 In:    a workload
 Out:   functions of picograd tensors (see `bench.runner.Peer`)
@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 
 import picograd as pg
+from bench.language import Language
+from bench.peers import picograd_language
 from bench.runner import Runner
+from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
+from picograd.engine.watch import watch
 
-VARIANTS = ("picograd", "picograd_eager")
+VARIANTS = ("picograd", "picograd_eager", "picograd_loop", "picograd_layers")
 F = pg.nn.functional
 Step = Callable[[Any, Any], Any]
 
@@ -43,8 +47,30 @@ def tensor_nbytes(runner: Runner) -> int | None:
     return pg.max_memory_allocated()
 
 
-def train(workload: Training, variant: str) -> Step:
-    """One SGD step: forward, backward and update, in one plan under jit."""
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    with watch() as counts:
+        work()
+    return {"kernels": counts.kernels, "binaries": counts.compiled + counts.disk_hits}
+
+
+def train(workload: Training | Language, variant: str) -> Step:
+    """One step: forward, backward and update, in one plan under jit; or one for each of the stacked batches."""
+    if isinstance(workload, Language):
+        step = picograd_language.make_step(workload, variant == "picograd_layers")
+    else:
+        step = _make_step(workload)
+    return _compiled(step, variant, workload.num_batches)
+
+
+def _compiled(function: Callable[..., Any], variant: str, num_steps: int) -> Callable[..., Any]:
+    if variant == "picograd_eager":
+        return function
+    compiled: Callable[..., Any] = pg.jit(function, steps=num_steps) if variant == "picograd_loop" else pg.jit(function)
+    return compiled
+
+
+def _make_step(workload: Training) -> Step:
+    """One step of SGD."""
     layers = [tuple(pg.Tensor(a, requires_grad=True) for a in layer) for layer in start_weights(workload)]
     table_array = start_embedding(workload)
     table = None if table_array is None else pg.Tensor(table_array, requires_grad=True)
@@ -58,8 +84,7 @@ def train(workload: Training, variant: str) -> Step:
         optimizer.step()
         return loss
 
-    jitted: Step = pg.jit(step)
-    return step if variant == "picograd_eager" else jitted
+    return step
 
 
 def _network(workload: Training, layers: list[tuple[Any, ...]], table: Any, x: Any) -> Any:
@@ -76,11 +101,39 @@ def _loss(workload: Training, out: Any, y: Any) -> Any:
     return ((out - y) ** 2).mean() if workload.loss == "mse" else F.cross_entropy(out, y)
 
 
-def forward(workload: Forward, variant: str) -> Callable[..., Any]:
+def forward(workload: Forward | Overhead | Generation, variant: str) -> Callable[..., Any]:
     """One expression; un-jitted it is built and realized at each call."""
+    if isinstance(workload, Generation):
+        generator = picograd_language.Generator(workload, variant != "picograd_eager")
+        if workload.op == "prefill":
+            return generator.prefill
+        generator.read_prompt()
+        return generator.decode
     function = _FORWARD[workload.op](workload)
-    jitted: Callable[..., Any] = pg.jit(function)
-    return function if variant == "picograd_eager" else jitted
+    if variant == "picograd_loop":
+        return _mapped(function, workload.num_operands)
+    return _compiled(function, variant, 1)
+
+
+def _mapped(function: Callable[..., Any], num_steps: int) -> Callable[..., Any]:
+    """The function of each row of the first operand, in one call; the other operands, kept, are the same in all."""
+    made: list[Callable[..., Any]] = []
+
+    def loop(xs: Any, *ws: Any) -> Any:
+        if not made:
+            made.append(pg.jit(lambda x: function(x, *ws), steps=num_steps))
+        return made[0](xs)
+
+    return loop
+
+
+def _chain(workload: Overhead) -> Callable[..., Any]:
+    def chain(x: Any, *ws: Any) -> Any:
+        for number in range(workload.num_kernels):
+            x = x @ ws[number % len(ws)]
+        return x
+
+    return chain
 
 
 def _matmul(workload: Forward) -> Callable[[Any, Any], Any]:
@@ -97,9 +150,11 @@ def _layer_norm(workload: Forward) -> Callable[..., Any]:
     return lambda x, weight, bias: F.layer_norm(x, (width,), weight, bias, eps=LAYER_NORM_EPS)
 
 
-_FORWARD: dict[str, Callable[[Forward], Callable[..., Any]]] = {
+_FORWARD: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "matmul": _matmul,
     "gelu_scaled": lambda workload: lambda x, a, b, c: F.gelu(x * a + b) * c,
     "softmax": lambda workload: lambda x: x.softmax(-1),
     "layer_norm": _layer_norm,
+    "chain": _chain,
+    "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }

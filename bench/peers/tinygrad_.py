@@ -22,7 +22,10 @@ from tinygrad.helpers import GlobalCounters  # noqa: E402
 from tinygrad.nn.optim import SGD  # noqa: E402
 from tinygrad.tensor import Tensor  # noqa: E402
 
-from bench.runner import Runner  # noqa: E402
+from bench.language import Language  # noqa: E402
+from bench.peers import tinygrad_language  # noqa: E402
+from bench.runner import NOT_COUNTED, Runner  # noqa: E402
+from bench.singles import Generation, Overhead  # noqa: E402
 from bench.workloads import (  # noqa: E402
     LAYER_NORM_EPS,
     Array,
@@ -57,8 +60,10 @@ def numpy(handle: Tensor) -> Array:
     return handle.numpy()
 
 
-def train(workload: Training, variant: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """One SGD step, captured at its second call and replayed from the third."""
+def train(workload: Training | Language, variant: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """One step, captured at its second call and replayed from the third."""
+    if isinstance(workload, Language):
+        return tinygrad_language.make_step(workload)
     layers = [(_param(weight), _param(bias)) for weight, bias in start_weights(workload)]
     table_array = start_embedding(workload)
     table = None if table_array is None else _param(table_array)
@@ -92,8 +97,14 @@ def _loss(workload: Training, out: Tensor, y: Tensor) -> Tensor:
     return (out - y).square().mean() if workload.loss == "mse" else out.sparse_categorical_crossentropy(y)
 
 
-def forward(workload: Forward, variant: str) -> Callable[..., Tensor]:
+def forward(workload: Forward | Overhead | Generation, variant: str) -> Callable[..., Any]:
     """One expression, captured and replayed."""
+    if isinstance(workload, Generation):
+        generator = tinygrad_language.Generator(workload)
+        if workload.op == "prefill":
+            return generator.prefill
+        generator.read_prompt()
+        return generator.decode
     function = _FORWARD[workload.op](workload)
     jitted: Callable[..., Tensor] = TinyJit(lambda *operands: function(*operands).realize())
     return jitted
@@ -114,12 +125,28 @@ def _gelu_scaled(x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     return out
 
 
-_FORWARD: dict[str, Callable[[Forward], Callable[..., Any]]] = {
+def _chain(workload: Overhead) -> Callable[..., Tensor]:
+    def chain(x: Tensor, *ws: Tensor) -> Tensor:
+        for number in range(workload.num_kernels):
+            x = x @ ws[number % len(ws)]
+        return x
+
+    return chain
+
+
+_FORWARD: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "matmul": _matmul,
     "gelu_scaled": lambda workload: _gelu_scaled,
     "softmax": lambda workload: lambda x: x.softmax(-1),
     "layer_norm": lambda workload: lambda x, weight, bias: x.layernorm(eps=LAYER_NORM_EPS) * weight + bias,
+    "chain": _chain,
+    "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    work()
+    return NOT_COUNTED
 
 
 def tensor_nbytes(runner: Runner) -> int | None:

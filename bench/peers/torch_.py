@@ -15,7 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.runner import Runner
+from bench.language import Language
+from bench.peers import torch_language
+from bench.runner import NOT_COUNTED, Runner
+from bench.singles import Generation, Overhead
 from bench.workloads import LAYER_NORM_EPS, Array, Forward, Training, start_embedding, start_weights
 
 VARIANTS = ("torch", "torch_compile")
@@ -40,17 +43,9 @@ def numpy(handle: Tensor) -> Array:
     return handle.detach().numpy()
 
 
-def train(workload: Training, variant: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """One SGD step; compiled: loss and gradient. The update is torch's fused loop, as fast as a compiled one."""
-    layers = [(_param(weight), _param(bias)) for weight, bias in start_weights(workload)]
-    table_array = start_embedding(workload)
-    table = None if table_array is None else _param(table_array)
-    params = [param for layer in layers for param in layer] + ([] if table is None else [table])
-    optimizer = torch.optim.SGD(params, lr=workload.learning_rate, fused=True)
-
-    def loss_of(x: Tensor, y: Tensor) -> Tensor:
-        return _loss(workload, _network(workload, layers, table, x), y)
-
+def train(workload: Training | Language, variant: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """One step; compiled: loss and gradient. The update is torch's fused loop, as fast as a compiled one."""
+    loss_of, optimizer = torch_language.make_loss(workload) if isinstance(workload, Language) else _make_loss(workload)
     loss_function = _compiled(loss_of) if variant == "torch_compile" else loss_of
 
     def step(x: Tensor, y: Tensor) -> Tensor:
@@ -61,6 +56,19 @@ def train(workload: Training, variant: str) -> Callable[[Tensor, Tensor], Tensor
         return loss
 
     return step
+
+
+def _make_loss(workload: Training) -> tuple[Callable[[Tensor, Tensor], Tensor], torch.optim.Optimizer]:
+    layers = [(_param(weight), _param(bias)) for weight, bias in start_weights(workload)]
+    table_array = start_embedding(workload)
+    table = None if table_array is None else _param(table_array)
+    params = [param for layer in layers for param in layer] + ([] if table is None else [table])
+    optimizer = torch.optim.SGD(params, lr=workload.learning_rate, fused=True)
+
+    def loss_of(x: Tensor, y: Tensor) -> Tensor:
+        return _loss(workload, _network(workload, layers, table, x), y)
+
+    return loss_of, optimizer
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,8 +96,14 @@ def _loss(workload: Training, out: Tensor, y: Tensor) -> Tensor:
     return F.mse_loss(out, y) if workload.loss == "mse" else F.cross_entropy(out, y)
 
 
-def forward(workload: Forward, variant: str) -> Callable[..., Tensor]:
+def forward(workload: Forward | Overhead | Generation, variant: str) -> Callable[..., Any]:
     """One expression, without autograd."""
+    if isinstance(workload, Generation):
+        generator = torch_language.Generator(workload)
+        if workload.op == "prefill":
+            return _compiled(generator.prefill) if variant == "torch_compile" else generator.prefill
+        generator.read_prompt()
+        return generator.decode
     function = torch.no_grad()(_FORWARD[workload.op](workload))
     return _compiled(function) if variant == "torch_compile" else function
 
@@ -103,17 +117,33 @@ def _matmul(workload: Forward) -> Callable[[Tensor, Tensor], Tensor]:
     }[workload.layout]
 
 
+def _chain(workload: Overhead) -> Callable[..., Tensor]:
+    def chain(x: Tensor, *ws: Tensor) -> Tensor:
+        for number in range(workload.num_kernels):
+            x = x @ ws[number % len(ws)]
+        return x
+
+    return chain
+
+
 def _layer_norm(workload: Forward) -> Callable[..., Tensor]:
     width = workload.shape[1]
     return lambda x, weight, bias: F.layer_norm(x, (width,), weight, bias, LAYER_NORM_EPS)
 
 
-_FORWARD: dict[str, Callable[[Forward], Callable[..., Tensor]]] = {
+_FORWARD: dict[str, Callable[[Any], Callable[..., Tensor]]] = {
     "matmul": _matmul,
     "gelu_scaled": lambda workload: lambda x, a, b, c: F.gelu(x * a + b) * c,
     "softmax": lambda workload: lambda x: x.softmax(-1),
     "layer_norm": _layer_norm,
+    "chain": _chain,
+    "sum": lambda workload: lambda x, *ws: sum(ws, x),
 }
+
+
+def count(work: Callable[[], None]) -> dict[str, int | None]:
+    work()
+    return NOT_COUNTED
 
 
 def tensor_nbytes(runner: Runner) -> int | None:
