@@ -7,7 +7,6 @@ Called by: bench/peers/picograd_.py
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +65,7 @@ def _transformer(network: Transformer, weights: Weights, x: Any) -> Any:
 
 def _block(network: Transformer, layer: Weights, stream: Any) -> Any:
     q, k, v = _qkv(network, layer, stream)
-    return _rest(layer, stream, _attention(q, k, v, is_causal=True))
+    return _rest(layer, stream, F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
 def _recurrent(network: Any, weights: Weights, x: Any) -> Any:
@@ -94,14 +93,6 @@ def _qkv(network: Transformer, layer: Weights, stream: Any) -> Any:
     joint = F.linear(_norm(stream, layer["norm1"]), layer["qkv"])
     batch, length, width = stream.shape
     return joint.reshape(batch, length, 3, network.num_heads, width // network.num_heads).permute(2, 0, 3, 1, 4).unbind()
-
-
-def _attention(q: Any, k: Any, v: Any, is_causal: bool = False) -> Any:
-    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
-    if is_causal:
-        places = pg.arange(q.shape[2])
-        scores = pg.where(places.unsqueeze(1) >= places, scores, -math.inf)
-    return scores.softmax(-1) @ v
 
 
 def _rest(layer: Weights, stream: Any, mixed: Any) -> Any:
@@ -137,7 +128,7 @@ class Generator:
         for layer, (keys, values) in zip(self.weights["layers"], self.caches):
             q, k, v = _qkv(self.network, layer, stream)
             keys[:, :, :num_tokens], values[:, :, :num_tokens] = k, v
-            stream = _rest(layer, stream, _attention(q, k, v, is_causal=True))
+            stream = _rest(layer, stream, F.scaled_dot_product_attention(q, k, v, is_causal=True))
         return _logits(self.weights, stream[:, -1])
 
     def _next(self, logits: Any, position: Any) -> tuple[Any, Any]:
@@ -148,7 +139,7 @@ class Generator:
             q, k, v = _qkv(self.network, layer, stream)
             keys[:, :, position : position + 1], values[:, :, position : position + 1] = k, v
             k, v = keys[:, :, : position + 1], values[:, :, : position + 1]
-            stream = _rest(layer, stream, _attention(q, k, v))
+            stream = _rest(layer, stream, F.scaled_dot_product_attention(q, k, v))
         return token, _logits(self.weights, stream[:, -1])
 
     def decode(self) -> tuple[Any, Any]:

@@ -21,8 +21,10 @@ from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.nn.optim import AdamW
 from picograd.tensor.autograd import no_grad
+from picograd.tensor.core import realize
 from picograd.tensor.random import Generator
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit
 
 START_STD = 0.02  # deviation of all start weights of matrices (GPT-2's code)
@@ -62,6 +64,18 @@ class GPTConfig:
             raise ArgumentError(f"GPTConfig: dropout must be a probability, got {self.dropout}.")
 
 
+@dataclass(frozen=True)
+class KVCache:
+    """Keys and values of the positions read so far, by layer: what later positions look at. Written in place.
+
+    keys:    (B, H, block, D) for each layer
+    values:  the same
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+
 class SelfAttention(nn.Module):
     """Each position takes in what the positions up to its own hold."""
 
@@ -87,6 +101,18 @@ class SelfAttention(nn.Module):
         """x (B, T, C) -> (B, T, C)."""
         dropout = self.dropout if self.training else 0.0
         return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
+
+
+    def read_on(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int) -> Tensor:
+        """The same for the positions from `position` on, whose keys and values go to the cache: one, or all from 0."""
+        q, k, v = self.heads_of(x_BTC)
+        length = x_BTC.shape[1]
+        keys_BHSD[:, :, position : position + length] = k
+        values_BHSD[:, :, position : position + length] = v
+        if length > 1:
+            return self.joined(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        seen = slice(0, position + 1)
+        return self.joined(F.scaled_dot_product_attention(q, keys_BHSD[:, :, seen], values_BHSD[:, :, seen]))
 
 
 class FeedForward(nn.Module):
@@ -159,6 +185,48 @@ class GPT(nn.Module):
         out_BTC: Tensor = self.ln_f(x_BTC)
         return out_BTC
 
+    def cache(self, batch: int) -> KVCache:
+        """Returns an empty cache for texts of up to `block` tokens."""
+        config, weight = self.config, self.wte.weight
+        shape = (batch, config.heads, config.block, config.width // config.heads)
+        keys, values = (
+            tuple(Tensor.zeros(*shape, dtype=weight.dtype, device=weight.device).clone() for _ in self.h)
+            for _ in range(2)
+        )
+        realize([*keys, *values])
+        return KVCache(keys, values)
+
+    def read_on(self, tokens_BT: Tensor, cache: KVCache, position: Length | int = 0) -> Tensor:
+        """Returns what the blocks make of tokens that stand at `position` and after, given what the cache holds.
+
+        One token at a time; or at position 0 any number, which is what begins a text. With a bound Variable as the
+        position, one plan serves every position.
+
+        Returns:   (B, T, C), normalised
+
+        Raises:
+          ShapeError: tokens are not (B, T), are several after the beginning, or do not fit into the block.
+
+        >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
+        >>> cache = model.cache(batch=1)
+        >>> _ = model.read_on(Tensor([[1, 2]]), cache)
+        >>> last = model.read_on(Tensor([[3]]), cache, 2)
+        >>> bool((last[:, 0] - model.hidden(Tensor([[1, 2, 3]]))[:, 2]).abs().max() < 1e-5)
+        True
+        """
+        length = tokens_BT.shape[1] if tokens_BT.ndim == 2 else 0
+        if not 1 <= length <= self.config.block or (length > 1 and position != 0):
+            raise ShapeError(
+                f"GPT: tokens must be (B, 1), or (B, T) at position 0 with T up to {self.config.block},"
+                f" got {tokens_BT.shape} at {position}."
+            )
+        x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]
+        for block, keys_BHSD, values_BHSD in zip(self.h, cache.keys, cache.values):
+            x_BTC = x_BTC + block.attn.read_on(block.ln_1(x_BTC), keys_BHSD, values_BHSD, position)
+            x_BTC = x_BTC + block.mlp(block.ln_2(x_BTC))
+        out_BTC: Tensor = self.ln_f(x_BTC)
+        return out_BTC
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns the logits (..., V) of what comes after, for hidden (..., C)."""
         return F.linear(hidden, self.wte.weight)
@@ -201,8 +269,9 @@ def generate(
 ) -> Tensor:
     """Returns the tokens followed by `num` new ones, each drawn from softmax(logits / temperature): (B, T + num).
 
-    The model reads at most the last `block` tokens. One plan serves every length: shorter texts are filled up behind,
-    where no earlier position looks.
+    The model reads at most the last `block` tokens. Two plans serve every length: one begins a text, filled up behind,
+    where no earlier position looks; one reads a token more, beside the keys and values of those before. Once a text is
+    longer than the block, every position of a token changes with each new one, so the first plan reads them all again.
 
     Args:
       tokens_BT:    (B, T) integers, T at least 1
@@ -216,22 +285,31 @@ def generate(
     """
     _check_generate(tokens_BT, num, temperature, top_k)
     block, training = model.config.block, model.training
-    drawn = tokens_BT.tolist()
+    drawn, place = tokens_BT.tolist(), Variable("position", 0, model.config.block - 1)
+    cache = model.cache(len(drawn))
 
     @jit
-    def following(window_BT: Tensor, last: Tensor) -> Tensor:
-        hidden_BC = model.hidden(window_BT).index_select(1, last).squeeze(1)
+    def begun(window_BT: Tensor, last: Tensor) -> Tensor:
+        hidden_BC = model.read_on(window_BT, cache).index_select(1, last).squeeze(1)
+        return drawn_from(model.logits(hidden_BC), temperature, top_k, generator)
+
+    @jit
+    def continued(tokens_B1: Tensor, position: Length) -> Tensor:
+        hidden_BC = model.read_on(tokens_B1, cache, position).squeeze(1)
         return drawn_from(model.logits(hidden_BC), temperature, top_k, generator)
 
     try:
         model.eval()
-        for _ in range(num):
+        for number in range(num):
             rows = [row[-block:] for row in drawn]
             last = len(rows[0]) - 1
-            window_BT = Tensor([row + [0] * (block - len(row)) for row in rows])
             with no_grad():
-                for row, token in zip(drawn, following(window_BT, Tensor([last])).tolist()):
-                    row.append(token)
+                if number and len(drawn[0]) <= block:
+                    tokens = continued(Tensor([row[-1:] for row in rows]), place.bind(last))
+                else:
+                    tokens = begun(Tensor([row + [0] * (block - len(row)) for row in rows]), Tensor([last]))
+            for row, token in zip(drawn, tokens.tolist()):
+                row.append(token)
     finally:
         model.train(training)
     return Tensor(drawn, dtype=tokens_BT.dtype, device=tokens_BT.device)

@@ -10,6 +10,7 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, ShapeError
 from picograd.models.gpt import GPT, GPTConfig, drawn_from, generate, optimizer_of
 from picograd.nn.utils import clip_grad_norm_
@@ -159,3 +160,60 @@ def test_text_that_does_not_fit_is_refused():
 def test_settings_of_a_model_out_of_range_are_refused(changes, said):
     with pytest.raises(ArgumentError, match=said):
         GPTConfig(**{**vars(SMALL), **changes})
+
+
+# ---- reading on beside a cache ----
+@pytest.mark.req("G4")
+@pytest.mark.parametrize("is_jitted", [True, False])
+def test_reading_token_by_token_equals_reading_all_at_once(is_jitted, monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    model = GPT(SMALL).eval()
+    cache, place = model.cache(batch=2), pg.Variable("position", 0, SMALL.block - 1)
+    tokens = np.random.default_rng(0).integers(0, SMALL.vocabulary, (2, SMALL.block))
+    with pg.no_grad():
+        expected = model.hidden(Tensor(tokens)).numpy()
+        read_on = pg.jit(lambda token, position: model.read_on(token, cache, position)) if is_jitted else None
+        first = max(1, SMALL.block // 3)
+        np.testing.assert_allclose(model.read_on(Tensor(tokens[:, :first]), cache).numpy(), expected[:, :first], atol=1e-5)
+        made = []
+        for at in range(first, SMALL.block):
+            token, position = Tensor(tokens[:, at : at + 1]), place.bind(at)
+            with watch() as counts:
+                hidden = read_on(token, position) if read_on else model.read_on(token, cache, position)
+                # float32 through two blocks, sums in another order: some 1e-6 of values of size 1.
+                np.testing.assert_allclose(hidden.numpy()[:, 0], expected[:, at], atol=1e-5)
+            made.append((counts.scheduled, counts.lowered))
+    assert not any(lowered for _, lowered in made[1:])
+    assert not any(scheduled for scheduled, _ in made[2:])
+
+
+@pytest.mark.req("G4")
+def test_a_step_with_a_cache_writes_its_rows_alone(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    model = GPT(SMALL).eval()
+    cache, place = model.cache(batch=1), pg.Variable("position", 0, SMALL.block - 1)
+    step = pg.jit(lambda token, position: model.read_on(token, cache, position))
+    with pg.no_grad():
+        for at in range(3):
+            step(Tensor([[1]]), place.bind(at))
+    (plan,) = (capture[0].plan for capture in step.captures.values())
+    kept = [use for use in plan.outputs if use.keeps]
+    assert len(kept) == 2 * SMALL.layers and len(plan.outputs) == len(kept) + 1
+
+
+@pytest.mark.req("G4")
+def test_several_tokens_are_read_on_from_the_beginning_only():
+    model = GPT(SMALL)
+    with pytest.raises(pg.ShapeError, match=r"tokens must be \(B, 1\), or \(B, T\) at position 0 with T up to"):
+        model.read_on(Tensor([[1, 2]]), model.cache(1), 1)
+
+
+@pytest.mark.req("G4")
+def test_texts_longer_than_the_block_are_drawn_as_without_a_cache():
+    model = GPT(SMALL).eval()
+    start = [[1, 2, 3]]
+    text = generate(model, Tensor(start), SMALL.block + 2, temperature=0.0).tolist()[0]
+    with pg.no_grad():
+        for at in range(3, len(text)):
+            window = text[max(0, at - SMALL.block) : at]
+            assert int(model(Tensor([window]))[0][0, -1].argmax().item()) == text[at]
