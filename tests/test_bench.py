@@ -126,6 +126,7 @@ def test_each_variant_shows_only_what_is_its_own() -> None:
     loops = {"picograd_loop", "jax_scan"}
     assert loops <= set(of("nanogpt")) and loops <= set(of("chain_10")) and not loops & set(of("gelu_16m"))
     assert "jax_scan" in of("decode_32") and not loops & set(of("prefill_256"))
+    assert "torch_compile" not in of("decode_32") and "torch_compile" not in of("chain_10")
     assert of("gpt_12") == ["picograd", "torch", "torch_compile", "jax", "tinygrad", "picograd_layers", "jax_layers"]
 
 
