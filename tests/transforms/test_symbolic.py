@@ -49,7 +49,7 @@ def test_a_bound_variable_is_an_input_of_the_plan() -> None:
         np.testing.assert_array_equal(last.numpy(), data[:, k - 1])
         assert number == 0 or work(counts) == (0, 0, 0)
         assert counts.plans == 1
-    assert len(calls) == 2 and len(f.captures) == 1
+    assert len(calls) == 2 and len(f.forms) == 1
 
 
 @pytest.mark.req("G4")
