@@ -100,11 +100,15 @@ class CheckError:
         return CheckError(site, length, line_of(check))
 
 
-def template(roots: Sequence[Op], realized: Mapping[Op, Op]) -> Template:
-    """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops."""
-    order = toposort(roots, stop=realized)
+def template(roots: Sequence[Op], realized: Mapping[Op, Op], order: Sequence[Op] | None = None) -> Template:
+    """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops.
+
+    Args:
+      order:  toposort(roots, stop=realized), where that is known
+    """
+    order = toposort(roots, stop=realized) if order is None else order
     if any(op.code is OpCode.BIND for op in order):  # what a symbolic integer is bound to is no part of the form
-        order = toposort(roots, stop={*realized, *(op for op in order if op.code is OpCode.BIND)})
+        order = toposort(roots, stop=realized, sources=lambda op: () if op.code is OpCode.BIND else op.src)
     number: dict[Op, int] = {}
     leaves: dict[Op, Op] = {}
     slots: dict[Buffer, int] = {}

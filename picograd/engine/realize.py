@@ -44,12 +44,14 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
     """
     missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
+    order = toposort(missing, stop=realized)
     by_device: dict[str | None, list[Op]] = {}
-    for op, device in zip(missing, devices_of(missing)):
+    for op, device in zip(missing, devices_of(missing, order)):
         by_device.setdefault(device, []).append(op)
+    whole = len(by_device) == 1 and all(op.code is not OpCode.COPY for op in order)
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        made.update(zip(roots, _compute(roots, name or default_device())))
+        made.update(zip(roots, _compute(roots, name or default_device(), order if whole else None)))
         if name is not None:  # a graph of constants alone is the same Op on every device
             realized.update((op, made[op]) for op in roots)
     return [op if op.code is OpCode.BUFFER else made.get(op) or realized[op] for op in ops]
@@ -60,14 +62,17 @@ def default_device() -> str:
     return setting("PICOGRAD_DEVICE").upper()
 
 
-def devices_of(roots: Sequence[Op]) -> list[str | None]:
+def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:
     """Returns for each graph the device whose memory it reads, or None; copies between devices are made on the way.
+
+    Args:
+      order:  toposort(roots, stop=realized), where that is known
 
     Raises:
       DeviceError: a graph reads memory of two devices.
     """
     found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
-    for op in toposort(roots, stop=realized):
+    for op in toposort(roots, stop=realized) if order is None else order:
         if op.code is OpCode.COPY and op not in realized:
             realized[op] = _copy(op.src[0], op.arg)
         buffer = op if op.code is OpCode.BUFFER else realized.get(op)
@@ -87,8 +92,8 @@ def _copy(source: Op, device: str) -> Op:
     return from_host(to_host(realize([source])[0]), source.dtype, device)
 
 
-def _compute(roots: Sequence[Op], name: str) -> list[Op]:
-    form = template(roots, realized)
+def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> list[Op]:
+    form = template(roots, realized, order)
     plan = find_plan(roots, form, name)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
