@@ -356,7 +356,7 @@ def entry_waits(uses: list[BufferUse], items: list[tuple[str, ...]], slots: list
         Program(f"k{i}", tuple(Param(F32, 16, role) for role in roles), (), ((),)) for i, roles in enumerate(items)
     ]
     executables = [Executable(p.name, p.params, (), (Launch(p.name, 1, 1, 1),), (1,)) for p in programs]
-    layout = lay_out(schedule_of(list(zip(programs, slots)), uses, 0), executables, 1)
+    layout = lay_out(schedule_of(list(zip(programs, slots)), uses, 0), executables, 0, 1)
     return [int(w) for w in layout.entries[:, AFTER]]
 
 
