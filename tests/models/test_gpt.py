@@ -44,10 +44,15 @@ def test_logits_loss_and_gradients_are_pytorchs(bias, device, rng):
         same_value(dict(ours.named_parameters())[name].grad, parameter.grad, 1e-3, 1e-5)
 
 
+NANOGPT_CPU = GPTConfig(vocabulary=65, block=64, layers=4, heads=4, width=128, bias=False)
+
+
 @pytest.mark.req("D7")
-def test_training_under_jit_follows_pytorch(rng):
-    theirs = TorchGPT(SMALL)
-    ours = with_weights_of(GPT(SMALL), theirs)
+@pytest.mark.parametrize(("config", "num", "steps"), [(SMALL, 3, 25), (NANOGPT_CPU, 12, 3)], ids=["small", "nanogpt"])
+def test_training_under_jit_follows_pytorch(config, num, steps, rng):
+    theirs = TorchGPT(config)
+    ours = GPT(config)
+    theirs.load_state_dict({name: torch.tensor(value.numpy()) for name, value in ours.state_dict().items()})
     optimizer, reference = optimizer_of(ours, 1e-3), torch_optimizer(theirs, 1e-3)
 
     @pg.jit
@@ -59,9 +64,9 @@ def test_training_under_jit_follows_pytorch(rng):
         optimizer.step()
         return loss, norm
 
-    for number in range(25):
+    for number in range(steps):
         optimizer.lr = reference.param_groups[0]["lr"] = reference.param_groups[1]["lr"] = 1e-3 * (number + 1) / 25
-        x, y = batch(rng)
+        x, y = batch(rng, config, num)
         loss, norm = step(Tensor(x), Tensor(y))
         reference.zero_grad()
         _, expected = theirs(torch.tensor(x), torch.tensor(y))
