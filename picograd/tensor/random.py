@@ -6,7 +6,8 @@ Next:  picograd/tensor/interop.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
 Outside a trace the number is known on the host and enters the graph as a small buffer, so that equal draws are equal
-programs. Inside a trace the cell holds it, as state that the captured plan advances.
+programs. Inside a trace the cell holds it, as state that the captured plan advances. A draw outside a jitted function
+advances at once, whatever becomes of what it was drawn for; a jitted call that raises has drawn nothing.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
 Called by: transforms/jit.py.    Next: picograd/transforms/mentions.py
 
-Looked at are the closure variables and globals that the function's own code mentions, and attributes it mentions of
-objects: numbers, strings and other plain values, which Tensor or array it is (not what it holds). Of a Module, whose
-own code is not read, all that it holds counts: tensors, modules, plain values and those of objects such as a
-configuration; of an Optimizer the settings of its groups. The same holds for the user's own functions that it mentions,
-those that they mention, and the `forward` of the user's Modules. Not seen is what libraries read.
+Looked at are the closure variables, globals, default values and variables of the environment that the function's own
+code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which
+Tensor or array it is (not what it holds, but for small arrays). Of a Module, whose own code is not read, all that it
+holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
+of its groups. The same holds for the user's own functions that it mentions, those that they mention, and the `forward`
+of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
 """
 
 from __future__ import annotations

@@ -227,9 +227,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
-    State written in place needs no more memory than one new version of it. A function that takes state and returns it may
-    store the new where the old is if the argument is donated: its tensors cannot be read after the call, even if that
-    raises.
+    New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
+    returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.
 
     Args:
       function: of Tensors and of hashable values; it must build the same graph each time

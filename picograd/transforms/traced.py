@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from picograd.dtype import DType
 from picograd.engine.realize import realize
-from picograd.errors import JitError
+from picograd.errors import JitError, Line
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -149,18 +149,29 @@ def check_same(first: Capture, second: Capture, name: str) -> None:
         )
     if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
         return
-    for a, b in zip(cast(Any, first.form.key), cast(Any, second.form.key)):
+    for i, (a, b) in enumerate(zip(cast(Any, first.form.key), cast(Any, second.form.key))):
         if a != b:
-            place = next((line for op in second.roots for line in lines_of(op)), None)
             raise JitError(
                 f"jit: the second trace of {name} differs from the first: {_shown(a)} became {_shown(b)}.",
                 "a Python value that changes from call to call must be an argument, or a Tensor written in place.",
-                line=place,
+                line=_line_of_part(second, i),
             )
     raise JitError(
         f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
         "tensors that the function makes and keeps must be made before the first call.",
     )
+
+
+def _line_of_part(capture: Capture, number: int) -> Line | None:
+    """Returns the user's line that made an Op of a template, or the first known one of what is computed from it."""
+    order = capture.form.order
+    above: set[Op] = set(order[number : number + 1])
+    for op in order[number:]:
+        if op in above or not above.isdisjoint(op.src):
+            if lines_of(op):
+                return lines_of(op)[0]
+            above.add(op)
+    return next((line for op in capture.roots for line in lines_of(op)), None)
 
 
 def _shown(part: Any) -> str:

@@ -126,6 +126,22 @@ def test_a_closures_number(change: Any, device: str) -> None:
     assert step(values(2)).item() == 2.0
 
 
+def test_a_number_that_differs_between_the_traces_is_told_with_its_line(device: str) -> None:
+    count = [0]
+
+    @pg.jit
+    def counted(x: Tensor) -> Tensor:
+        y = x * 2
+        count[0] += 10
+        z = y + count[0]  # this line
+        return z.exp()
+
+    counted(values(2))
+    with pytest.raises(JitError, match=r"differs from the first: CONST 10\.0 float32 became CONST 20\.0 float32") as raised:
+        counted(values(2))
+    assert "z = y + count[0]  # this line" in str(raised.value)
+
+
 factor = 2.0
 
 
