@@ -17,6 +17,7 @@ from typing import Any
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bench.grids import Figures, Grid, all_grids, history_grid, nbytes
 from bench.kernels import KernelTimes
@@ -33,7 +34,7 @@ def show(figures: Figures, console: Console) -> None:
         for number, head in enumerate(grid.heads):
             table.add_column(head, justify="left" if number == 0 else "right")
         for row in grid.rows:
-            table.add_row(*(cell.replace(" (", "\n(") for cell in row))
+            table.add_row(*(Text(cell.replace(" (", "\n(")) for cell in row))
         console.print(table)
     everything: list[Measured | Startup] = [*figures.steps, *figures.startup]
     for found in everything:

@@ -34,7 +34,7 @@ class Settings:
 
     rounds: int = 7
     min_sample_s: float = 0.02
-    budget_s: float = 1.5
+    budget_s: float = 1.0
     patience_s: float = 90.0
     num_threads: int = 2
 

@@ -1,6 +1,6 @@
 """One command: every workload in every framework installed, side by side, in turns.
 
-    python -m bench.run                                    all of it, under fifteen minutes on two cores
+    python -m bench.run                                    all of it, some fifteen minutes on two cores
     python -m bench.run --quick                            a check of a minute or two
     python -m bench.run --only mlp,matmul_512 --frameworks picograd,torch --repeats 11
     python -m bench.run --json bench/results/2cores.json   keep the raw samples
@@ -133,8 +133,7 @@ def _measure_startup(
     for name in chosen:
         console.print(f"start-up and memory: {name}")
         runnable = [variant for variant in variants if has(WORKLOADS[name], variant)]
-        num_warm = 1 if arguments.quick or WORKLOADS[name].group == "language" else 2
-        found += startup.measure(name, runnable, num_warm, arguments.threads)
+        found += startup.measure(name, runnable, 1, arguments.threads)
     deep = [w.name for w in workloads if w.group == "depth"]
     if deep:
         console.print(f"depth: {', '.join(deep)}")

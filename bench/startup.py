@@ -24,7 +24,7 @@ Figures = dict[str, float | None]
 
 LIMIT_S = 120.0
 # A variant whose first step took longer than this is not tried on deeper networks.
-PATIENCE_S = 40.0
+PATIENCE_S = 20.0
 
 
 @dataclass
