@@ -148,6 +148,7 @@ def test_kernels_stay_short(make: Callable[[int], Roots]) -> None:
 
 
 @pytest.mark.req("A7")
+@pytest.mark.filterwarnings("ignore:a result of shape")  # that so long a graph is kept is mentioned
 def test_100_000_ops_forward_and_backward_are_right() -> None:
     (y,), x = chain(80_000)
     y.sum().backward()
