@@ -17,7 +17,8 @@ from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound
 from picograd.engine.realize import new_outputs, realize, run
-from picograd.ir.op import Buffer, Op
+from picograd.errors import JitError
+from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.tensor.cell import Cell, Held
@@ -69,6 +70,14 @@ class Capture:
         return Replay(self)
 
 
+def two_ways(name: str, shape: Shape) -> JitError:
+    """Returns the error for a tensor that a function writes and also reads by another name."""
+    return JitError(
+        f"jit: {name} writes to a tensor of shape {shape} that reaches it in two ways.",
+        "pass it once, or use it as a closure only.",
+    )
+
+
 class Replay:
     """A capture in the form a call needs.
 
@@ -95,6 +104,8 @@ class Replay:
         self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
         self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
         self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
+        self.has_writes = bool(capture.written or capture.updated)
+        self.written = frozenset(capture.written)
         self._find_memory(plan, takes)
 
     def _find_memory(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
@@ -129,6 +140,8 @@ class Replay:
         form = self.capture.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
+        if self.has_writes:
+            self._check_aliases(given.tensors)
         free = self.no_outputs.copy()
         for output, buffer in zip(self.over_outputs, sole_versions(self.over_cells)):
             free[output] = buffer
@@ -143,6 +156,14 @@ class Replay:
             held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
         self.spares.keep([held[k] for k in self.small])
         return self._stored(held, given.tensors)
+
+    def _check_aliases(self, tensors: Sequence[Tensor]) -> None:
+        """Raises where a tensor that is written reaches the function in two ways, which it did not when it was traced."""
+        cells = [tensor.cell for tensor in tensors]
+        again = [cell for cell in cells if cell in self.written]
+        again += [cells[i] for i in self.capture.updated if cells.count(cells[i]) > 1 or cells[i] in self.capture.state]
+        if again:
+            raise two_ways(self.capture.name, again[0].op.shape)
 
     def _inputs(self, arguments: list[Buffer]) -> list[Buffer]:
         """Returns what the plan reads, by its inputs."""

@@ -22,7 +22,7 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture
+from picograd.transforms.capture import Capture, two_ways
 from picograd.transforms.containers import Arguments, flatten
 
 
@@ -92,11 +92,7 @@ def check_aliases(watch: TraceOfFunction, tensors: list[Tensor], updated: list[i
     again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}
     again |= set(cells) & set(watch.written)
     if again:
-        op = next(iter(again)).op
-        raise JitError(
-            f"jit: {watch.function} writes to a tensor of shape {op.shape} that reaches it in two ways.",
-            "pass it once, or use it as a closure only.",
-        )
+        raise two_ways(watch.function, next(iter(again)).op.shape)
 
 
 def check_donated(given: Arguments, updated: list[int], name: str) -> None:

@@ -96,6 +96,30 @@ def test_the_same_tensor_passed_twice(device: str) -> None:
     same_as_without_jit(lambda a, b: a * 2 - b, calls)
 
 
+def test_a_written_tensor_that_comes_twice_only_later(device: str) -> None:
+    """Traced with different tensors; then one that is written is also read by another name."""
+    state = values(1)
+
+    @pg.jit
+    def bump(x: Tensor, y: Tensor) -> Tensor:
+        x += 1
+        return x + y
+
+    @pg.jit
+    def count(x: Tensor) -> Tensor:
+        state.assign(state + 1)
+        return x + state
+
+    for _ in range(CALLS):
+        bump(values(1), values(2))
+        count(values(1))
+    x = values(5)
+    for call in (lambda: bump(x, x), lambda: bump(x, x[0:1]), lambda: count(state)):
+        with pytest.raises(JitError, match=r"(bump|count) writes to a tensor of shape \(1,\) that reaches it in two ways"):
+            call()
+    assert (x.item(), state.item()) == (5.0, 1.0 + CALLS)
+
+
 def test_an_output_that_is_an_input_or_another_output(device: str) -> None:
     @pg.jit
     def several(x: Tensor) -> list[Tensor]:
