@@ -199,12 +199,15 @@ class _Fuser:
         while not self.nests.is_storable(op):
             op = next(s for s in op.src if self.nests.is_bound(s))
         best = op
+        # Of a product that stores one value already (an activation), a second one is enough for all that its gradient
+        # needs: the product itself.
+        again = at.nest.kind is NestKind.MATMUL and bool(at.nest.stored)
         while True:
             bound = [s for s in dict.fromkeys(op.src) if self.nests.is_bound(s)]
-            if len(bound) != 1 or op.code in KINDS or op.code in TRANSCENDENTAL:
+            if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not again):
                 break
             op = bound[0]
-            if self.nests.is_storable(op) and nbytes(op) < nbytes(best):
+            if self.nests.is_storable(op) and nbytes(op) < nbytes(best) + again:
                 best = op
         self.nests.put(best, at.nest)
 

@@ -68,23 +68,21 @@ class Order:
 def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
     """Returns the kernels in an order in which UPDATEs see the versions they should, and outputs replace inputs.
 
-    After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there;
-            but for UPDATEs that a CHECK depends on.
+    After:  what replaces an input runs after every CHECK that may fail, so that after an error the input is still there.
     """
-    found, needs = Order(), _Needs(steps)
+    found, needs, failing = Order(), _Needs(steps), _may_fail_first(steps)
     for number, step in enumerate(steps):
         for value in step.written:
-            if value.code is OpCode.UPDATE and not needs.run_before(needs.readers_of(value.src[0]), number):
-                found.refused.add(value)
+            if value.code is OpCode.UPDATE:
+                before = [*failing, *needs.readers_of(value.src[0])]
+                if number in failing or not needs.run_before(before, number):
+                    found.refused.add(value)
     if found.refused:
         return found
-    failing = _may_fail_first(steps)
     choices: list[tuple[Op, list[Op]]] = []
     for root in dict.fromkeys(roots):
         if root.code is OpCode.UPDATE:
             found.over[root] = _buffer_of(root)
-            for update in versions_of(root):
-                needs.run_before(failing, needs.home[update])
         elif not in_memory(root) and needs.home[root] not in failing:
             choices.append((root, needs.replaceable(root, roots)))
     names = Counter(value.arg[0] for value in needs.readers if in_memory(value))

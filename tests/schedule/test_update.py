@@ -164,6 +164,17 @@ def test_the_update_of_a_weight_waits_for_who_reads_the_weight() -> None:
     assert max(readers) <= min(writers)
 
 
+@pytest.mark.req("B6")
+def test_a_block_that_is_written_before_a_check_has_memory_of_its_own() -> None:
+    x, index = state(6, 4), Tensor([1, 9])
+    x[2] = -1.0
+    picked = x[index]
+    assert kinds(scheduled(x, picked.op))[0] == "elementwise" and not kept(scheduled(x, picked.op))
+    y = state(6, 4)
+    y[2] = y[index][0] * 2  # the value itself may fail
+    assert not any(use.keeps and schedule.commit == 0 for schedule in [scheduled(y)] for use in schedule.written())
+
+
 @pytest.mark.req("G8")
 def test_a_plan_that_may_end_in_an_error_keeps_its_inputs() -> None:
     x, index = state(6, 4), Tensor([1, 2, 3, 4, 5, 9])
