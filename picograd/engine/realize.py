@@ -25,6 +25,7 @@ from picograd.config import setting
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, template
+from picograd.engine.scalars import Scalars
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
 from picograd.evaluator.arrays import dim_value
@@ -35,6 +36,7 @@ from picograd.ir.stages import Plan
 
 realized: weakref.WeakKeyDictionary[Op, Op] = weakref.WeakKeyDictionary()
 _plans: dict[tuple[str, Hashable], Plan] = {}
+_scalars = Scalars()
 MOST_PLANS = 1024
 
 
@@ -94,6 +96,8 @@ def _copy(source: Op, device: str) -> Op:
 
 def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> list[Op]:
     form = template(roots, realized, order)
+    if name != EVALUATOR and (name, form.key) not in _plans:
+        form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
     plan = find_plan(roots, form, name)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
