@@ -56,7 +56,7 @@ def write_blocks(roots: Sequence[Op], refused: Collection[int]) -> list[Op]:
             continue
         taken.add(buffer.arg[0])
         writes.update(chain)
-    return _rebuilt(roots, order, writes) if writes else list(roots)
+    return _rebuilt(roots, writes) if writes else list(roots)
 
 
 def versions_of(root: Op) -> list[Op]:
@@ -94,11 +94,15 @@ def _write(op: Op) -> _Write | None:
     return _Write(base, chosen.src[0] if same else shrink(chosen, block), block)
 
 
-def _rebuilt(roots: Sequence[Op], order: Sequence[Op], writes: dict[Op, _Write]) -> list[Op]:
+def _rebuilt(roots: Sequence[Op], writes: dict[Op, _Write]) -> list[Op]:
     """Returns the graphs with each write as an UPDATE; a value computed from the buffer itself is stored before."""
     versions = {*writes, *(write.base for write in writes.values())}
     became: dict[Op, Op] = {}
-    for op in toposort([*roots, *(write.value for write in writes.values())]):
+
+    def sources(op: Op) -> tuple[Op, ...]:
+        return (writes[op].base, writes[op].value) if op in writes else op.src
+
+    for op in toposort(roots, sources=sources):
         write = writes.get(op)
         if write is None:
             became[op] = op if not op.src else op.replace(src=tuple(became[s] for s in op.src))

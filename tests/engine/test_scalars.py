@@ -20,7 +20,7 @@ def test_a_learning_rate_by_hand_is_compiled_at_most_twice() -> None:
     p, expected = Tensor(data, requires_grad=True), data.copy()
     made = []
     for step in range(8):
-        rate = 0.5 - step / 20
+        rate = 0.47 - step / 30
         with watch() as counts:
             p.grad = None
             (p * p * 0.25).sum().backward()
