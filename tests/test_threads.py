@@ -96,7 +96,9 @@ def test_networks_train_in_many_threads(same: bool) -> None:
             found[number] = train(of(number)[0], 6, of(number)[1])
 
     in_threads(run)
-    assert found == expected
+    # What is computed together decides whether a sum over two axes runs along one or both, and so its last bits: half a
+    # dozen roundings in each of six steps.
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_what_one_thread_computes_takes_nothing_back_that_another_writes() -> None:
