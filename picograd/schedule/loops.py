@@ -2,7 +2,7 @@
 
 In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
 Out:   `settle_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
-Called by: schedule/create.py.    Next: picograd/schedule/reuse.py
+Called by: schedule/create.py, schedule/fuse.py.    Next: picograd/schedule/reuse.py
 
 The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
 of two places in turn, of which the last step writes the result's own.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.ir.bodies import WITH_BODY, body_of, with_body
+from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, with_body
 from picograd.ir.build import reshape, shrink
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, toposort
@@ -38,7 +38,7 @@ def settle_loops(roots: Sequence[Op]) -> list[Op]:
         elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:
             became[op] = _result(op.replace(src=src))
         else:
-            became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+            became[op] = op.replace(src=src)
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
@@ -68,7 +68,7 @@ def _result(op: Op) -> Op:
     if _passes(producer, i):
         passed: Op = producer.src[roots[i].arg[0]]
         return passed
-    num_carry, steps = (0, 1) if producer.code is OpCode.CALL else producer.arg[1:]
+    num_carry, steps = carry_and_steps(producer)
     if i < num_carry and steps == 0:
         carry: Op = producer.src[i]
         return carry
@@ -92,7 +92,7 @@ def loop_item(
       own_memory:  gives an outer buffer of so many bytes
     """
     roots = body_of(loop).src
-    num_carry, steps = (0, 1) if loop.code is OpCode.CALL else loop.arg[1:]
+    num_carry, steps = carry_and_steps(loop)
     home = {root: body.buffers[index].source for root, index in zip(roots, body.outputs) if not _is_param(root)}
     feeds = tuple(_feed(loop, param.arg[0], roots, num_carry, home, use) for param in body.inputs)
     asked = {result.arg: result for result in results}
