@@ -2,7 +2,7 @@
 
 In:    what each call of a replay wrote
 Out:   `Spares`: buffers to write to
-Called by: transforms/capture.py, transforms/donate.py.    Next: picograd/transforms/guards.py
+Called by: transforms/capture.py.    Next: picograd/transforms/guards.py
 
 A training step replaces every parameter and returns a loss. Asking the allocator for each of them costs more Python than
 a small network takes to compute, so a replay keeps two versions of each small one and writes them in turn. That nobody
@@ -15,9 +15,10 @@ import sys
 from collections.abc import Sequence
 
 from picograd.dtype import float32
-from picograd.ir.op import Buffer
-from picograd.tensor.cell import Cell, Held
+from picograd.ir.op import Buffer, Shape
+from picograd.tensor.cell import Cell
 
+Held = tuple[Buffer, Shape]
 MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
 
 
