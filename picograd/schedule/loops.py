@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, with_body
 from picograd.ir.build import reshape, shrink
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.schedule.draft import nbytes
-from picograd.schedule.memory import ALIGNMENT
+from picograd.schedule.memory import aligned
 
 
 # ---- before fusion ----
@@ -96,7 +96,7 @@ def loop_item(
     home = {root: body.buffers[index].source for root, index in zip(roots, body.outputs) if not _is_param(root)}
     feeds = tuple(_feed(loop, param.arg[0], roots, num_carry, home, use) for param in body.inputs)
     asked = {result.arg: result for result in results}
-    end = _up(body.arena_nbytes)
+    end = aligned(body.arena_nbytes)
     stored: list[Result] = []
     for root in sorted(home, key=lambda root: home[root]):
         carry = next((i for i, other in enumerate(roots[:num_carry]) if other is root), None)
@@ -108,7 +108,7 @@ def loop_item(
         places: list[int | None] = []
         for wanted in (steps != 1, final is None):
             places.append(end if wanted else None)
-            end += _up(nbytes(root)) if wanted else 0
+            end += aligned(nbytes(root)) if wanted else 0
         stored.append(Result(final, spare=places[0], other=places[1]))
     return LoopItem(body, steps, feeds, tuple(stored), own_memory(end) if end else None)
 
@@ -137,8 +137,3 @@ def stacked_source(source: Op) -> Op:
 
 def _is_param(root: Op) -> bool:
     return root.code is OpCode.PARAM
-
-
-def _up(nbytes: Dim) -> int:
-    assert isinstance(nbytes, int)
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
