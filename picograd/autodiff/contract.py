@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from picograd.autodiff.split import stored_base
 from picograd.ir.build import cast, expand, permute, reduce, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import MOVEMENT, OpCode
@@ -32,7 +33,7 @@ class Sum:
 
     def operands(self) -> tuple[Op, ...]:
         """Returns what must be stacked, below views of it."""
-        return tuple(stacked_base(operand) for operand in self.product.src)
+        return tuple(stored_base(operand) for operand in self.product.src)
 
 
 def as_sums(grad: Op) -> tuple[list[Sum], list[Op]]:
@@ -64,13 +65,6 @@ def _again(x: Op, after: Sequence[Op]) -> Op:
     return x
 
 
-def stacked_base(op: Op) -> Op:
-    """Returns what is stacked for `op`: what its views show."""
-    while op.code in MOVEMENT or (op.code is OpCode.CAST and op.src[0].dtype.itemsize <= op.dtype.itemsize):
-        op = op.src[0]
-    return op
-
-
 def contracted(part: Sum, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
     """Returns the sum of a product over all steps, from the stacked rows of its operands."""
     stacks = [_rows(operand, rows_of, steps) for operand in part.product.src]
@@ -91,7 +85,7 @@ def contracted(part: Sum, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
 def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
     """Returns the rows of `op` from those of its base: the same views, one axis later."""
     views: list[Op] = []
-    base = stacked_base(op)
+    base = stored_base(op)
     while op is not base:
         views.append(op)
         op = op.src[0]

@@ -48,7 +48,7 @@ def keep(gradients: Sequence[Op], seeds: Collection[Op], available: Collection[O
     order = toposort(gradients, stop=available)
     late = depending(order, seeds, available)
     read = [s for op in order if op in late and op not in seeds for s in op.src]
-    needed = {_kept_for(op) for op in [*read, *gradients] if op not in late}
+    needed = {stored_base(op) for op in [*read, *gradients] if op not in late}
     at_hand: set[Op] = set()
     saved: list[Op] = []
     for op in order:
@@ -72,8 +72,8 @@ def depending(order: Sequence[Op], seeds: Collection[Op], available: Collection[
     return late
 
 
-def _kept_for(op: Op) -> Op:
-    """Returns what is kept where `op` is read: what a view shows, what was made wider."""
+def stored_base(op: Op) -> Op:
+    """Returns what is stored where `op` is read: what a view shows, what was made wider."""
     while op.code in MOVEMENT or (op.code is OpCode.CAST and op.src[0].dtype.itemsize <= op.dtype.itemsize):
         op = op.src[0]
     return op

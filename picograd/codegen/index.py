@@ -96,13 +96,8 @@ def elements_within(
     return put_in_all(values, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
 
 
-def put_in(root: Op, values: Mapping[Op, Dim]) -> Op:
-    """Returns an expression with RANGEs replaced; index arithmetic is in normal form again."""
-    return put_in_all([root], values)[0]
-
-
 def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
-    """Returns expressions with RANGEs replaced; what they share is replaced once.
+    """Returns expressions with RANGEs replaced, index arithmetic in normal form; what they share is replaced once.
 
     Why not all of int64: a user's integers wrap, and expanding their products could take forever.
     """

@@ -2,7 +2,7 @@
 
 In:    a Python function, and graphs for its arguments
 Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
-Called by: control/scan.py, control/outline.py.    Next: picograd/control/structure.py
+Called by: control/scan.py, control/outline.py, control/accumulate.py.    Next: picograd/control/trace.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
 it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed
@@ -11,18 +11,17 @@ outside and becomes a source; constants stay inside. Views of what is outside ar
 
 from __future__ import annotations
 
-import gc
 import itertools
-import weakref
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import default_device
-from picograd.errors import DeviceError, JitError
+from picograd.errors import DeviceError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
@@ -32,23 +31,17 @@ from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
 
 
-class Trace:
-    """A context in which cells made before it hold stand-ins.
+class Trace(FunctionTrace):
+    """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
 
-    name:     the user's function, for errors
-    before:   cells made before that the function read or wrote, and what they held
-    stands:   stand-in -> its cell
-    written:  cells made before that the function wrote to, and what it left in them
+    stands:  stand-in -> its cell
     """
 
-    def __init__(self, transform: str, name: str):
-        self.transform, self.name = transform, name
+    def __init__(self, transform: str, function: str):
+        super().__init__(transform, function)
         self.outer: OuterTrace | None = trace.get()
-        self.before: dict[Cell, Op] = {}
         self.stands: dict[Op, Cell] = {}
-        self.written: dict[Cell, Op] = {}
         self._stand: dict[Cell, Op] = {}
-        self._made: weakref.WeakSet[Cell] = weakref.WeakSet()
         self._token: Token[OuterTrace | None] | None = None
 
     def __enter__(self) -> Trace:
@@ -63,31 +56,14 @@ class Trace:
                 self.written[cell] = cell.op
             cell.op = op
 
-    # ---- what cells tell ----
-    def on_make(self, cell: Cell) -> None:
-        self._made.add(cell)
-
-    def on_read(self, cell: Cell) -> None:
-        if cell.made_in is self or cell in self.before:
-            return
+    def enter(self, cell: Cell) -> None:
+        """Gives a cell a stand-in."""
         if self.outer is not None:
             self.outer.on_read(cell)
         self.before[cell] = before = cell.op
         cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad)
         self.stands[stand], self._stand[cell] = cell, stand
 
-    def on_write(self, cell: Cell) -> None:
-        if cell.made_in is not self:
-            self.on_read(cell)
-            self.written[cell] = cell.op
-
-    def on_host_read(self, function: str) -> None:
-        raise JitError(
-            f"{self.transform}: {function}() asks for a value while {self.name} is traced; there is none yet.",
-            "return the tensor and read it outside.",
-        )
-
-    # ---- afterwards ----
     def changed(self) -> list[Cell]:
         """Returns the cells made before that hold another value afterwards."""
         return [cell for cell, op in self.written.items() if self.stands.get(op) is not cell]
@@ -96,20 +72,10 @@ class Trace:
         """Returns what a cell held while the function ran."""
         return self._stand[cell]
 
-    def check_kept(self, returned: Iterable[Tensor]) -> None:
+    def check_returned(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError where a tensor that the function made outlives it without being returned."""
-        accounted = {tensor.cell for tensor in returned}
-        if all(cell in accounted for cell in self._made):
-            return
-        gc.collect()  # what only cycles keep alive is not kept
-        kept = next((cell for cell in self._made if cell not in accounted), None)
-        if kept is not None:
-            raise JitError(
-                f"{self.transform}: {self.name} keeps a tensor of shape {kept.op.shape} that it made; it is none of any"
-                " one step.",
-                "return it, or write it in place to a Tensor made before.",
-                line=line_of(kept.op),
-            )
+        hint = "return it, or write it in place to a Tensor made before."
+        self.check_kept(returned, "it is none of any one step.", hint)
 
 
 def stand_in(dtype: DType, shape: Shape, device: str | None, needs_grad: bool) -> Op:
@@ -208,8 +174,7 @@ class _Cut:
             return
         anywhere = Place.OUTSIDE not in places and op.code not in ONLY_OUTSIDE
         self.place[op] = Place.ANYWHERE if anywhere else Place.OUTSIDE
-        src = tuple(self.true[s] for s in op.src)
-        self.true[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+        self.true[op] = op.replace(src=tuple(self.true[s] for s in op.src))
 
     def _frontier(self, roots: Sequence[Op], stop: Collection[Op]) -> dict[Op, None]:
         """Returns what is outside and read inside, below its views."""

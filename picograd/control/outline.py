@@ -70,10 +70,10 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
         for tensor, op in zip(inside, stands):
             if tensor.cell.op is not op:
                 raise JitError(
-                    f"{transform}: {watch.name} writes to its argument of shape {op.shape} in place.",
+                    f"{transform}: {watch.function} writes to its argument of shape {op.shape} in place.",
                     "return the new value, or write to a Tensor that is no argument.",
                 )
-    watch.check_kept([*returned.tensors, *inside])
+    watch.check_returned([*returned.tensors, *inside])
     cells = watch.changed()
     first = [*stands, *(watch.stand_of(cell) for cell in cells)]
     closed = close(watch, [*roots, *(watch.written[cell] for cell in cells)], first)

@@ -151,7 +151,7 @@ class Scan:
                     traced, kept = again, {**before, **added}
         finally:
             _restore(kept)
-        traced.watch.check_kept([*traced.carry[0].tensors, *traced.y[0].tensors])
+        traced.watch.check_returned([*traced.carry[0].tensors, *traced.y[0].tensors])
         return traced
 
     def _trace_once(self, start: list[Op], stacked: list[Op]) -> _Traced:
@@ -206,8 +206,8 @@ class Scan:
             old = before.get(number)
             if old is not None and grad is not old and old.cell in watch.before:
                 raise JitError(
-                    f"{self.transform}: {watch.name} reads the gradient of shape {old.shape} that there was before, which"
-                    " later steps would not find.",
+                    f"{self.transform}: {watch.function} reads the gradient of shape {old.shape} that there was before,"
+                    " which later steps would not find.",
                     "optimizer.zero_grad() before, or at the start of each step.",
                 )
 

@@ -1,7 +1,7 @@
 """The graphs that CALLs and LOOPs hold: finding them, and rewriting them where they are.
 
 In:    graphs
-Out:   `body_of`, `with_body`, `bodies_in`, `map_bodies`
+Out:   `body_of`, `carry_and_steps`; `with_body`, `bodies_in`, `map_bodies`
 Next:  picograd/ir/checks.py
 
 A body is a SINK over PARAMs: PARAM i is source i of the CALL; of a LOOP it is source i as step r sees it, the carry from
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 
 WITH_BODY = frozenset({OpCode.CALL, OpCode.LOOP})
@@ -29,6 +29,14 @@ def body_of(op: Op) -> Op:
 def with_body(op: Op, body: Op, src: tuple[Op, ...] | None = None) -> Op:
     """Returns a CALL or LOOP with another body, and perhaps other sources."""
     return op.replace(src, body if isinstance(op.arg, Op) else (body, *op.arg[1:]))
+
+
+def carry_and_steps(op: Op) -> tuple[int, Dim]:
+    """Returns how many of its sources a LOOP carries, and its number of steps; a CALL is one step that carries none."""
+    if op.code is OpCode.CALL:
+        return 0, 1
+    _, num_carry, steps = op.arg
+    return num_carry, steps
 
 
 def bodies_in(order: Sequence[Op]) -> list[Op]:
@@ -70,6 +78,6 @@ def _replaced(order: Sequence[Op], bodies: dict[Op, Op]) -> dict[Op, Op]:
         if op.code in WITH_BODY:
             became[op] = with_body(op, bodies[body_of(op)], src)
         else:
-            became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+            became[op] = op.replace(src=src)
         copy_lines(op, became[op])
     return became

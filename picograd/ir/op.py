@@ -108,6 +108,8 @@ class Op:
 
     def replace(self, src: tuple[Op, ...] | None = None, arg: Any = None) -> Op:
         """Returns this Op with other sources or another argument."""
+        if arg is None and src == self.src:
+            return self
         return Op(self.code, self.dtype, self.src if src is None else src, self.arg if arg is None else arg)
 
     @property

@@ -25,7 +25,7 @@ def substitute(roots: Sequence[Op], places: Mapping[Op, Op]) -> list[Op]:
     for op in toposort(roots, stop=places):
         if op not in became:
             src = tuple(became[s] for s in op.src)
-            became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+            became[op] = op.replace(src=src)
             copy_lines(op, became[op])
     return [became[root] for root in roots]
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from picograd import nn
 from picograd.errors import ArgumentError, ShapeError
+from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.nn.optim import AdamW
@@ -101,7 +102,6 @@ class SelfAttention(nn.Module):
         """x (B, T, C) -> (B, T, C)."""
         dropout = self.dropout if self.training else 0.0
         return self.joined(F.scaled_dot_product_attention(*self.heads_of(x_BTC), dropout_p=dropout, is_causal=True))
-
 
     def read_on(self, x_BTC: Tensor, keys_BHSD: Tensor, values_BHSD: Tensor, position: Length | int) -> Tensor:
         """The same for the positions from `position` on, whose keys and values go to the cache: one, or all from 0."""
@@ -313,23 +313,6 @@ def generate(
     finally:
         model.train(training)
     return Tensor(drawn, dtype=tokens_BT.dtype, device=tokens_BT.device)
-
-
-def drawn_from(
-    logits_BV: Tensor, temperature: float = 1.0, top_k: int | None = None, generator: Generator | None = None
-) -> Tensor:
-    """Returns (B,) token numbers, drawn from softmax(logits / temperature) over the top_k likeliest.
-
-    >>> drawn_from(Tensor([[0.0, 9.0, 1.0]]), temperature=0.0)
-    Tensor([1])
-    """
-    if temperature == 0.0:
-        return logits_BV.argmax(-1)
-    scaled_BV = logits_BV / temperature
-    if top_k is not None and top_k < logits_BV.shape[-1]:
-        least_B1 = scaled_BV.topk(top_k).values[:, -1:]
-        scaled_BV = scaled_BV.masked_fill(scaled_BV < least_B1, -math.inf)
-    return scaled_BV.softmax(-1).multinomial(1, generator=generator).squeeze(1)
 
 
 def _check_generate(tokens_BT: Tensor, num: int, temperature: float, top_k: int | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from picograd import dtype as dtypes
 from picograd import nn
 from picograd.control.scan import scan
-from picograd.models.gpt import drawn_from
+from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.tensor.random import Generator
 from picograd.tensor.tensor import Tensor

@@ -112,7 +112,7 @@ def _reduced_rows(
         count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
     op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
     if reduction == "mean":
-        op = op / float(rows.numel) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
+        op = mean_op(rows, axes) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
     return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
 
 
@@ -132,7 +132,7 @@ def _soft_cross_entropy(
     if weight is not None:
         parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
     rows = -parts.sum(dim)
-    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.sum() / rows.numel())
+    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.mean())
 
 
 def nll_loss(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from picograd.ir.bodies import WITH_BODY, body_of
+from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -132,12 +132,10 @@ class _Graph:
         became: dict[Op, Op] = {}
         for op in order:
             src = tuple(became[s] for s in op.src)
-            new = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+            new = op.replace(src=src)
             copy_lines(op, new)
             if new.code in WITH_BODY:
-                num_carry = new.arg[1] if new.code is OpCode.LOOP else 0
-                body = body_of(new)
-                steps = new.arg[2] if new.code is OpCode.LOOP else 1
+                body, (num_carry, steps) = body_of(new), carry_and_steps(new)
                 meaning = (new.code, new.src, body.arg, body.src[:num_carry], num_carry, steps)
                 group = self.group[new] = by_meaning.setdefault(meaning, _Group([], num_carry))
                 group.members.append(new)
@@ -183,7 +181,7 @@ class _Graph:
                 became[op] = Op(OpCode.OUTPUT, op.dtype, (became[owner.members[0]],), number)
             else:
                 src = tuple(became[s] for s in op.src)
-                became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+                became[op] = op.replace(src=src)
             copy_lines(op, became[op])
         return [became[root] for root in self.roots]
 

@@ -2,7 +2,7 @@
 
 In:    a number of bytes
 Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
-Called by: picograd/runtime/cpu.py
+Called by: picograd/runtime/cpu.py, picograd/runtime/cpu_runner.py
 
 Blocks up to 1 MiB are cut from slabs; larger ones are mappings of their own on huge pages. A freed block keeps its
 pages: the next plan finds them in place, which is worth more than returning them (a fresh page costs 0.1 us to map).

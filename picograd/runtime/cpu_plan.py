@@ -143,7 +143,7 @@ class _Builder:
             if not isinstance(item, LoopItem):
                 self.add_kernel(schedule, item, home, history, repeats)
             elif item.steps == 1:
-                self.add_items(item.body, self.body_home(schedule, item, home), history, repeats)
+                self.add_items(item.body, self.body_home(item, home), history, repeats)
             else:
                 self.add_loop(schedule, item, home, history, repeats)
 
@@ -212,13 +212,13 @@ class _Builder:
             self.symbolic.append(Symbolic(entry, item.steps))
         self.rows.append(row)
         self.work.append(0)
-        body_home = self.body_home(schedule, item, home)
+        body_home = self.body_home(item, home)
         row[ARGUMENTS] = len(self.patches) - first
         self.add_items(item.body, body_home, [(touched([]), entry + 1)], repeats * greatest(item.steps))
         row[BODY] = len(self.rows) - entry - 1
         history.append((now, len(self.rows)))
 
-    def body_home(self, schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Place]:
+    def body_home(self, item: LoopItem, home: Sequence[Place]) -> list[Place]:
         """Returns the place of each buffer of a loop's body; those that differ from step to step get patches."""
         memory = 0 if item.memory is None else home[item.memory][1]
         uses = {(use.role, use.source): use for use in item.body.buffers}

@@ -2,7 +2,7 @@
 
 In:    graphs with CALLs and LOOPs; the buffers of the schedule they stand in
 Out:   `settle_loops`: the graphs with results that can be had without running a body taken out of it; `loop_item`
-Called by: schedule/create.py.    Next: picograd/schedule/reuse.py
+Called by: schedule/create.py, schedule/fuse.py.    Next: picograd/schedule/reuse.py
 
 The carry of a step lies where the step before stored it: in a row of the result, where the body stacks it too, else in one
 of two places in turn, of which the last step writes the result's own.
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.ir.bodies import WITH_BODY, body_of, with_body
+from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, with_body
 from picograd.ir.build import reshape, shrink
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.schedule.draft import nbytes
-from picograd.schedule.memory import ALIGNMENT
+from picograd.schedule.memory import aligned
 
 
 # ---- before fusion ----
@@ -38,7 +38,7 @@ def settle_loops(roots: Sequence[Op]) -> list[Op]:
         elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:
             became[op] = _result(op.replace(src=src))
         else:
-            became[op] = op if all(a is b for a, b in zip(src, op.src)) else op.replace(src=src)
+            became[op] = op.replace(src=src)
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
@@ -68,7 +68,7 @@ def _result(op: Op) -> Op:
     if _passes(producer, i):
         passed: Op = producer.src[roots[i].arg[0]]
         return passed
-    num_carry, steps = (0, 1) if producer.code is OpCode.CALL else producer.arg[1:]
+    num_carry, steps = carry_and_steps(producer)
     if i < num_carry and steps == 0:
         carry: Op = producer.src[i]
         return carry
@@ -92,11 +92,11 @@ def loop_item(
       own_memory:  gives an outer buffer of so many bytes
     """
     roots = body_of(loop).src
-    num_carry, steps = (0, 1) if loop.code is OpCode.CALL else loop.arg[1:]
+    num_carry, steps = carry_and_steps(loop)
     home = {root: body.buffers[index].source for root, index in zip(roots, body.outputs) if not _is_param(root)}
     feeds = tuple(_feed(loop, param.arg[0], roots, num_carry, home, use) for param in body.inputs)
     asked = {result.arg: result for result in results}
-    end = _up(body.arena_nbytes)
+    end = aligned(body.arena_nbytes)
     stored: list[Result] = []
     for root in sorted(home, key=lambda root: home[root]):
         carry = next((i for i, other in enumerate(roots[:num_carry]) if other is root), None)
@@ -108,7 +108,7 @@ def loop_item(
         places: list[int | None] = []
         for wanted in (steps != 1, final is None):
             places.append(end if wanted else None)
-            end += _up(nbytes(root)) if wanted else 0
+            end += aligned(nbytes(root)) if wanted else 0
         stored.append(Result(final, spare=places[0], other=places[1]))
     return LoopItem(body, steps, feeds, tuple(stored), own_memory(end) if end else None)
 
@@ -137,8 +137,3 @@ def stacked_source(source: Op) -> Op:
 
 def _is_param(root: Op) -> bool:
     return root.code is OpCode.PARAM
-
-
-def _up(nbytes: Dim) -> int:
-    assert isinstance(nbytes, int)
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

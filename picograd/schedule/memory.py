@@ -2,7 +2,7 @@
 
 In:    temporaries with their first and last use
 Out:   a byte offset for each, and the bytes of the arena
-Called by: schedule/create.py.    Next: picograd/codegen/opts.py
+Called by: schedule/create.py, schedule/loops.py.    Next: picograd/codegen/opts.py
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _by_length(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     total = 0
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)):
         own = lifetimes[i]
-        length = _up(own.nbytes)
+        length = aligned(own.nbytes)
         neighbours = [j for j in placed if lifetimes[j].first <= own.last and own.first <= lifetimes[j].last]
         offset = 0
         for j in sorted(neighbours, key=lambda j: offsets[j]):
             if offset + length <= offsets[j]:
                 break
-            offset = max(offset, offsets[j] + _up(lifetimes[j].nbytes))
+            offset = max(offset, offsets[j] + aligned(lifetimes[j].nbytes))
         offsets[i] = offset
         placed.append(i)
         total = max(total, offset + length)
@@ -69,8 +69,8 @@ def _by_time(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     for i in sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].first, -lifetimes[i].nbytes, i)):
         while ending and ending[0][0] < lifetimes[i].first:
             _, gone = heappop(ending)
-            gaps.give(offsets[gone], _up(lifetimes[gone].nbytes))
-        offsets[i] = gaps.take(_up(lifetimes[i].nbytes))
+            gaps.give(offsets[gone], aligned(lifetimes[gone].nbytes))
+        offsets[i] = gaps.take(aligned(lifetimes[i].nbytes))
         heappush(ending, (lifetimes[i].last, i))
     return offsets, gaps.total
 
@@ -127,5 +127,6 @@ class _Gaps:
         del self._length[start], self._start[start + length]
 
 
-def _up(nbytes: int) -> int:
+def aligned(nbytes: int) -> int:
+    """Returns the bytes that a temporary takes up in an arena."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

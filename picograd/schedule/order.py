@@ -2,7 +2,7 @@
 
 In:    nests, and what each comes to need
 Out:   `depends`; `can_require`, `require`; `can_replace`, `replace`
-Called by: schedule/nests.py.    Next: picograd/schedule/draft.py
+Called by: schedule/nests.py, schedule/fuse.py.    Next: picograd/schedule/draft.py
 
 The level of a nest is the length of the longest chain of nests it needs: a nest needs none of its own level or above.
 A search that meets more than MAX_SEARCH nests is given up and answers on the safe side: a nest is then not joined.

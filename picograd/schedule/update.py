@@ -2,7 +2,7 @@
 
 In:    a simplified graph
 Out:   the same, where such values are UPDATEs of the buffer
-Called by: schedule/create.py.    Next: picograd/schedule/contract.py
+Called by: schedule/create.py, schedule/reuse.py.    Next: picograd/schedule/contract.py
 
 A write through a view, cache[:, n] = row, is built as a value of the whole:
 
@@ -105,7 +105,7 @@ def _rebuilt(roots: Sequence[Op], writes: dict[Op, _Write]) -> list[Op]:
     for op in toposort(roots, sources=sources):
         write = writes.get(op)
         if write is None:
-            became[op] = op if not op.src else op.replace(src=tuple(became[s] for s in op.src))
+            became[op] = op.replace(src=tuple(became[s] for s in op.src))
         else:
             value = became[write.value]
             if _reads(write.value, versions):

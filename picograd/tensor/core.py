@@ -8,6 +8,7 @@ Next:  picograd/tensor/growth.py
 from __future__ import annotations
 
 import itertools
+import math
 import weakref
 from collections.abc import Iterable
 from typing import Any, Self
@@ -21,7 +22,7 @@ from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import apply_step, cast, detached
+from picograd.tensor.build import apply_step, cast, detached, static
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.compute import compute
 from picograd.tensor.growth import settle
@@ -241,10 +242,13 @@ class TensorCore:
     def numel(self) -> int:
         """Returns the number of elements.
 
+        Raises:
+          ShapeError: an axis has a symbolic length, so a plan made with the number would be wrong for other lengths.
+
         >>> Tensor.zeros(2, 3).numel()
         6
         """
-        return self.op.numel
+        return math.prod(map(static, self.op.shape))
 
     def size(self, dim: int | None = None) -> Any:
         """Returns the shape, or the length of one axis.

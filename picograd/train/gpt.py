@@ -26,7 +26,7 @@ from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps
 from picograd.train.sample import continued, default_prompt
 from picograd.train.schedule import cosine_with_warmup, seed_of_step
 from picograd.train.state import checkpoint_of, resume
@@ -87,9 +87,7 @@ def train_gpt(config: GptConfig) -> int:
     facts = {"characters": vocabulary.characters, "text_digest": sha256_of(text.encode())}
     started = time.perf_counter()
     done = train(config, (train_N, validation_N), model, optimizer, facts)
-    print(f"trained {done} of {config.steps} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
-    if done < config.steps:
-        print(f"go on with: {command_line('gpt', config, resume=config.out)}")
+    if not report_end("gpt", config, done, config.steps, time.perf_counter() - started):
         return 130
     num = LAST_EVALUATION * config.eval_batches * config.batch
     print(f"validation loss: {Validation(model, validation_N, num, config).loss().item():.4f}", flush=True)

@@ -92,6 +92,14 @@ def check_writable(path: Path) -> None:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}.", hint="name another place.") from None
 
 
+def report_end(kind: str, config: Any, done: int, last: int, seconds: float) -> bool:
+    """Prints how far a training came, and how one that was stopped goes on; returns True when it is at its end."""
+    print(f"trained {done} of {last} steps in {seconds:.1f} s; checkpoint: {config.out}")
+    if done < last:
+        print(f"go on with: {command_line(kind, config, resume=config.out)}")
+    return done >= last
+
+
 def command_line(kind: str, config: Any, **changes: object) -> str:
     """Returns the shell command that runs a training with some settings; defaults are left out.
 

@@ -22,11 +22,11 @@ from picograd.nn.utils import clip_grad_norm_
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
-from picograd.train.checkpoint import check_fits, load_checkpoint, save_checkpoint
+from picograd.train.checkpoint import load_checkpoint, save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps
 from picograd.train.schedule import cosine_with_warmup
-from picograd.train.state import checkpoint_of, resume
+from picograd.train.state import checkpoint_of, load_weights, resume
 from picograd.transforms.jit import jit
 
 LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
@@ -80,9 +80,7 @@ def train_lstm(config: LstmConfig) -> int:
     print(f"lstm: {len(parts[0].tokens):,} names, {num_parameters:,} parameters", flush=True)
     started = time.perf_counter()
     done = train(config, parts[0], model, optimizer)
-    print(f"trained {done} of {config.steps} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
-    if done < config.steps:
-        print(f"go on with: {command_line('lstm', config, resume=config.out)}")
+    if not report_end("lstm", config, done, config.steps, time.perf_counter() - started):
         return 130
     print("loss:", ", ".join(f"{name} {nll(model, part):.4f}" for name, part in zip(("train", "dev", "test"), parts)))
     print("new names:", ", ".join(new_names(model, config.samples, seed=config.seed)))
@@ -157,8 +155,7 @@ def load_lstm(path: Path) -> CharacterLSTM:
     """
     saved = load_checkpoint(path, "lstm", "sample {kind} --checkpoint {path}")
     model = CharacterLSTM(len(CHARACTERS), saved.config["width"], saved.config["layers"])
-    check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
-    model.load_state_dict({name: Tensor(array) for name, array in saved.model.items()})
+    load_weights(path, saved, model)
     return model
 
 

@@ -25,7 +25,7 @@ from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps
 from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
@@ -65,9 +65,7 @@ def train_mnist(config: MnistConfig) -> int:
     print(f"mnist: {len(data.train_images):,} images, {sum(p.numel() for p in model.parameters()):,} parameters")
     started = time.perf_counter()
     done, last = train(config, data, model, optimizer)
-    print(f"trained {done} of {last} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
-    if done < last:
-        print(f"go on with: {command_line('mnist', config, resume=config.out)}")
+    if not report_end("mnist", config, done, last, time.perf_counter() - started):
         return 130
     predicted_N = predict(model, data.test_images)
     write_png(config.picture, sheet(data, predicted_N))

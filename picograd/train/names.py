@@ -23,7 +23,7 @@ from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog
-from picograd.train.loop import check_counts, check_writable, command_line, run_steps
+from picograd.train.loop import check_counts, check_writable, report_end, run_steps
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
 
@@ -64,9 +64,7 @@ def train_names(config: NamesConfig) -> int:
     print(f"names: {len(parts[0].targets):,} windows, {sum(p.numel() for p in model.parameters()):,} parameters")
     started = time.perf_counter()
     done = train(config, parts[0], model, optimizer)
-    print(f"trained {done} of {config.steps} steps in {time.perf_counter() - started:.1f} s; checkpoint: {config.out}")
-    if done < config.steps:
-        print(f"go on with: {command_line('names', config, resume=config.out)}")
+    if not report_end("names", config, done, config.steps, time.perf_counter() - started):
         return 130
     print("loss:", ", ".join(f"{name} {nll(model, part):.4f}" for name, part in zip(("train", "dev", "test"), parts)))
     print("new names:", ", ".join(sample(model, config.context, config.samples, config.seed)))

@@ -14,8 +14,9 @@ from picograd.errors import DataError
 from picograd.models.gpt import GPT, GPTConfig, generate
 from picograd.tensor.random import Generator
 from picograd.tensor.tensor import Tensor
-from picograd.train.checkpoint import check_fits, load_checkpoint
+from picograd.train.checkpoint import load_checkpoint
 from picograd.train.loop import check_counts
+from picograd.train.state import load_weights
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,7 @@ def load_gpt(path: Path) -> tuple[GPT, Vocabulary]:
     vocabulary = Vocabulary(saved.config["characters"])
     shape = {name: saved.config[name] for name in ("block", "layers", "heads", "width")}
     model = GPT(GPTConfig(len(vocabulary), **shape, bias=False))
-    check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
-    model.load_state_dict({name: Tensor(array) for name, array in saved.model.items()})
+    load_weights(path, saved, model)
     return model, vocabulary
 
 

@@ -83,14 +83,23 @@ def resume(kind: str, config: Settings, model: Module, optimizer: Optimizer, sam
                 "the next batch would not be the one an unbroken run sees.",
                 hint="resume with the data the checkpoint was made with.",
             )
-    check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
-    model.load_state_dict(_tensors_of(saved.model))
+    load_weights(path, saved, model)
     moments: dict[str, dict[str, Tensor]] = {}
     for key, tensor in _tensors_of(saved.optimizer).items():
         place, _, name = key.partition(".")
         moments.setdefault(place, {})[name] = tensor
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     return saved.step
+
+
+def load_weights(path: Path, saved: Checkpoint, model: Module) -> None:
+    """Gives a model the weights in the checkpoint that `path` holds.
+
+    Raises:
+      DataError: they are not of its names and shapes.
+    """
+    check_fits(path, saved.model, {name: tuple(value.shape) for name, value in model.state_dict().items()})
+    model.load_state_dict(_tensors_of(saved.model))
 
 
 def _arrays_of(state: Mapping[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:

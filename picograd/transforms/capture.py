@@ -2,7 +2,7 @@
 
 In:    the graphs and cells of one trace; later the arguments of a call
 Out:   `Capture`; its `replay(arguments)` gives what the function returned
-Called by: transforms/jit.py.    Next: picograd/transforms/donate.py
+Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms/donate.py
 """
 
 from __future__ import annotations

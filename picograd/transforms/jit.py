@@ -40,7 +40,6 @@ from picograd.transforms.traced import (
     check_aliases,
     check_containers,
     check_donated,
-    check_kept,
     check_modes,
     check_same,
 )  # fmt: skip
@@ -170,7 +169,7 @@ class Jit:
                 object.__setattr__(module, "training", mode)
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
-        check_kept(watch, [*leaves, *stand_ins])
+        watch.check_replaced([*leaves, *stand_ins])
         return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
 
     def describe(

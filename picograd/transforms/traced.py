@@ -7,12 +7,11 @@ Called by: transforms/jit.py.    Next: picograd/transforms/capture.py
 
 from __future__ import annotations
 
-import gc
 import struct
-import weakref
 from collections.abc import Mapping
 from typing import Any, cast
 
+from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import realize
 from picograd.errors import JitError, Line
@@ -26,27 +25,14 @@ from picograd.transforms.capture import Capture, two_ways
 from picograd.transforms.containers import Arguments, flatten
 
 
-class TraceOfFunction:
-    """What a function touches while it is traced.
-
-    state:    cells made before the trace whose value it read, in order
-    before:   what they held
-    written:  cells made before the trace that it wrote to
-    made:     cells made in the trace that are still alive
-    """
+class TraceOfFunction(FunctionTrace):
+    """A trace in which cells made before it, the state of a capture, are in memory, each in a buffer of its own name."""
 
     def __init__(self, function: str):
-        self.function = function
-        self.before: dict[Cell, Op] = {}
-        self.written: dict[Cell, None] = {}
-        self.made: weakref.WeakSet[Cell] = weakref.WeakSet()
+        super().__init__("jit", function)
 
-    def on_make(self, cell: Cell) -> None:
-        self.made.add(cell)
-
-    def on_read(self, cell: Cell) -> None:
-        if cell.made_in is self or cell in self.before:
-            return
+    def enter(self, cell: Cell) -> None:
+        """Computes what a cell holds that is touched for the first time."""
         if cell.op.code is not OpCode.BUFFER:
             token = trace.set(None)
             try:
@@ -62,16 +48,10 @@ class TraceOfFunction:
             cell.op = Op(OpCode.BUFFER, cell.op.dtype, (), (own, shape))
         self.before[cell] = cell.op
 
-    def on_write(self, cell: Cell) -> None:
-        if cell.made_in is not self:
-            self.on_read(cell)
-            self.written[cell] = None
-
-    def on_host_read(self, function: str) -> None:
-        raise JitError(
-            f"jit: {function}() asks for a value while {self.function} is traced; there is none yet.",
-            "return the tensor and read it outside.",
-        )
+    def check_replaced(self, known: list[Tensor]) -> None:
+        """Raises JitError where a tensor made in the trace is kept beyond it."""
+        hint = "return it, or write it in place to a Tensor made before the first call."
+        self.check_kept(known, "later calls would not replace it.", hint)
 
 
 # ---- what a trace must not do ----
@@ -114,23 +94,6 @@ def check_modes(modes: Mapping[Module, bool], name: str) -> None:
             f"jit: {name} puts a {type(changed).__name__} into {mode} mode and leaves it there, which later calls would"
             " not do.",
             f"call .{mode}() before the call, or put the mode back inside.",
-        )
-
-
-def check_kept(watch: TraceOfFunction, known: list[Tensor]) -> None:
-    """Raises where a tensor made in the trace is kept beyond it: later calls would not replace it."""
-    accounted = {t.cell for t in known}
-    if all(cell in accounted for cell in watch.made):
-        return
-    gc.collect()  # what only cycles keep alive is not kept
-    kept = [cell for cell in watch.made if cell not in accounted]
-    if kept:
-        line = next(iter(lines_of(kept[0].op)), None)
-        raise JitError(
-            f"jit: {watch.function} keeps a tensor of shape {kept[0].op.shape} that it made; later calls would not"
-            " replace it.",
-            "return it, or write it in place to a Tensor made before the first call.",
-            line=line,
         )
 
 

@@ -12,7 +12,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, ShapeError
-from picograd.models.gpt import GPT, GPTConfig, drawn_from, generate, optimizer_of
+from picograd.models.gpt import GPT, GPTConfig, generate, optimizer_of
 from picograd.nn.utils import clip_grad_norm_
 from tests.helpers import same_value
 from tests.models.twins import TorchGPT, torch_optimizer, with_weights_of
@@ -120,16 +120,6 @@ def test_a_seed_decides_the_text_and_dropout_takes_no_part():
     assert texts[0] == texts[1] != texts[2]
     assert model.training
     assert generate(model, Tensor([[1, 2]]), 0).tolist() == [[1, 2]]
-
-
-def test_drawn_tokens_follow_temperature_and_top_k():
-    logits = Tensor(np.tile(np.log(np.array([0.5, 0.3, 0.2], np.float32)), (4000, 1)))
-    expected = {1.0: [0.5, 0.3, 0.2], 0.5: [0.25 / 0.38, 0.09 / 0.38, 0.04 / 0.38]}
-    for temperature, chances in expected.items():
-        counts = np.bincount(drawn_from(logits, temperature).numpy(), minlength=3)
-        assert counts / 4000 == pytest.approx(chances, abs=0.04)  # 5 standard errors
-    counts = np.bincount(drawn_from(logits, top_k=2).numpy(), minlength=3)
-    assert counts / 4000 == pytest.approx([0.625, 0.375, 0.0], abs=0.04)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.watch import watch
+from picograd.errors import ShapeError
 from tests.helpers import same_value
 
 
@@ -107,3 +108,10 @@ def test_one_name_has_one_value_in_a_graph() -> None:
     x, n = Tensor(table(8)), pg.Variable("n", 1, 8)
     with pytest.raises(pg.ArgumentError, match="n is bound to 3 and to 4 in tensors that are computed together"):
         (x[: n.bind(3)].sum() + x[: n.bind(4)].sum()).item()
+
+
+def test_a_number_of_elements_that_depends_on_a_variable_is_none() -> None:
+    x = Tensor(table(4, 2))[: pg.Variable("n", 1, 4).bind(3)]
+    for count in (x.numel, lambda: x.nbytes, lambda: x.reshape(-1)):
+        with pytest.raises(ShapeError, match="symbolic length"):
+            count()

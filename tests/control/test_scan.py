@@ -11,13 +11,11 @@ import torch
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.plan import parametrize, template
-from picograd.engine.realize import realized
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.bodies import body_of
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
-from picograd.rewrites.merge_bodies import merge_bodies
+from tests.control.graphs import merged_ops, of_code
 
 STEPS, BATCH, INPUTS, WIDTH = 20, 3, 4, 5
 
@@ -56,16 +54,6 @@ def unrolled(step: Callable[[Any, Any], Any], carry: Any, xs: Any, stack: Callab
     return carry, stack(rows)
 
 
-def merged(tensors: list[Tensor]) -> list[Op]:
-    """The Ops of these tensors as they are scheduled."""
-    roots = [tensor.op for tensor in tensors]
-    return toposort(merge_bodies(parametrize(roots, template(roots, realized))))
-
-
-def of_code(code: OpCode, ops: list[Op]) -> list[Op]:
-    return [op for op in ops if op.code is code]
-
-
 # ---- values and gradients ----
 @pytest.mark.req("G6")
 def test_an_lstm_and_its_gradients_are_those_of_the_unrolled_one_in_pytorch(device: str, rng: np.random.Generator) -> None:
@@ -86,7 +74,7 @@ def test_forward_and_backward_are_a_loop_each_and_weight_gradients_one_product(r
     (_, _), ys = pg.scan(lambda s, x: lstm(s, x, w), (w.h0, w.c0), w.xs)
     loss = (ys * ys).sum()
     loss.backward()
-    ops = merged([loss, w.x.grad, w.h.grad, w.b.grad])
+    ops = merged_ops([loss, w.x.grad, w.h.grad, w.b.grad])
     loops = of_code(OpCode.LOOP, ops)
     assert len(loops) == 2
     assert len(of_code(OpCode.MATMUL, ops)) == 2  # x^T dz and h^T dz over all steps
@@ -106,7 +94,7 @@ def test_what_the_backward_loop_reads_of_the_forward_one_is_small(rng: np.random
     _, ys = pg.scan(step, Tensor(np.zeros((BATCH, WIDTH))), Tensor(rng.standard_normal((STEPS, BATCH, WIDTH))))
     loss = ys.sum()
     loss.backward()
-    forward = of_code(OpCode.LOOP, merged([loss, w.grad]))[0]
+    forward = of_code(OpCode.LOOP, merged_ops([loss, w.grad]))[0]
     body, num_carry, _ = forward.arg
     assert len(body.src) - num_carry == 2
 
@@ -116,7 +104,7 @@ def test_gradients_of_rows_and_of_the_last_carry_that_nobody_uses_cost_nothing(d
     total, squares = pg.scan(lambda s, x: (s + x, x * x), Tensor(0.0), x)
     squares.sum().backward()
     assert x.grad is not None
-    carried = [body_of(op).src[: op.arg[1]] for op in of_code(OpCode.LOOP, merged([x.grad]))]
+    carried = [body_of(op).src[: op.arg[1]] for op in of_code(OpCode.LOOP, merged_ops([x.grad]))]
     assert carried == [()]  # the sum is not run, forward or backward
     assert x.grad.tolist() == [2.0, 4.0, 6.0]
     x.grad = None
@@ -182,7 +170,7 @@ def test_detach_inside_stops_the_gradient(device: str) -> None:
 def test_what_does_not_change_is_computed_outside(rng: np.random.Generator) -> None:
     w = Tensor(rng.standard_normal((4, 4)).astype(np.float32))
     last, _ = pg.scan(lambda s, x: (s @ w.exp().T + x, None), Tensor.zeros(1, 4), Tensor.zeros(6, 1, 4))
-    (loop,) = of_code(OpCode.LOOP, merged([last]))
+    (loop,) = of_code(OpCode.LOOP, merged_ops([last]))
     codes = {op.code for op in toposort(body_of(loop).src)}
     assert OpCode.EXP not in codes and OpCode.PERMUTE in codes  # a view costs nothing inside
 
@@ -207,7 +195,7 @@ def test_a_scan_in_a_scan_is_two_loops_in_python(device: str, rng: np.random.Gen
     reference = of(*theirs, torch.stack, unrolled)
     loss.backward()
     reference.backward()
-    assert len(of_code(OpCode.LOOP, merged([loss, *(t.grad for t in ours)]))) == 2
+    assert len(of_code(OpCode.LOOP, merged_ops([loss, *(t.grad for t in ours)]))) == 2
     assert loss.item() == pytest.approx(reference.item(), rel=1e-12)
     for mine, other in zip(ours, theirs):
         np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-10)

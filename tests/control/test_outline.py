@@ -1,4 +1,4 @@
-"""pg.outline, pg.checkpoint and pg.accumulate: the values and gradients of the plain function, in other graphs."""
+"""pg.outline and pg.checkpoint: the values and gradients of the plain function, in other graphs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.engine.plan import parametrize, template
-from picograd.engine.realize import realized
-from picograd.errors import ArgumentError, JitError
+from picograd.errors import JitError
 from picograd.ir.bodies import body_of
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.rewrites.merge_bodies import merge_bodies
+from tests.control.graphs import merged_ops, of_code
 
 WIDTH, LAYERS = 6, 12
 
@@ -57,15 +55,6 @@ def trained(way: Callable[..., Any], rng: np.random.Generator) -> tuple[Tensor, 
     return loss, [p for block in blocks for p in block.parameters()], x
 
 
-def scheduled(tensors: list[Tensor]) -> list[Op]:
-    roots = [tensor.op for tensor in tensors]
-    return toposort(merge_bodies(parametrize(roots, template(roots, realized))))
-
-
-def calls(ops: list[Op]) -> list[Op]:
-    return [op for op in ops if op.code is OpCode.CALL]
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_values_and_gradients_are_those_of_the_plain_function(device: str, way: str) -> None:
     loss, params, x = trained(WAYS[way], np.random.default_rng(0))
@@ -79,16 +68,16 @@ def test_values_and_gradients_are_those_of_the_plain_function(device: str, way: 
 @pytest.mark.parametrize("way", WAYS)
 def test_twelve_layers_share_one_body_forward_and_one_backward(way: str) -> None:
     loss, params, x = trained(WAYS[way], np.random.default_rng(0))
-    ops = scheduled([loss, x.grad, *(p.grad for p in params)])
-    assert len(calls(ops)) == 2 * LAYERS
-    bodies = {body_of(call) for call in calls(ops)}
+    ops = merged_ops([loss, x.grad, *(p.grad for p in params)])
+    assert len(of_code(OpCode.CALL, ops)) == 2 * LAYERS
+    bodies = {body_of(call) for call in of_code(OpCode.CALL, ops)}
     assert len(bodies) == 2
 
 
 def test_parameters_are_arguments_of_the_call() -> None:
     block = Block(WIDTH)
     y = pg.outline(block)(Tensor.zeros(2, WIDTH))
-    (call,) = calls(toposort([y.op]))
+    (call,) = of_code(OpCode.CALL, toposort([y.op]))
     assert {p.op for p in block.parameters()} <= set(call.src)
     assert all(op.code is not OpCode.BUFFER for op in toposort(body_of(call).src))
 
@@ -98,8 +87,8 @@ def test_of_a_checkpoint_nothing_inside_is_kept() -> None:
     y = pg.checkpoint(lambda x: (x.exp() * 2).tanh().exp(), x)
     loss = (y * y).sum()
     loss.backward()
-    ops = scheduled([loss, x.grad])
-    first, second = calls(ops)
+    ops = merged_ops([loss, x.grad])
+    first, second = of_code(OpCode.CALL, ops)
     assert len(body_of(first).src) == 1  # the result, and no value of the inside
     read = {s.src[0] if s.code in MOVEMENT else s for s in second.src}
     assert not any(s.code is OpCode.OUTPUT and s.src[0] is first for s in read)
@@ -111,7 +100,7 @@ def test_of_an_outlined_function_little_is_kept() -> None:
     x = Tensor([[0.5, 1.0]], requires_grad=True)
     y = pg.outline(lambda x: (x.exp() * 2).tanh() * 3)(x)
     (y * y).sum().backward()
-    first, second = calls(scheduled([y, x.grad]))
+    first, second = of_code(OpCode.CALL, merged_ops([y, x.grad]))
     kept = [op.code for op in body_of(first).src]
     assert kept == [OpCode.MUL, OpCode.EXP, OpCode.SUB]  # the result, e^x, and 1 - tanh^2
     assert OpCode.EXP not in {op.code for op in toposort(body_of(second).src)}
@@ -184,35 +173,3 @@ def test_an_argument_written_in_place_is_refused() -> None:
 def test_a_value_asked_for_inside_is_refused() -> None:
     with pytest.raises(JitError, match=r"checkpoint: item\(\) asks for a value while <lambda> is traced"):
         pg.checkpoint(lambda x: x * x.item(), Tensor([1.0]))
-
-
-# ---- accumulate ----
-@pytest.mark.req("G6")
-def test_accumulated_gradients_are_those_of_the_mean_loss(device: str, rng: np.random.Generator) -> None:
-    model = pg.nn.MLP(3, [4, 1])
-    xs = Tensor(rng.standard_normal((5, 8, 3)).astype(np.float32))
-    targets = Tensor(rng.standard_normal((5, 8, 1)).astype(np.float32))
-
-    def loss_of(x: Tensor, target: Tensor) -> Tensor:
-        return ((model(x) - target) ** 2).mean()
-
-    for times in (1, 2):  # a second call adds to what is there
-        loss = pg.accumulate(loss_of, xs, targets)
-        mine = [p.grad.numpy() for p in model.parameters()]
-        whole = loss_of(xs.reshape(40, 3), targets.reshape(40, 1))
-        reference = pg.grad(whole, list(model.parameters()))
-        assert loss.item() == pytest.approx(whole.item(), rel=1e-5) and not loss.requires_grad
-        for grad, other in zip(mine, reference):
-            np.testing.assert_allclose(grad, times * other.numpy(), rtol=1e-4, atol=1e-6)
-
-
-def test_accumulate_is_one_loop(rng: np.random.Generator) -> None:
-    w = Tensor(rng.standard_normal((3, 2)), requires_grad=True)
-    loss = pg.accumulate(lambda x: (x @ w).tanh().sum(), Tensor(rng.standard_normal((5, 8, 3))))
-    ops = scheduled([loss, w.grad])
-    assert len([op for op in ops if op.code is OpCode.LOOP]) == 1
-
-
-def test_accumulate_needs_small_batches() -> None:
-    with pytest.raises(ArgumentError, match=r"accumulate: needs small batches stacked along a first axis, at least one\."):
-        pg.accumulate(lambda x: x.sum(), Tensor.zeros(0, 2))
