@@ -43,6 +43,19 @@ class Memory:
         return f"Memory({self.nbytes} bytes at {self.address:#x})"
 
 
+class Arena:
+    """Memory that runs lend each other, one at a time.
+
+    address, room:  where it is, and its bytes
+    lent:           bytes of it that a run has now; 0 between two runs
+    """
+
+    __slots__ = ("address", "room", "lent", "_memory")
+
+    def __init__(self, memory: Memory, room: int):
+        self.address, self.room, self.lent, self._memory = memory.address, room, 0, memory
+
+
 @lru_cache(1024)
 def size_class(nbytes: int) -> int:
     """Returns the block length for a request: four classes between powers of two, so that a quarter is lost at most.
@@ -66,13 +79,13 @@ class MemoryPool:
         self._maps: dict[int, mmap.mmap] = {}
         self._slab, self._slab_left = 0, 0
         self._slabs: list[mmap.mmap] = []
-        self._arenas: list[Memory] = []
+        self._arenas: list[Arena] = []  # those that no run has
         self._in_use = self._peak = self._kept = 0
 
     # ---- what is held ----
     @property
     def in_use(self) -> int:
-        """Bytes that somebody holds, as they were asked for."""
+        """Bytes that somebody holds, as they were asked for; of an arena, those that a run has."""
         with self._lock:
             self._collect()
             return self._in_use
@@ -82,7 +95,7 @@ class MemoryPool:
         """Bytes of blocks that wait for reuse."""
         with self._lock:
             self._collect()
-            return self._kept
+            return self._kept + sum(arena.room for arena in self._arenas)
 
     @property
     def peak(self) -> int:
@@ -112,35 +125,37 @@ class MemoryPool:
                 self._collect()
             for nbytes in lengths:
                 wanted = size_class(nbytes)
-                free = self._free.get(wanted)
-                if free:
-                    address = free.pop()
-                    self._kept -= wanted
-                else:
-                    address = self._new_block(wanted)
+                made.append(Memory(self._take(wanted), nbytes, wanted, returned))
                 self._in_use += nbytes
-                made.append(Memory(address, nbytes, wanted, returned))
             if self._in_use > self._peak:
                 self._peak = self._in_use
         return made
 
-    def borrow_arena(self, nbytes: int) -> Memory:
+    def borrow_arena(self, nbytes: int) -> Arena:
         """Returns memory for the temporaries of one run; it goes back by `return_arena`.
 
-        Runs that follow each other get the same arena, as long as the longest of them needs.
+        Runs that follow each other get the same arena, as long as the longest of them needs. Its pages stay in place
+        between them, but only what a run asks for counts, while it runs.
         """
-        try:
-            arena = self._arenas.pop()
-        except IndexError:  # every arena is in use by a run of another thread
-            return self.allocate(nbytes)
-        if arena.nbytes >= nbytes:
-            return arena
-        del arena  # first, so that the two are not held at one time
-        return self.allocate(nbytes)
+        with self._lock:
+            arena = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
+            if arena is None or arena.room < nbytes:
+                arena = None  # first, so that its memory can be part of what is dropped if the system gives no more
+                self._collect()
+                room = size_class(nbytes)
+                arena = Arena(Memory(self._take(room), 0, room, self._returned), room)
+            arena.lent = nbytes
+            self._in_use += nbytes
+            if self._in_use > self._peak:
+                self._peak = self._in_use
+        return arena
 
-    def return_arena(self, arena: Memory) -> None:
+    def return_arena(self, arena: Arena) -> None:
         """Takes back what `borrow_arena` gave."""
-        self._arenas.append(arena)
+        with self._lock:
+            self._in_use -= arena.lent
+            arena.lent = 0
+            self._arenas.append(arena)
 
     def after_fork(self) -> None:
         """Makes the pool usable in a child whose parent may have forked inside `allocate`."""
@@ -159,6 +174,14 @@ class MemoryPool:
                 free = self._free[length] = []
             free.append(address)
             self._kept += length
+
+    def _take(self, length: int) -> int:
+        """Returns the address of a block of a class's length: a kept one, if there is one."""
+        free = self._free.get(length)
+        if free:
+            self._kept -= length
+            return free.pop()
+        return self._new_block(length)
 
     def _new_block(self, length: int) -> int:
         if length <= MOST_SLAB_BLOCK:

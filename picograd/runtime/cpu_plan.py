@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables, the number of threads
 Out:   `Layout`: arrays that the walker reads, and where a run has to write addresses and values into them
-Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_uses.py
+Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/scratch.py
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from picograd.runtime.cpu_walker import (
     ROW,
     TURNS,
 )  # fmt: skip
+from picograd.runtime.scratch import place_scratch
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
@@ -73,7 +74,7 @@ class Layout:
     variables:     names, by their order in the table
     checks:        by report, what its kernel's numbers are in the plan
     entries:       (number of entries, ENTRY_WORDS)
-    arena_nbytes:  of the schedule's temporaries, and behind them of the kernels' "scratch" parameters
+    arena_nbytes:  of the schedule's temporaries and of the kernels' "scratch" parameters
     work:          elements of one iteration, for each entry, times the steps of the loops around it
     symbolic:      entries that depend on variables
     strides:       patches that do
@@ -130,8 +131,8 @@ class _Builder:
         self.checks: list[tuple[Any, ...]] = []
         self.symbolic: list[Symbolic] = []
         self.num_steps = itertools.count()  # numbers of the places that loops set
-        self.scratch_start = _up(schedule.arena_nbytes)
-        self.arena_nbytes, self.total_work = schedule.arena_nbytes, 0
+        self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
+        self.num_kernels = self.total_work = 0
         outer: list[Place] = [("arena" if u.role == "temporary" else u.role, u.source) for u in schedule.buffers]
         self.add_items(schedule, outer, [], 1)
 
@@ -153,7 +154,8 @@ class _Builder:
     ) -> None:
         """Adds one kernel: the places of its arguments, and an entry for each launch."""
         executable = next(self.executables)
-        first, scratch = len(self.places), self.scratch_start
+        first, scratch = len(self.places), iter(self.scratch[self.num_kernels])
+        self.num_kernels += 1
         uses: list[Use] = []
         for slot, param in enumerate(executable.params):
             if slot < len(item.buffers):
@@ -164,11 +166,9 @@ class _Builder:
                 self.places.append(("report", len(self.checks)))
                 self.checks.append(item.checks)
             else:
-                self.places.append(("arena", scratch))
-                scratch += _up(greatest(param.numel) * param.dtype.itemsize)
-                self.arena_nbytes = max(self.arena_nbytes, scratch)
-        if scratch > self.scratch_start:
-            uses.append(Use("scratch", 0, 1, True))
+                start, end = next(scratch)
+                self.places.append(("arena", start))
+                uses.append(Use("arena", start, end, True))
         self.places += [("variable", variable.arg[0]) for variable in executable.variables]
         now = touched(uses)
         after = last_conflict(history, now)
@@ -206,7 +206,8 @@ class _Builder:
         entry, first = len(self.rows), len(self.patches)
         row = [0] * ENTRY_WORDS
         row[COUNT], row[PLACES] = item.steps if isinstance(item.steps, int) else 0, 8 * PATCH_WORDS * first
-        now = touched(_loop_uses(schedule, item, home))
+        scratch = self.scratch[self.num_kernels : self.num_kernels + len(item.body.kernel_items())]
+        now = touched(_loop_uses(schedule, item, home) + [Use("arena", *piece, True) for own in scratch for piece in own])
         row[AFTER] = last_conflict(history, now)
         if not isinstance(item.steps, int):
             self.symbolic.append(Symbolic(entry, item.steps))
@@ -357,9 +358,9 @@ def _use(place: Place, nbytes: int, writes: bool) -> Use:
 
 
 def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> list[Use]:
-    """Returns what all steps of a loop use of the memory around it; whether it needs scratch memory is not asked."""
+    """Returns what all steps of a loop use of the memory around it, but for the scratch memory of its kernels."""
     written = {result.buffer for result in item.results} | {item.memory}
-    uses = [Use("scratch", 0, 1, True)]
+    uses: list[Use] = []
     for index in item.buffers:
         use = schedule.buffers[index]
         uses.append(_use(home[index], greatest(use.numel) * use.dtype.itemsize, index in written))
@@ -368,7 +369,3 @@ def _loop_uses(schedule: Schedule, item: LoopItem, home: Sequence[Place]) -> lis
 
 def _words(values: Iterable[int]) -> Words:
     return np.array(list(values), np.int64)
-
-
-def _up(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

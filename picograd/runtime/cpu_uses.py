@@ -20,8 +20,8 @@ Piece = tuple[str, int, int]  # space, start, end
 class Use:
     """What a kernel or a loop does with one piece of memory.
 
-    space:      "outer" (inputs and outputs), "arena", "scratch" or "step" (what differs from step to step of a loop)
-    start, end: bytes of the arena or of scratch; for "outer" and "step" a number, counted from 0
+    space:      "outer" (inputs and outputs), "arena" or "step" (what differs from step to step of a loop)
+    start, end: bytes of the arena; for "outer" and "step" a number, counted from 0
     writes:     False: it only reads
     """
 

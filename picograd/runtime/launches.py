@@ -16,6 +16,7 @@ from picograd.errors import UnsupportedOp, VerifyError
 from picograd.ir.op import Dim, Op, greatest
 from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import substitute
+from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
 ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
@@ -52,7 +53,7 @@ class Call:
 class LaunchList:
     """All launches of a schedule, in order.
 
-    temporary_nbytes:  the arena, and after it the scratch memory of the kernel that needs most
+    temporary_nbytes:  the arena, with the scratch memory of its kernels
     checks:            by report, what its kernel's numbers are in the plan
     commit:            calls after which the reports are looked at, before what overwrites inputs; 0: only in the end
     """
@@ -71,12 +72,10 @@ class LaunchList:
 def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> LaunchList:
     """Lists what a schedule launches, loops step by step.
 
-    Kernels run one after the other, so they share scratch memory.
-
     Raises:
       UnsupportedOp: the number of steps of a loop is symbolic.
     """
-    found = _Lister(schedule.arena_nbytes)
+    found = _Lister(*place_scratch(schedule, executables, ALIGNMENT))
     found.add_items(schedule, [Home(use.role, use.source) for use in schedule.buffers], executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
@@ -98,8 +97,8 @@ class Home:
 class _Lister:
     """A list of launches under construction."""
 
-    def __init__(self, arena_nbytes: int):
-        self.arena_nbytes = self.temporary_nbytes = arena_nbytes
+    def __init__(self, scratch: list[list[Piece]], temporary_nbytes: int):
+        self.scratch, self.temporary_nbytes = scratch, temporary_nbytes
         self.calls: list[Call] = []
         self.commit = 0
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
@@ -122,17 +121,14 @@ class _Lister:
     def add_kernel(self, item: ScheduleItem, home: Sequence[Home], executable: Executable, number: int) -> None:
         """Adds the launches of one kernel."""
         places = [Place(h.group, h.at, p.dtype, p.numel, h.offset) for h, p in zip(home, executable.params)]
-        end = self.arena_nbytes
+        scratch = iter(self.scratch[number])
         for param in executable.params[len(places) :]:
             if param.role == "report":
                 self.checks.setdefault(number, item.checks)
                 report = list(self.checks).index(number)
                 places.append(Place("report", report * REPORT_NBYTES, param.dtype, param.numel))
                 continue
-            start = -(-end // ALIGNMENT) * ALIGNMENT
-            places.append(Place("temporary", start, param.dtype, param.numel))
-            end = start + greatest(param.numel) * param.dtype.itemsize
-        self.temporary_nbytes = max(self.temporary_nbytes, end)
+            places.append(Place("temporary", next(scratch)[0], param.dtype, param.numel))
         for function, launch in zip(executable.functions, executable.launches, strict=True):
             self.calls.append(Call(function, launch, tuple(places), executable.variables))
 

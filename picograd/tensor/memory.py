@@ -4,9 +4,9 @@ In:    a device's name
 Out:   `memory_allocated`, `max_memory_allocated`, `reset_peak_memory_stats`
 Next:  picograd/tensor/explain.py
 
-Counted is what was asked for: the bytes of every buffer that is alive, and of the arenas in which plans keep
-temporaries between kernels. An arena is kept for the next plan, so it counts from its first use on; so does the second
-version of small state (4 KiB) that a jitted function keeps to write the next one to.
+Counted is what was asked for: the bytes of every buffer that is alive, and while a plan runs on the CPU those of its
+temporaries and of what its kernels work in. Memory that is kept for the next plan does not count between two runs; the
+second version of small state (4 KiB) that a jitted function keeps to write the next one to does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from picograd.tensor.host import default_device, device_named
 def memory_allocated(device: str | None = None) -> int:
     """Returns the bytes that tensors hold on a device now.
 
-    memory_allocated = sum of nbytes of live buffers + arenas        (device memory kept for reuse is not in it)
+    memory_allocated = sum of nbytes of live buffers + arenas of plans that run        (memory kept for reuse is not in it)
 
     Args:
       device:  name of a device; default PICOGRAD_DEVICE

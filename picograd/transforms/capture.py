@@ -93,7 +93,8 @@ class Replay:
     def __init__(self, capture: Capture):
         plan = capture.plan
         assert plan is not None
-        self.capture, self.plan, self.device = capture, plan, capture.device
+        # NOTE: a copy, which does not know this Replay: a cycle would keep what a trace wrote until it is found.
+        self.capture, self.plan, self.device = replace(capture), plan, capture.device
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
         self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
