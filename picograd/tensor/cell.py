@@ -1,7 +1,7 @@
 """Storage: a mutable cell that holds one immutable Op, read and written through views.
 
 In:    Ops
-Out:   `Cell`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
+Out:   `Cell`; `Claim`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
 Next:  picograd/tensor/host.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
@@ -43,7 +43,7 @@ class Cell:
 
     def __init__(self, op: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
-        self._value: Op | Held = op
+        self._value: Op | Held | Claim = op
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         self.device, self.made_in = device, trace.get()
         if self.made_in is not None:
@@ -53,6 +53,8 @@ class Cell:
     def op(self) -> Op:
         """The value it holds now."""
         value = self._value
+        if isinstance(value, Claim):
+            value = self._settled()
         if isinstance(value, Op):
             return value
         named = self._named
@@ -77,22 +79,67 @@ class Cell:
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
-        value = self._value
+        value = self._settled()
         self._value, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
         return value
 
-    @staticmethod
-    def versions(cells: Iterable[Cell]) -> list[Held | None]:
-        """Returns for each cell its value as it was given to `hold`, or None where it is an Op.
+    def _settled(self) -> Op | Held:
+        """Returns the value; waits while another thread may be writing over it."""
+        while isinstance(value := self._value, Claim):
+            if value.thread == threading.get_ident() or value.forks != Claim.num_forks:
+                version = value.versions[value.cells.index(self)]
+                assert version is not None, "cell: claimed without memory"
+                return version
+            value.wait()
+        return value
+
+
+class Claim:
+    """Memory of some cells that this thread may write over: others that read these cells wait until it is released.
+
+    cells:     whose memory it is
+    versions:  what each held as it was given to `hold`, or None where that was an Op, or somebody else's claim
+    thread:    who may still read the cells
+    forks:     how many there were before; in a child of a later one nobody is left who would release it
+    """
+
+    __slots__ = ("cells", "versions", "thread", "forks", "_released")
+    num_forks: ClassVar[int] = 0
+
+    def __init__(self, cells: Sequence[Cell]):
+        self.cells, self.thread, self.forks = cells, threading.get_ident(), Claim.num_forks
+        self.versions: list[Held | None] = []
+        self._released = threading.Lock()
+        self._released.acquire()
+
+    def take(self) -> None:
+        """Takes the memory. From now on nobody new gets to it; who got to it before holds a reference.
 
         Ops made for readers are forgotten: who still uses one holds it.
         """
-        found: list[Held | None] = []
-        for cell in cells:
-            value, cell._named = cell._value, None
-            found.append(value if type(value) is tuple else None)
-        return found
+        with _changing:
+            self.versions = [v if (v := cell._value).__class__ is tuple else None for cell in self.cells]
+            for cell, version in zip(self.cells, self.versions):
+                if version is not None:
+                    cell._value, cell._named = self, None
+
+    def give_back(self, cell: Cell, version: Held) -> None:
+        """Lets others read a cell again, if it has no new value yet."""
+        if cell._value is self:
+            cell._value = version
+
+    def release(self) -> None:
+        """Lets others read all cells again."""
+        for cell, version in zip(self.cells, self.versions):
+            if cell._value is self and version is not None:
+                cell._value = version
+        self._released.release()
+
+    def wait(self) -> None:
+        """Returns when it has been released."""
+        with self._released:
+            pass
 
 
 def _buffer_of(op: Op) -> Buffer | None:
@@ -123,6 +170,7 @@ trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
 _changing = threading.Lock()  # held for a moment, while a cell gets another value
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
     os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
+    os.register_at_fork(after_in_child=lambda: setattr(Claim, "num_forks", Claim.num_forks + 1))
 
 
 class Pending(threading.local):

@@ -21,12 +21,12 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.tensor.cell import Cell, Held
+from picograd.tensor.cell import Cell, Claim, Held
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares, sole_versions
+from picograd.transforms.spares import ALONE, Spares, sole_versions
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Replay:
     arguments:  (input of the plan, which argument it is)
     cells:      state that the plan reads, and which inputs of the plan it is
     constants:  the plan's inputs, with the buffers the function made itself in their places
-    over:       outputs of the plan, and state, where a new version may be written over the old one
+    over:       outputs of the plan, its inputs, and state, where a new version may be written over the old one
     donatable:  (output of the plan, argument) where a result may be written over what is given away
     spares:     memory of small results and state that earlier calls wrote
     results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
@@ -114,27 +114,28 @@ class Replay:
         made = Counter(i for is_made, i, _ in self.results if is_made)
         number = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
         self.over_outputs: list[int] = []
+        self.over_inputs: list[int] = []
         self.over_cells: list[Cell] = []
         self.donatable: list[tuple[int, int]] = []
         for i, k in list(number.items()):
             use = plan.outputs[i]
-            before = [takes[at] for at in (use.over, *use.also) if at is not None]
-            self.donatable += [(i, source) for kind, source in before if kind == "arg"]
-            old = [self.capture.state[source] for kind, source in before if kind == "state"]
-            own = next((cell for cell in old if self._writes(k, cell)), None)
-            if own is not None:
+            places = [at for at in (use.over, *use.also) if at is not None]
+            self.donatable += [(i, takes[at][1]) for at in places if takes[at][0] == "arg"]
+            own = next((at for at in places if takes[at][0] == "state" and self._writes(k, takes[at][1])), None)
+            if own is not None and ALONE is not None:
                 self.over_outputs.append(i)
-                self.over_cells.append(own)
+                self.over_inputs.append(own)
+                self.over_cells.append(self.capture.state[takes[own][1]])
                 del number[i]
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         # An output that keeps what its input holds cannot start from an earlier version.
         self.spares = Spares([(i, lengths[i]) for i in number if not plan.outputs[i].keeps] if lengths else [])
         self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
 
-    def _writes(self, result: int, cell: Cell) -> bool:
-        """True when a root is the new value of a cell."""
-        place = result - self.num_returned
-        return 0 <= place < len(self.capture.written) and self.capture.written[place] is cell
+    def _writes(self, result: int, state: int) -> bool:
+        """True when a root is the new value of a state."""
+        place, capture = result - self.num_returned, self.capture
+        return 0 <= place < len(capture.written) and capture.written[place] is capture.state[state]
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
@@ -144,19 +145,39 @@ class Replay:
         if self.has_writes:
             self._check_aliases(given.tensors)
         free = self.no_outputs.copy()
-        for output, buffer in zip(self.over_outputs, sole_versions(self.over_cells)):
-            free[output] = buffer
         self.spares.give(free)
         if given.donated:
             give_donated(given, self.donatable, self.capture.state, self.capture.name, free)
         inputs = self._inputs(given.buffers)
+        if self.over_cells:
+            held = self._run_over_state(form, inputs, free)
+        else:
+            held = self._run(form, inputs, free)
+        self.spares.keep([held[k] for k in self.small])
+        return self._returned(held, given.tensors)
+
+    def _run_over_state(self, form: Template, inputs: list[Buffer], free: list[Buffer | None]) -> list[Held]:
+        """Runs the plan, writing new versions of state over the old ones where nobody else reads these."""
+        # NOTE: inputs are there before the claim: a thread that waited with a claim of its own could wait for ever.
+        claim = Claim(self.over_cells)
+        try:
+            claim.take()
+            for output, buffer in zip(self.over_outputs, sole_versions(claim, inputs, self.over_inputs)):
+                free[output] = buffer
+            return self._run(form, inputs, free)
+        finally:
+            claim.release()
+
+    def _run(self, form: Template, inputs: list[Buffer], free: list[Buffer | None]) -> list[Held]:
+        """Runs the plan and gives state its new values; returns the memory of all results."""
         outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
         run(self.plan, inputs, outputs, form)
         held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.has_symbolic_shapes:
             held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
-        self.spares.keep([held[k] for k in self.small])
-        return self._stored(held, given.tensors)
+        if self.capture.written:
+            Cell.hold(self.capture.written, held[self.num_returned :])
+        return held
 
     def _check_aliases(self, tensors: Sequence[Tensor]) -> None:
         """Raises where a tensor that is written reaches the function in two ways, which it did not when it was traced."""
@@ -175,11 +196,9 @@ class Replay:
             taken[at] = arguments[i]
         return taken  # type: ignore[return-value]  # no place is left empty
 
-    def _stored(self, held: list[Held], tensors: Sequence[Tensor]) -> Any:
-        """Gives state and updated arguments their new values; returns what the function returned."""
+    def _returned(self, held: list[Held], tensors: Sequence[Tensor]) -> Any:
+        """Gives updated arguments their new values; returns what the function returned."""
         capture, first = self.capture, self.num_returned
-        if capture.written:
-            Cell.hold(capture.written, held[first:])
         for i, value in zip(capture.updated, held[first + len(capture.written) :]):
             tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if capture.returned is PLACE:

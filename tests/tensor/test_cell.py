@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor, realize
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import trace
+from picograd.tensor.cell import Cell, Claim, trace
 
 
 class Recorder:
@@ -194,3 +197,30 @@ def test_reading_memory_leaves_pending_writes_alone(device):
     assert x.cell.op.code is OpCode.ADD
     (y + 1).tolist()
     assert x.cell.op.code is OpCode.BUFFER
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_process_does_not_wait_for_a_thread_it_does_not_have() -> None:
+    cell = Tensor([1.0]).realize().cell
+    Cell.hold([cell], [cell.op.arg])
+    held, released = threading.Event(), threading.Event()
+
+    def own() -> None:
+        claim = Claim([cell])
+        claim.take()
+        held.set()
+        released.wait()
+        claim.release()
+
+    thread = threading.Thread(target=own)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if cell.op.arg[1] == (1,) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    released.set()
+    thread.join()
+    assert cell.op.arg[1] == (1,)

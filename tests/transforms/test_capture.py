@@ -82,7 +82,7 @@ def test_a_replay_calls_few_functions_for_each_tensor(monkeypatch: pytest.Monkey
     a_parameter = (found[12] - found[6]) / 12
     assert found[6] - found[3] <= 6 * a_parameter + 6  # linear, not quadratic
     assert a_parameter <= most
-    assert found[3] - 6 * a_parameter <= 90
+    assert found[3] - 6 * a_parameter <= 100
 
 
 @pytest.mark.req("G8")
@@ -207,3 +207,85 @@ def test_threads_that_call_one_function_get_their_own_results(device: str) -> No
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("reader", ["tensor", "function"])
+@pytest.mark.req("G10")
+def test_state_is_not_written_over_while_another_thread_reads_it(reader: str) -> None:
+    state = Tensor.zeros(1 << 20).realize()
+
+    @pg.jit
+    def add(x: Tensor) -> Tensor:
+        state.add_(x)
+        return x * 1
+
+    @pg.jit
+    def differ() -> Tensor:
+        return state.amax() - state.amin()
+
+    for _ in range(2):
+        add(Tensor(1.0))
+        differ()
+    torn = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            values = state.numpy() if reader == "tensor" else differ().numpy()
+            if values.min() != values.max() if reader == "tensor" else values:
+                torn.append(values)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(200):
+        add(Tensor(1.0))
+    stop.set()
+    thread.join()
+    assert not torn
+    assert (state.numpy() == 202).all()
+
+
+def test_functions_that_write_each_others_inputs_do_not_wait_for_ever() -> None:
+    one, two = Tensor.zeros(1 << 16).realize(), Tensor.zeros(1 << 16).realize()
+
+    @pg.jit
+    def first() -> Tensor:
+        one.add_(1)
+        return two[0] * 1
+
+    @pg.jit
+    def second() -> Tensor:
+        two.add_(1)
+        return one[0] * 1
+
+    functions = (first, second)
+    for function in functions * 2:
+        function()
+    threads = [threading.Thread(target=lambda f=f: [f() for _ in range(200)], daemon=True) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert one[0].item() == two[0].item() == 202
+
+
+def test_state_can_be_read_after_a_call_that_raised() -> None:
+    state, table = Tensor.zeros(2000).realize(), Tensor([1.0, 2.0])
+
+    @pg.jit
+    def add(i: Tensor) -> Tensor:
+        state.add_(table[i])
+        return i * 1
+
+    for _ in range(3):
+        add(Tensor(0))
+    with pytest.raises(IndexError):
+        add(Tensor(5))
+    seen: list[float] = []
+    thread = threading.Thread(target=lambda: seen.append(state[0].item()), daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert seen == [3.0]
+    add(Tensor(1))
+    assert state[0].item() == 5.0
