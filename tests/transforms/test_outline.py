@@ -12,7 +12,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine.plan import parametrize, template
 from picograd.engine.realize import realized
-from picograd.errors import ArgumentError, JitError
+from picograd.errors import ArgumentError, GradientError, JitError
 from picograd.ir.bodies import body_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
@@ -216,3 +216,8 @@ def test_accumulate_is_one_loop(rng: np.random.Generator) -> None:
 def test_accumulate_needs_small_batches() -> None:
     with pytest.raises(ArgumentError, match=r"accumulate: needs small batches stacked along a first axis, at least one\."):
         pg.accumulate(lambda x: x.sum(), Tensor.zeros(0, 2))
+
+
+def test_accumulate_needs_a_loss_that_is_a_tensor() -> None:
+    with pytest.raises(GradientError, match=r"accumulate: <lambda> must return its loss, a scalar Tensor, got float\."):
+        pg.accumulate(lambda x: 3.0, Tensor.ones(2, 2))  # type: ignore[arg-type, return-value]
