@@ -13,7 +13,7 @@ from typing import Any
 from picograd.control.closure import name_of
 from picograd.control.scan import Scan
 from picograd.control.structure import take
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, GradientError
 from picograd.tensor.tensor import Tensor
 
 
@@ -45,6 +45,10 @@ def accumulate(loss_function: Callable[..., Tensor], *batches: Any) -> Tensor:
 
     def step(carry: None, parts: Any) -> tuple[None, Tensor]:
         loss = loss_function(*parts)
+        if not isinstance(loss, Tensor):
+            raise GradientError(
+                f"accumulate: {name_of(loss_function)} must return its loss, a scalar Tensor, got {type(loss).__name__}."
+            )
         (loss / count).backward()
         return None, loss.detach()
 

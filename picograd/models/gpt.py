@@ -316,8 +316,8 @@ def generate(
 
 
 def _check_generate(tokens_BT: Tensor, num: int, temperature: float, top_k: int | None) -> None:
-    if tokens_BT.ndim != 2 or not tokens_BT.shape[1]:
-        raise ShapeError(f"generate: tokens must be (B, T) with T at least 1, got {tokens_BT.shape}.")
+    if tokens_BT.ndim != 2 or 0 in tokens_BT.shape:
+        raise ShapeError(f"generate: tokens must be (B, T) with B and T at least 1, got {tokens_BT.shape}.")
     if num < 0:
         raise ArgumentError(f"generate: num must not be negative, got {num}.")
     if not temperature >= 0 or math.isinf(temperature):

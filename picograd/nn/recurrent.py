@@ -20,7 +20,7 @@ import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.control.scan import scan
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
@@ -94,6 +94,8 @@ class _Recurrent(Module):
         return w_ih, w_hh, b_ih, b_hh  # type: ignore[return-value]
 
     def _check_input(self, x: Tensor, ranks: tuple[int, ...], shapes: str) -> None:
+        if not x.dtype.is_float:
+            raise DTypeError(f"{type(self).__name__}: input must be floats, got {x.dtype} of shape {x.shape}.")
         if x.ndim not in ranks or x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}.")
 

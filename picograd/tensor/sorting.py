@@ -7,7 +7,7 @@ Next:  picograd/tensor/creation.py
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
@@ -59,13 +59,13 @@ class Sorting(Indexing):
         They come in order whether `sorted` says so or not.
 
         Raises:
-          ArgumentError: k is negative or more than the axis has.
+          ArgumentError: k is no integer, negative, or more than the axis has.
 
         >>> Tensor([3, 1, 2]).topk(2)
         SortResult(values=Tensor([3, 2]), indices=Tensor([0, 2]))
         """
         length = self.shape[axis_of("topk", self.op.shape, dim)] if self.ndim else 1
-        if not 0 <= k <= length:
+        if not isinstance(k, SupportsIndex) or not 0 <= (k := k.__index__()) <= length:
             raise ArgumentError(f"topk: k must be from 0 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
         order = self.argsort(dim, largest)
         return self._taken(order.narrow(dim, 0, k) if self.ndim else order, dim)

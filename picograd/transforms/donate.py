@@ -52,6 +52,8 @@ def donated_parameters(function: Callable[..., Any], donate: int | str | Iterabl
     Raises:
       ArgumentError: the function has no such parameter.
     """
+    if not isinstance(donate, int | str | Iterable):
+        raise ArgumentError(f"jit: donate must be positions or names of parameters, got {donate!r}.", 'donate=(0, "state")')
     asked = [donate] if isinstance(donate, int | str) else list(donate)
     names = list(inspect.signature(function).parameters) if asked else []
     found: set[int | str] = set()

@@ -7,7 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, GradientError
 from picograd.ir.opcode import OpCode
 from tests.control.graphs import merged_ops, of_code
 
@@ -40,3 +40,8 @@ def test_accumulate_is_one_loop(rng: np.random.Generator) -> None:
 def test_accumulate_needs_small_batches() -> None:
     with pytest.raises(ArgumentError, match=r"accumulate: needs small batches stacked along a first axis, at least one\."):
         pg.accumulate(lambda x: x.sum(), Tensor.zeros(0, 2))
+
+
+def test_accumulate_needs_a_loss_that_is_a_tensor() -> None:
+    with pytest.raises(GradientError, match=r"accumulate: <lambda> must return its loss, a scalar Tensor, got float\."):
+        pg.accumulate(lambda x: 3.0, Tensor.ones(2, 2))  # type: ignore[arg-type, return-value]

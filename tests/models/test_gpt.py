@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd import Tensor
+from picograd import Tensor, int64
 from picograd.engine.watch import watch
 from picograd.errors import ArgumentError, ShapeError
 from picograd.models.gpt import GPT, GPTConfig, generate, optimizer_of
@@ -142,6 +142,8 @@ def test_text_that_does_not_fit_is_refused():
         model(Tensor([[0] * 9]))
     with pytest.raises(ShapeError, match="T at least 1"):
         generate(model, Tensor([1]), 1)
+    with pytest.raises(ShapeError, match=r"B and T at least 1, got \(0, 3\)"):
+        generate(model, Tensor.zeros(0, 3, dtype=int64), 1)
 
 
 @pytest.mark.parametrize(

@@ -36,3 +36,5 @@ def test_topk_and_its_gradient(largest, device, rng):
 def test_topk_of_too_many_is_refused():
     with pytest.raises(ArgumentError, match=r"k must be from 0 to 3, the length of axis -1 of \(3,\); got 4"):
         Tensor([1, 2, 3]).topk(4)
+    with pytest.raises(ArgumentError, match=r"topk: k must be from 0 to 3, .*; got 1\.5"):
+        Tensor([1, 2, 3]).topk(1.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,6 +171,12 @@ def test_a_parameter_that_is_not_there_is_named() -> None:
         @pg.jit(donate=(0, 2))
         def add(x: Tensor, y: Tensor) -> Tensor:
             return x + y
+
+
+@pytest.mark.parametrize("donate", [None, 1.5])
+def test_what_names_no_parameter_is_refused(donate: Any) -> None:
+    with pytest.raises(ArgumentError, match=rf"jit: donate must be positions or names of parameters, got {donate}\."):
+        pg.jit(lambda x: x, donate=donate)
 
 
 @can_tell
