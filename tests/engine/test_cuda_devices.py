@@ -92,6 +92,24 @@ def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
     assert losses[-1] < losses[0]
 
 
+def recurrent(device: str) -> list[np.ndarray]:
+    """Rows, last carry and gradients of a recurrence, whose last step comes first; with a checkpointed part."""
+    rng = np.random.default_rng(1)
+    h, w, xs = (
+        Tensor(rng.standard_normal(shape).astype(np.float32), device=device, requires_grad=True)
+        for shape in ((3, 8), (8, 8), (5, 3, 8))
+    )
+    last, rows = pg.scan(lambda c, x: ((c @ w * 0.3 + x).tanh(), (c * x).sum(1)), h, xs, reverse=True)
+    (pg.checkpoint(lambda a: a.exp() * a, last).sum() + rows.sum()).backward()
+    return [np.asarray(t.detach().numpy()) for t in (rows, last, h.grad, w.grad, xs.grad)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
+    for got, expected in zip(recurrent(device), recurrent("NUMPY")):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32 sums in another order, over five steps
+
+
 @pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
 def test_kernels_of_training_compile_for_hopper_without_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DUMP", str(tmp_path))
