@@ -34,6 +34,8 @@ from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
+MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
+MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
 
 
 @dataclass(frozen=True)
@@ -106,14 +108,16 @@ def emit_matmul(
     """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
     assert nest.anchor is not None
     product = product_of(nest.anchor, tile, target)
-    lhs, rhs = _left(product, pack, scratch), _right(product, pack, scratch)
     row_panels = floordiv(add(product.m, tile.rows - 1), tile.rows)
     column_panels = floordiv(add(product.n, product.nr - 1), product.nr)
     pieces = floordiv(add(row_panels, tile.panels - 1), tile.panels)
+    lhs = _left(product, pack, scratch)
+    shared = None if _packs_own_panels(product, pieces) else _right(product, pack, scratch)
     batch = product.batch
     with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
         *at, column, piece = split(position, [*batch, column_panels, pieces])
         start = mul(piece, tile.panels)
+        rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
             done = _multiply_tile(product, at, row, column, lhs, rhs, build)
@@ -270,6 +274,41 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
 
     _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, nr, fill)
     return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
+
+
+def _packs_own_panels(product: Product, pieces: Dim) -> bool:
+    """True where each GRID iteration packs the panel of columns that it reads, and no memory is needed for all of them."""
+    k = product.k
+    if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
+        return False
+    transposes = contiguous_axis(product.rhs) == len(product.rhs.shape) - 2
+    return pieces <= (1 if transposes else MOST_REPEATS)
+
+
+def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Builder) -> Operand:
+    """One panel of nr columns, row after row of K; what the last panel lacks is never stored."""
+    b, nr, lanes, dtype, k = product.rhs, product.nr, product.lanes, product.dtype, product.k
+    assert isinstance(k, int)
+    memory = build.alloc(dtype, k * nr, MemorySpace.SHARED)
+    first = mul(column, nr)
+    width = minimum(subtract(product.n, first), nr)
+
+    def put(kk: Dim, c: Dim) -> None:
+        value = element_within(b, (*batch, kk, add(first, c)))
+        build.store(memory, add(mul(kk, nr), c), cast(value, dtype))
+
+    if contiguous_axis(b) == len(b.shape) - 2:
+        with build.loop(-(-k // PACK_TRANSPOSED), AxisKind.LOOP) as block:
+            start = mul(block, PACK_TRANSPOSED)
+            with (
+                build.loop(width, AxisKind.LOOP) as c,
+                build.loop(minimum(subtract(k, start), PACK_TRANSPOSED), AxisKind.LOOP) as kk,
+            ):
+                put(add(start, kk), c)
+    else:
+        with build.loop(k, AxisKind.LOOP) as kk:
+            along(build, 0, width, lanes, lambda c: put(kk, c))
+    return Operand(lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c)))
 
 
 def contiguous_axis(operand: Op) -> int:

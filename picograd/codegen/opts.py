@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from picograd.codegen.matmul import contiguous_axis, lanes_of
+from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
 from picograd.device import Target
 from picograd.ir.op import Op
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, NestKind
 
 ROW_PANELS = 8
+LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
+MANY_PIECES = 16  # the same where packing transposes nothing, and up to MOST_REPEATS may pack the same panel
 OWN = 4
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
@@ -59,7 +62,21 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     lanes = lanes_of(anchor, target)
     vectors = 1 if isinstance(n, int) and n <= lanes else 2
     rows = 12 if target.num_registers >= 32 else 6
-    return RegisterTile(min(rows, m) if isinstance(m, int) else rows, vectors, ROW_PANELS, turned)
+    rows = min(rows, m) if isinstance(m, int) else rows
+    batch = numel(anchor.shape[:-2])
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+        return RegisterTile(rows, vectors, ROW_PANELS, turned)
+    columns = max(1, batch * -(-n // (vectors * lanes)))
+    pieces = 1 if _transposes_columns(anchor, turned) else min(MOST_REPEATS, -(-MANY_PIECES // columns))
+    if columns * pieces < (LEAST_PIECES if pieces == 1 else MANY_PIECES):
+        return RegisterTile(rows, vectors, ROW_PANELS, turned)
+    return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
+
+
+def _transposes_columns(anchor: Op, turned: bool) -> bool:
+    """True where K is contiguous in the operand whose columns are packed."""
+    a, b = anchor.src
+    return contiguous_axis(a) == len(a.shape) - 1 if turned else contiguous_axis(b) == len(b.shape) - 2
 
 
 def _better_turned(anchor: Op) -> bool:
