@@ -82,7 +82,7 @@ def test_a_replay_calls_few_functions_for_each_tensor(monkeypatch: pytest.Monkey
     a_parameter = (found[12] - found[6]) / 12
     assert found[6] - found[3] <= 6 * a_parameter + 6  # linear, not quadratic
     assert a_parameter <= most
-    assert found[3] - 6 * a_parameter <= 100
+    assert found[3] - 6 * a_parameter <= 104
 
 
 @pytest.mark.req("G8")
