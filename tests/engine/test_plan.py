@@ -132,6 +132,8 @@ def test_debug_shows_one_stage_more_with_each_step(
 def test_a_plan_is_shown_when_it_is_made(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PICOGRAD_SHOW", "plan")
     (numbers(13, 12) @ numbers(12, 11)).realize()
+    assert capsys.readouterr().out.startswith("plan of 1 kernels, 1 launches")  # who reads a panel packs it
+    (numbers(13, 4000) @ numbers(4000, 11)).realize()
     lines = [re.sub("grid [0-9]+", "grid N", line) for line in capsys.readouterr().out.splitlines()]
     assert lines == [  # how many pieces depends on the width of this machine's vectors
         "plan of 1 kernels, 2 launches",
