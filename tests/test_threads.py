@@ -12,6 +12,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.dtype import float32
+from picograd.engine.plan import template
+from picograd.engine.realize import realize
+from picograd.engine.scalars import Scalars
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 
@@ -114,3 +117,31 @@ def test_what_one_thread_computes_takes_nothing_back_that_another_writes() -> No
 
     in_threads(run)
     assert all((counter.numpy() == 60).all() for counter in counters)
+
+
+def test_a_jitted_function_called_by_many_threads_loses_no_update() -> None:
+    """A call reads the state that the one before it left, whoever made that."""
+    total = Tensor(np.zeros(3, np.float32))
+
+    @pg.jit
+    def add(x: Tensor) -> Tensor:
+        total.add_(x)
+        return total.sum()
+
+    in_threads(lambda number: [add(Tensor(np.ones(3, np.float32))) for _ in range(50)] and None)
+    np.testing.assert_array_equal(total.numpy(), [50.0 * NUM_THREADS] * 3)
+
+
+def test_forms_of_changing_numbers_are_forgotten_while_threads_ask_for_them() -> None:
+    scalars = Scalars(most_forms=4)
+    x = Tensor(np.ones(2, np.float32)).realize().cell.op
+
+    def run(number: int) -> None:
+        for step in range(300):
+            chain = Op(OpCode.MUL, float32, (x, Tensor.full((2,), step + 0.5).cell.op))
+            for _ in range(1 + (step + number) % 12):
+                chain = Op(OpCode.NEG, float32, (chain,))
+            freed = scalars.freed(template([chain], {}), "CPU", lambda op: realize([op])[0])
+            assert len(freed.buffers) in (1, 2)
+
+    in_threads(run)

@@ -14,6 +14,7 @@ inputs, and serves whatever follows. A number that is an exponent stays: x ** 2 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,6 @@ from picograd.engine.plan import Template
 from picograd.ir.op import Op
 from picograd.ir.opcode import MOVEMENT, OpCode
 
-MOST_FORMS = 1024
 MOST_INPUTS = 32  # of one form: where more numbers change they are data, and a user keeps them in a Tensor
 
 
@@ -38,10 +38,12 @@ class _Seen:
 
 
 class Scalars:
-    """The forms of graphs seen so far, whatever float constants they have."""
+    """The forms of graphs seen so far, whatever float constants they have; threads may ask at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_forms: int = 1024) -> None:
+        self.most_forms = most_forms
         self._seen: dict[Hashable, _Seen] = {}
+        self._lock = threading.Lock()
 
     def freed(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:
         """Returns a form with the constants that change as inputs; `form` itself where none is known to.
@@ -54,22 +56,28 @@ class Scalars:
         places = {op: f"number {i}" for i, op in enumerate(constants)}
         loose = tuple(places.get(op, part) for op, part in zip(form.order, form.key))  # type: ignore[call-overload]
         key = (device, loose, form.key[-1])  # type: ignore[index]
-        seen = self._seen.get(key)
-        if seen is None:
-            if len(self._seen) >= MOST_FORMS:
-                del self._seen[next(iter(self._seen))]
-            self._seen[key] = _Seen(values)
+        with self._lock:
+            changed = self._changed(key, values)
+        if not changed:
             return form
-        differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
-        if len(seen.changed | differ) > MOST_INPUTS:
-            return form
-        seen.changed |= differ
-        if not seen.changed:
-            return form
-        leaves = {constants[i]: stored(constants[i]) for i in sorted(seen.changed)}
-        kept = tuple(None if i in seen.changed else _bits(value) for i, value in enumerate(values))
+        leaves = {constants[i]: stored(constants[i]) for i in sorted(changed)}
+        kept = tuple(None if i in changed else _bits(value) for i, value in enumerate(values))
         buffers = (*form.buffers, *(leaf.arg[0] for leaf in leaves.values()))
         return replace(form, key=(key, kept), leaves={**form.leaves, **leaves}, buffers=buffers)
+
+    def _changed(self, key: Hashable, values: tuple[float, ...]) -> frozenset[int]:
+        """Returns which constants of a form have changed so far, these values counted; none of a form that is new."""
+        seen = self._seen.get(key)
+        if seen is None:
+            if len(self._seen) >= self.most_forms:
+                del self._seen[next(iter(self._seen))]
+            self._seen[key] = _Seen(values)
+            return frozenset()
+        differ = {i for i, (a, b) in enumerate(zip(values, seen.values)) if _bits(a) != _bits(b)}
+        if len(seen.changed | differ) > MOST_INPUTS:
+            return frozenset()
+        seen.changed |= differ
+        return seen.changed
 
 
 def _constants(form: Template) -> list[Op]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,7 @@ class Jit:
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
+    one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -79,6 +81,11 @@ class Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if trace.get() is not None:
             return self.traced(args, kwargs)
+        with self.one_caller:
+            return self.call(args, kwargs)
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """Runs the plan of these arguments; traces the function where there is none yet."""
         given = Arguments(args, kwargs, self.name, self.donate)
         form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
         found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
@@ -134,7 +141,7 @@ class Jit:
             f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {MOST_CAPTURES} are kept."
             "\n  hint: pass numbers that change as Tensors, and pad batches to few shapes.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:
@@ -238,6 +245,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     Raises:
       JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
       ArgumentError: the function has no parameter that donate names.
+
+    Threads may call it at once: they take turns, so that each finds the state that the one before it left.
 
     Cost: a call after the second costs some microseconds of Python, plus one for each argument and state.
 
