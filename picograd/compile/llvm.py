@@ -1,4 +1,8 @@
-"""Compiles LLVM IR text to an object file, with few passes: the text is already vectorised.
+"""Compiles LLVM IR text to an object file. No pass runs before LLVM's code generator.
+
+The text comes in SSA form, with vectors, without common subexpressions, and with invariants before their loops. Value
+numbering and instruction combining changed no kernel's speed, took a third of the time, and the rotations that
+combining finds in random bits made instruction selection ten times slower.
 
 In:    Source (language "llvm"), Target
 Out:   Binary (an object file of the host's format); `host_target()`
@@ -45,7 +49,6 @@ def compile_source(source: Source, target: Target) -> Binary:
             raise CompileError(_explain(source, str(error))) from None
         with module:
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
-            _optimize(binding, module, machine)
             data: bytes = machine.emit_object(module)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
@@ -58,23 +61,7 @@ def assembly(source: Source, target: Target) -> str:
         module = binding.parse_assembly(source.text)
         with module:
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
-            _optimize(binding, module, machine)
             return str(machine.emit_assembly(module))
-
-
-def _optimize(binding: Any, module: Any, machine: Any) -> None:
-    """Runs the one pass that pays: registers for stack memory.
-
-    The text comes with vectors, without common subexpressions, and with invariants before their loops; LLVM's code
-    generator does the rest. Value numbering and instruction combining changed no kernel's speed, took a third of the
-    time, and the rotations that combining finds in random bits made instruction selection ten times slower.
-    """
-    passes = binding.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=2))
-    for function in module.functions:
-        if not function.is_declaration:
-            passes.run(function, builder)
 
 
 @functools.cache

@@ -10,19 +10,20 @@ begin..end of the phase's GRID loops, counted one loop after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
 from picograd.render.intervals import Interval, interval_of
-from picograd.render.llvm_memory import Memory, write_load, write_store
+from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
+from picograd.render.registers import Slot, changed, check, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
@@ -108,6 +109,8 @@ class _Function:
     constants: VAR -> the constant in all its lanes
     intervals: VAR of int64 -> its least and greatest value
     ranges:  id of a RANGE -> the name of its value
+    held:    a place of REGISTER memory -> the name of the value stored there last
+    block:   the label of the basic block that is being written
     """
 
     def __init__(self, program: Program, target: Target):
@@ -118,7 +121,9 @@ class _Function:
         self.constants: dict[Op, Op] = {}
         self.intervals: dict[Op, Interval] = {}
         self.ranges: dict[int, str] = {}
-        self.memories: dict[Op, Memory] = {}
+        self.pointers: dict[Op, str] = {}
+        self.held: dict[Slot, str] = {}
+        self.block = "entry"
         self.num_names = self.num_labels = 0
         self.sink_nbytes = 0
 
@@ -126,10 +131,11 @@ class _Function:
         """Returns the text of one phase as a function: its arguments, its GRID loops one after the other."""
         for slot, param in enumerate(self.program.params):
             self._argument(f"%p{slot}", slot, "ptr")
-            self.memories[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = Memory(f"%p{slot}", False)
+            self.pointers[Op(OpCode.PARAM, param.dtype, (), (slot, (param.numel,)))] = f"%p{slot}"
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
+        check(statements)
         loops = _grid_loops(statements)
         before = "0"
         for statement in statements:
@@ -161,6 +167,7 @@ class _Function:
 
     def label(self, text: str) -> None:
         self.lines.append(f"{text}:")
+        self.block = text
 
     # ---- loops ----
     def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
@@ -193,32 +200,49 @@ class _Function:
         self.label(label)
         self.emit(f"phi i64 [ {low}, %{start} ], [ {index}.next, %{label}.next ]", index)
         self.ranges[loop.range.arg[0]] = index
+        before = {slot: self.held.get(slot, "poison") for slot in changed(loop.body)}
+        heads, place = {slot: self.name() for slot in before}, len(self.lines)
+        self.held.update(heads)
         self.statements(loop.body)
+        after = {slot: self.held[slot] for slot in before}
+        self.lines[place:place] = [
+            f"  {heads[slot]} = {_phi(slot, (before[slot], start), (after[slot], f'{label}.next'))}" for slot in before
+        ]
         self.lines.append(f"  br label %{label}.next")
         self.label(f"{label}.next")
         self.emit(f"add nuw nsw i64 {index}, 1", f"{index}.next")
         more = self.emit(f"icmp slt i64 {index}.next, {high}")
         self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done")
         self.label(f"{label}.done")
+        if not runs:
+            self._join(before, start, after, f"{label}.next")
+
+    def _join(self, before: Mapping[Slot, str], start: str, after: Mapping[Slot, str], end: str) -> None:
+        """What registers hold where two ways meet: `before` if it was come from `start`, `after` if from `end`."""
+        for slot, value in before.items():
+            self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
 
     def _if(self, branch: If) -> None:
         self.num_labels += 1
         label = f"if{self.num_labels}"
         condition = self.operand(branch.condition, 1)
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
+        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in changed(branch.body)}
         self.label(label)
         self.statements(branch.body)
         self.lines.append(f"  br label %{label}.done")
+        end, after = self.block, {slot: self.held[slot] for slot in before}
         self.label(f"{label}.done")
+        self._join(before, start, after, end)
 
-    def _check(self, check: Check) -> None:
+    def _check(self, checked: Check) -> None:
         """Writes a branch that is taken when an index is outside, with the report of the first such lane.
 
         No call: it would cost the loops around the registers that a call overwrites.
         """
         self.num_labels += 1
-        label, lanes = f"outside{self.num_labels}", lanes_of(check.value)
-        holds, value = self.operand(check.inside, lanes), self.operand(check.value, lanes)
+        label, lanes = f"outside{self.num_labels}", lanes_of(checked.value)
+        holds, value = self.operand(checked.inside, lanes), self.operand(checked.value, lanes)
         if lanes > 1:
             mask = self.emit(f"bitcast <{lanes} x i1> {holds} to i{lanes}")
             holds = self.emit(f"icmp eq i{lanes} {mask}, -1")
@@ -230,7 +254,7 @@ class _Function:
             lane = self.emit(f"call i64 @llvm.cttz.i64(i64 {whole}, i1 true)")
             value = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lane}")
         slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
-        number = check.number + 1
+        number = checked.number + 1
         swap = self.emit(f"cmpxchg ptr %p{slot}, i64 0, i64 {number} monotonic monotonic, align 8")
         first = self.emit(f"extractvalue {{ i64, i1 }} {swap}, 1")
         self.lines.append(f"  br i1 {first}, label %{label}.keep, label %{label}.done")
@@ -273,11 +297,11 @@ class _Function:
         self.values[var] = self.operation(value, lanes_of(var))
 
     def _alloc(self, memory: Op) -> None:
-        if memory in self.memories:
+        if is_register(memory) or memory in self.pointers:
             return
-        name, numel, space = memory.arg
+        name, numel, _ = memory.arg
         self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
-        self.memories[memory] = Memory(f"%{name}", space is MemorySpace.REGISTER)
+        self.pointers[memory] = f"%{name}"
 
     # ---- values ----
     def operand(self, op: Op, lanes: int) -> str:
@@ -341,3 +365,9 @@ class _Function:
                 halves = [self.emit(f"extractelement {single} {half}, i64 0") for half in halves]
             value = write_operation(self.emit, step, step.src, halves, lanes)
         return value
+
+
+def _phi(slot: Slot, *origins: tuple[str, str]) -> str:
+    """Returns the instruction for a value that depends on the block it was come from."""
+    memory, _, lanes = slot
+    return f"phi {type_of(memory.dtype, lanes)} " + ", ".join(f"[ {value}, %{block} ]" for value, block in origins)

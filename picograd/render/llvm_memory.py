@@ -10,7 +10,6 @@ zeros or writes to a block nobody reads. Only lanes that differ need the masked 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from picograd import dtype as dtypes
@@ -20,25 +19,15 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Store
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Where the elements of a PARAM or ALLOC are.
-
-    pointer:     name of the address of the first
-    in_register: it becomes registers, which have no address: a condition then chooses between values
-    """
-
-    pointer: str
-    in_register: bool
+from picograd.render.registers import Slot, is_register, slot_of
 
 
 class Writer(Protocol):
     """The function under construction, as loads and stores see it."""
 
     target: Target
-    memories: dict[Op, Memory]
+    pointers: dict[Op, str]
+    held: dict[Slot, str]
     lines: list[str]
     sink_nbytes: int
 
@@ -49,17 +38,14 @@ class Writer(Protocol):
 
 def write_load(write: Writer, load: Load) -> str:
     """Writes a Load and returns the name of its value."""
-    lanes, dtype, memory = int(load.var.arg[1]), load.var.dtype, write.memories[load.memory]
+    if is_register(load.memory):
+        return _held(write, load)
+    lanes, dtype = int(load.var.arg[1]), load.var.dtype
     valid_lanes = 0 if load.valid is None else _lanes(load.valid)
     if _lanes(load.index) > 1:
         held = _gather(write, load, lanes)
     elif load.valid is None:
         held = _load(write, _address(write, load.memory, load.index, True), dtype, lanes)
-    elif memory.in_register:
-        held = _load(write, _address(write, load.memory, load.index, True), dtype, lanes)
-        kind = memory_type(dtype, lanes)
-        mask = write.operand(load.valid, lanes)
-        held = write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {held}, {kind} zeroinitializer")
     elif valid_lanes == 1:
         address = _address(write, load.memory, load.index, False)
         condition = write.operand(load.valid, 1)
@@ -76,7 +62,10 @@ def write_load(write: Writer, load: Load) -> str:
 
 def write_store(write: Writer, store: Store) -> None:
     """Writes a Store."""
-    lanes, dtype, memory = _lanes(store.value), store.memory.dtype, write.memories[store.memory]
+    if is_register(store.memory):
+        _hold(write, store)
+        return
+    lanes, dtype = _lanes(store.value), store.memory.dtype
     lanes = max(lanes, _lanes(store.index), 1 if store.valid is None else _lanes(store.valid))
     value = _to_memory(write, write.operand(store.value, lanes), dtype, lanes)
     kind = memory_type(dtype, lanes)
@@ -85,11 +74,6 @@ def write_store(write: Writer, store: Store) -> None:
         return
     if store.valid is None:
         address = _address(write, store.memory, store.index, True)
-    elif memory.in_register:
-        address = _address(write, store.memory, store.index, True)
-        old = _load(write, address, dtype, lanes)
-        mask = write.operand(store.valid, lanes)
-        value = write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {value}, {kind} {old}")
     elif _lanes(store.valid) == 1:
         address = _or_sink(write, _address(write, store.memory, store.index, False), store.valid, lanes, dtype)
     else:
@@ -102,10 +86,33 @@ def write_store(write: Writer, store: Store) -> None:
     write.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
 
 
+# ---- registers ----
+def _held(write: Writer, load: Load) -> str:
+    """Returns what a register holds; 0 where the condition is false."""
+    slot = slot_of(load)
+    value = write.held.get(slot, "poison")  # unspecified until something is stored
+    return value if load.valid is None else _chosen(write, slot, load.valid, value, "zeroinitializer")
+
+
+def _hold(write: Writer, store: Store) -> None:
+    """Gives a register a value; where the condition is false it keeps its own."""
+    slot = slot_of(store)
+    value = write.operand(store.value, slot[2])
+    if store.valid is not None:
+        value = _chosen(write, slot, store.valid, value, write.held.get(slot, "poison"))
+    write.held[slot] = value
+
+
+def _chosen(write: Writer, slot: Slot, valid: Op, value: str, otherwise: str) -> str:
+    memory, _, lanes = slot
+    kind, mask = type_of(memory.dtype, lanes), write.operand(valid, lanes)
+    return write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {value}, {kind} {otherwise}")
+
+
 # ---- addresses ----
 def _address(write: Writer, memory: Op, index: Op, inside: bool) -> str:
     """Returns the address of one element; `inside`: it is certainly one of the memory's."""
-    pointer, kind = write.memories[memory].pointer, memory_type(memory.dtype)
+    pointer, kind = write.pointers[memory], memory_type(memory.dtype)
     if index.code is OpCode.CONST and index.arg == 0:
         return pointer
     return write.emit(f"getelementptr {'inbounds ' * inside}{kind}, ptr {pointer}, i64 {write.operand(index, 1)}")
@@ -139,7 +146,7 @@ def _lanes(op: Op) -> int:
 # ---- lanes that lie apart ----
 def _gather(write: Writer, load: Load, lanes: int) -> str:
     """Loads one element for each lane: by the instruction where there is a fast one, else one by one."""
-    dtype, pointer = load.var.dtype, write.memories[load.memory].pointer
+    dtype, pointer = load.var.dtype, write.pointers[load.memory]
     kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
     index = write.operand(load.index, lanes)
     if dtype.itemsize >= 4 and write.target.vector_bytes >= 64:
@@ -170,7 +177,7 @@ def _scatter(write: Writer, store: Store, value: str, lanes: int) -> None:
 
 def _lane_addresses(write: Writer, memory: Op, index: str, lanes: int, valid: Op | None, elsewhere: str) -> list[str]:
     """Returns the address for each lane, `elsewhere` for those where `valid` is false."""
-    pointer, scalar = write.memories[memory].pointer, memory_type(memory.dtype)
+    pointer, scalar = write.pointers[memory], memory_type(memory.dtype)
     mask = None if valid is None else write.operand(valid, lanes)
     addresses = []
     for lane in range(lanes):

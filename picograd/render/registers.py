@@ -1,0 +1,73 @@
+"""Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
+
+In:    statements of the linear form
+Out:   `Slot`, one value in a register; `slot_of(access)`; `changed(body)`; `check(body)`
+Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py
+
+REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
+the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out.
+
+    for r in loop(48):                   loop1:
+      load v1 = acc[0]                     %acc = phi float [ %zero, %loop1.start ], [ %sum, %loop1.next ]
+      v2 = v1 + v0                         %sum = fadd float %acc, %v0
+      acc[0] = v2
+
+Source: Braun et al. 2013, "Simple and Efficient Construction of Static Single Assignment Form"; loops and branches
+are nested here, so what a body changes is known before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from picograd.errors import VerifyError
+from picograd.ir.op import Op
+from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.statements import Alloc, Load, Statement, Store, lanes_of, walk
+
+Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
+
+
+def is_register(memory: Op) -> bool:
+    """True for memory without an address."""
+    return memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
+
+
+def slot_of(access: Load | Store) -> Slot:
+    """Returns the value that an access of REGISTER memory reads or writes.
+
+    Raises:
+      VerifyError: the place is computed when the kernel runs.
+    """
+    if access.index.code is not OpCode.CONST:
+        raise VerifyError(f"render llvm: {access.memory} is in registers, and {access.index} is no constant place.")
+    value = access.var if isinstance(access, Load) else access.value
+    lanes = lanes_of(value) if access.valid is None else max(lanes_of(value), lanes_of(access.valid))
+    return access.memory, int(access.index.arg), lanes
+
+
+def changed(body: Iterable[Statement]) -> list[Slot]:
+    """Returns what a body stores in registers that are there before it, in the order of the first stores."""
+    found: dict[Slot, None] = {}
+    own = set()
+    for statement in walk(body):
+        if isinstance(statement, Alloc):
+            own.add(statement.memory)
+        elif isinstance(statement, Store) and is_register(statement.memory):
+            found[slot_of(statement)] = None
+    return [slot for slot in found if slot[0] not in own]
+
+
+def check(body: Iterable[Statement]) -> None:
+    """Raises VerifyError where two accesses of REGISTER memory share an element and are not the same."""
+    lanes_at: dict[tuple[Op, int], int] = {}
+    for statement in walk(body):
+        if isinstance(statement, Load | Store) and is_register(statement.memory):
+            memory, place, lanes = slot_of(statement)
+            lanes_at.setdefault((memory, place), lanes)
+            if lanes_at[memory, place] != lanes:
+                raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+    places = sorted((memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items())
+    for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
+        if name == other and second < first + lanes:
+            raise VerifyError(f"render llvm: {name}[{second}] lies inside the {lanes} lanes at {first}.")
