@@ -16,6 +16,8 @@ import os
 import platform
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from picograd.device import Target
 from picograd.errors import CompileError, DeviceError
 from picograd.ir.stages import Binary, Source
 
+NOT_NEEDED = ("-disable-lsr", "-disable-machine-licm")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _compiling = threading.Lock()  # one machine description serves all threads; llvmlite lets only one of them in anyway
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
@@ -49,7 +52,8 @@ def compile_source(source: Source, target: Target) -> Binary:
             raise CompileError(_explain(source, str(error))) from None
         with module:
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
-            data: bytes = machine.emit_object(module)
+            with _without_loop_passes(binding):
+                data: bytes = machine.emit_object(module)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
 
@@ -61,7 +65,27 @@ def assembly(source: Source, target: Target) -> str:
         module = binding.parse_assembly(source.text)
         with module:
             module.triple, module.data_layout = machine.triple, str(machine.target_data)
-            return str(machine.emit_assembly(module))
+            with _without_loop_passes(binding):
+                return str(machine.emit_assembly(module))
+
+
+@contextmanager
+def _without_loop_passes(binding: Any) -> Iterator[None]:
+    """Leaves out a third of LLVM's work, which is done when it gets the text.
+
+    Strength reduction: addresses come as base and counter already (render/addresses.py).
+    Hoisting: invariants stand before their loops already, and constants are best left in memory, from where an
+    instruction takes them at no cost: hoisted they fill all registers, and each value computed then moves twenty.
+
+    These are settings of the process, so they last no longer than what needs them: another library may use LLVM too.
+    """
+    for option in NOT_NEEDED:
+        binding.set_option("picograd", f"{option}=true")
+    try:
+        yield
+    finally:
+        for option in NOT_NEEDED:
+            binding.set_option("picograd", f"{option}=false")
 
 
 @functools.cache

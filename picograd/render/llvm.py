@@ -20,6 +20,7 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
+from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
@@ -109,6 +110,9 @@ class _Function:
     constants: VAR -> the constant in all its lanes
     intervals: VAR of int64 -> its least and greatest value
     ranges:  id of a RANGE -> the name of its value
+    loops:   the open loops, outermost first
+    depths:  VAR -> how many loops were open where it was named
+    waiting: VAR that nobody has asked for -> where its instruction will stand
     held:    a place of REGISTER memory -> the name of the value stored there last
     block:   the label of the basic block that is being written
     """
@@ -122,6 +126,9 @@ class _Function:
         self.intervals: dict[Op, Interval] = {}
         self.ranges: dict[int, str] = {}
         self.pointers: dict[Op, str] = {}
+        self.loops: list[OpenLoop] = []
+        self.depths: dict[Op, int] = {}
+        self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
         self.held: dict[Slot, str] = {}
         self.block = "entry"
         self.num_names = self.num_labels = 0
@@ -148,7 +155,7 @@ class _Function:
         if self.sink_nbytes:
             self.entry.append(f"  %sink = alloca [{self.sink_nbytes} x i8], align 64")
         head = f"define void @{symbol}(ptr %args, i64 %begin, i64 %end) {{\nentry:\n"
-        return head + "\n".join([*self.entry, *self.lines]) + "\n  ret void\n}\n"
+        return head + "\n".join([*self.entry, *filter(None, self.lines)]) + "\n  ret void\n}\n"
 
     def _argument(self, name: str, word: int, llvm_type: str) -> None:
         self.entry.append(f"  {name}.at = getelementptr i64, ptr %args, i64 {word}")
@@ -188,34 +195,57 @@ class _Function:
     def _loop(self, loop: For, low: str, high: str, runs: bool) -> None:
         """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration."""
         self.num_labels += 1
-        label, index = f"loop{self.num_labels}", f"%i{self.num_labels}"
-        start = f"{label}.start"
+        label = f"loop{self.num_labels}"
+        start, end = f"{label}.start", f"{label}.next"
         self.lines.append(f"  br label %{start}")
         self.label(start)
+        here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}")
+        before = {slot: self.held.get(slot, "poison") for slot in changed(loop.body)}
+        heads = {slot: self.name() for slot in before}
+        self.held.update(heads)
+        body = self._body(loop, here, label)
+        after = {slot: self.held[slot] for slot in before}
+        origins = {here.index: (low, 1), **{n: (self._times(here, low, step), step) for step, n in here.counters.items()}}
+        self.lines += here.head
         if runs:
             self.lines.append(f"  br label %{label}")
         else:
             some = self.emit(f"icmp slt i64 {low}, {high}")
             self.lines.append(f"  br i1 {some}, label %{label}, label %{label}.done")
         self.label(label)
-        self.emit(f"phi i64 [ {low}, %{start} ], [ {index}.next, %{label}.next ]", index)
-        self.ranges[loop.range.arg[0]] = index
-        before = {slot: self.held.get(slot, "poison") for slot in changed(loop.body)}
-        heads, place = {slot: self.name() for slot in before}, len(self.lines)
-        self.held.update(heads)
-        self.statements(loop.body)
-        after = {slot: self.held[slot] for slot in before}
-        self.lines[place:place] = [
-            f"  {heads[slot]} = {_phi(slot, (before[slot], start), (after[slot], f'{label}.next'))}" for slot in before
-        ]
-        self.lines.append(f"  br label %{label}.next")
-        self.label(f"{label}.next")
-        self.emit(f"add nuw nsw i64 {index}, 1", f"{index}.next")
-        more = self.emit(f"icmp slt i64 {index}.next, {high}")
+        for name, (first, _) in origins.items():
+            self.emit(f"phi i64 [ {first}, %{start} ], [ {name}.next, %{end} ]", name)
+        for slot, name in heads.items():
+            self.emit(_phi(slot, (before[slot], start), (after[slot], end)), name)
+        self.lines += body
+        self.lines.append(f"  br label %{end}")
+        self.label(end)
+        for name, (_, step) in origins.items():
+            self.emit(f"add nuw nsw i64 {name}, 1" if name is here.index else f"add i64 {name}, {step}", f"{name}.next")
+        more = self.emit(f"icmp slt i64 {here.index}.next, {high}")
         self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done")
         self.label(f"{label}.done")
         if not runs:
-            self._join(before, start, after, f"{label}.next")
+            self._join(before, start, after, end)
+
+    def _body(self, loop: For, here: OpenLoop, label: str) -> list[str]:
+        """Returns the lines of a loop's body; what it needs before the first iteration goes to `here`."""
+        outside, self.lines = self.lines, []
+        self.loops.append(here)
+        self.ranges[here.range] = here.index
+        self.block = label
+        self.statements(loop.body)
+        self.loops.pop()
+        body, self.lines = self.lines, outside
+        return [line for line in body if line]
+
+    def _times(self, loop: OpenLoop, value: str, factor: int) -> str:
+        """Returns a value times a number, computed before the first iteration of a loop."""
+        if value == "0" or factor == 1:
+            return value
+        name = self.name()
+        loop.head.append(f"  {name} = mul i64 {value}, {factor}")
+        return name
 
     def _join(self, before: Mapping[Slot, str], start: str, after: Mapping[Slot, str], end: str) -> None:
         """What registers hold where two ways meet: `before` if it was come from `start`, `after` if from `end`."""
@@ -279,6 +309,7 @@ class _Function:
         elif isinstance(statement, Let):
             self._let(statement.var, statement.value)
         elif isinstance(statement, Load):
+            self.depths[statement.var] = len(self.loops)
             self.values[statement.var] = write_load(self, statement)
         elif isinstance(statement, Store):
             write_store(self, statement)
@@ -292,9 +323,18 @@ class _Function:
     def _let(self, var: Op, value: Op) -> None:
         if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
             self.constants[var] = value.src[0]
-        if var.dtype is dtypes.int64:
-            self.intervals[var] = interval_of(value, self.intervals)
-        self.values[var] = self.operation(value, lanes_of(var))
+        self.depths[var] = len(self.loops)
+        if var.dtype is not dtypes.int64:
+            self.values[var] = self.operation(value, lanes_of(var))
+            return
+        self.intervals[var] = interval_of(value, self.intervals)
+        found = add_up(value, self._sum_of) if self.loops and lanes_of(var) == 1 else None
+        if found is None:
+            self.values[var] = self.operation(value, lanes_of(var))
+        else:
+            self.loops[-1].sums[var] = found
+            self.waiting[var] = (self.lines, len(self.lines), value)
+            self.lines.append("")  # most indices are seen by accesses alone
 
     def _alloc(self, memory: Op) -> None:
         if is_register(memory) or memory in self.pointers:
@@ -302,6 +342,50 @@ class _Function:
         name, numel, _ = memory.arg
         self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
         self.pointers[memory] = f"%{name}"
+
+    # ---- addresses ----
+    def address(self, memory: Op, index: Op) -> str:
+        """Returns the address of one element."""
+        pointer, kind = self.pointers[memory], memory_type(memory.dtype)
+        found = self._sum_of(index) if self.loops else None
+        if found is None:
+            if index.code is not OpCode.CONST or index.arg != 0:
+                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {self.operand(index, 1)}")
+            return pointer
+        loop = self.loops[-1]
+        if found.terms:
+            key = memory, found.terms
+            if key not in loop.bases:
+                loop.bases[key] = self._base(loop, pointer, kind, found)
+            pointer = loop.bases[key]
+        for offset in (loop.counter(found.step) if found.step else 0, found.constant):
+            if offset != 0:
+                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {offset}")
+        return pointer
+
+    def _base(self, loop: OpenLoop, pointer: str, kind: str, found: Sum) -> str:
+        """Writes the address that an access has in every iteration but for its counter, before the first one."""
+        total = None
+        for op, factor in found.terms:
+            part = self._times(loop, self._value(op), factor)
+            if total is not None:
+                name = self.name()
+                loop.head.append(f"  {name} = add i64 {total}, {part}")
+            total = part if total is None else name
+        base = self.name()
+        loop.head.append(f"  {base} = getelementptr {kind}, ptr {pointer}, i64 {total}")
+        return base
+
+    def _sum_of(self, op: Op) -> Sum | None:
+        """Returns an index as the innermost loop sees it; None where that is no sum."""
+        if op.code is OpCode.CONST:
+            return Sum(constant=int(op.arg))
+        loop = self.loops[-1]
+        if op.code is OpCode.RANGE and op.arg[0] == loop.range:
+            return Sum(step=1)
+        if op.code is OpCode.VAR and self.depths.get(op) == len(self.loops):
+            return loop.sums.get(op)
+        return Sum(terms=((op, 1),)) if op.code in (OpCode.VAR, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND) else None
 
     # ---- values ----
     def operand(self, op: Op, lanes: int) -> str:
@@ -320,12 +404,21 @@ class _Function:
             return self.ranges[op.arg[0]]
         if op.code is OpCode.BIND:
             return self._value(op.src[0])
+        if op in self.waiting:
+            self._write_waiting(op)
         found = self.values.get(op)
         if found is not None:
             return found
         if not op.src:
             raise VerifyError(f"render llvm: {op} is used before a statement names it.")
         return self.operation(op, 1)
+
+    def _write_waiting(self, var: Op) -> None:
+        """Writes the instruction of a Let where it stood: it is more than an address."""
+        lines, place, value = self.waiting.pop(var)
+        sources = [self.operand(s, 1) for s in value.src]
+        self.values[var] = name = self.name()
+        lines[place] = f"  {name} = {value.code.value.lower()} i64 {sources[0]}, {sources[1]}"
 
     def operation(self, op: Op, lanes: int) -> str:
         """Writes the value of a Let, or of a scalar expression such as a loop's extent."""

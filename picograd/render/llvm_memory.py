@@ -33,6 +33,7 @@ class Writer(Protocol):
 
     def emit(self, instruction: str, name: str | None = None) -> str: ...
     def operand(self, op: Op, lanes: int) -> str: ...
+    def address(self, memory: Op, index: Op) -> str: ...
     def splat(self, value: str, scalar: str, lanes: int) -> str: ...
 
 
@@ -45,13 +46,13 @@ def write_load(write: Writer, load: Load) -> str:
     if _lanes(load.index) > 1:
         held = _gather(write, load, lanes)
     elif load.valid is None:
-        held = _load(write, _address(write, load.memory, load.index, True), dtype, lanes)
+        held = _load(write, write.address(load.memory, load.index), dtype, lanes)
     elif valid_lanes == 1:
-        address = _address(write, load.memory, load.index, False)
+        address = write.address(load.memory, load.index)
         condition = write.operand(load.valid, 1)
         held = _load(write, write.emit(f"select i1 {condition}, ptr {address}, ptr @zeros"), dtype, lanes)
     else:
-        address, mask = _address(write, load.memory, load.index, False), write.operand(load.valid, lanes)
+        address, mask = write.address(load.memory, load.index), write.operand(load.valid, lanes)
         kind = memory_type(dtype, lanes)
         held = write.emit(
             f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
@@ -73,11 +74,11 @@ def write_store(write: Writer, store: Store) -> None:
         _scatter(write, store, value, lanes)
         return
     if store.valid is None:
-        address = _address(write, store.memory, store.index, True)
+        address = write.address(store.memory, store.index)
     elif _lanes(store.valid) == 1:
-        address = _or_sink(write, _address(write, store.memory, store.index, False), store.valid, lanes, dtype)
+        address = _or_sink(write, write.address(store.memory, store.index), store.valid, lanes, dtype)
     else:
-        address, mask = _address(write, store.memory, store.index, False), write.operand(store.valid, lanes)
+        address, mask = write.address(store.memory, store.index), write.operand(store.valid, lanes)
         write.lines.append(
             f"  call void @llvm.masked.store.{suffix(kind)}.p0({kind} {value}, "
             f"ptr align {dtype.itemsize} {address}, <{lanes} x i1> {mask})"
@@ -109,15 +110,7 @@ def _chosen(write: Writer, slot: Slot, valid: Op, value: str, otherwise: str) ->
     return write.emit(f"select {vector('i1', lanes)} {mask}, {kind} {value}, {kind} {otherwise}")
 
 
-# ---- addresses ----
-def _address(write: Writer, memory: Op, index: Op, inside: bool) -> str:
-    """Returns the address of one element; `inside`: it is certainly one of the memory's."""
-    pointer, kind = write.pointers[memory], memory_type(memory.dtype)
-    if index.code is OpCode.CONST and index.arg == 0:
-        return pointer
-    return write.emit(f"getelementptr {'inbounds ' * inside}{kind}, ptr {pointer}, i64 {write.operand(index, 1)}")
-
-
+# ---- lanes ----
 def _or_sink(write: Writer, address: str, valid: Op, lanes: int, dtype: DType) -> str:
     write.sink_nbytes = max(write.sink_nbytes, lanes * dtype.itemsize)
     return write.emit(f"select i1 {write.operand(valid, 1)}, ptr {address}, ptr %sink")

@@ -1,7 +1,8 @@
-"""LLVM is given text that needs one pass, and its errors come with the line (issue 3.5)."""
+"""LLVM is given text that needs no pass, and its errors come with the line (issue 3.5)."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -28,26 +29,37 @@ def source(text: str) -> Source:
 
 
 class Recorder:
-    """Passes everything on and notes the passes that are added."""
+    """Passes everything on and notes the passes and settings that LLVM is given."""
 
-    def __init__(self, inner: Any, added: list[str]):
-        self.inner, self.added = inner, added
+    def __init__(self, inner: Any, noted: list[str]):
+        self.inner, self.noted = inner, noted
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
         if name.startswith("add_"):
-            self.added.append(name)
+            self.noted.append(name)
+        if name == "set_option":
+            return lambda program, option: (self.noted.append(option), found(program, option))
         if name.startswith("create_") and name.endswith("pass_manager"):
-            return lambda *given: Recorder(found(*given), self.added)
+            return lambda *given: Recorder(found(*given), self.noted)
         return found
 
 
-def test_one_pass_runs_before_code_is_generated(monkeypatch: pytest.MonkeyPatch) -> None:
-    added: list[str] = []
-    recorder = Recorder(llvm._binding(), added)
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    notes: list[str] = []
+    recorder = Recorder(llvm._binding(), notes)
     monkeypatch.setattr(llvm, "_binding", lambda: recorder)
-    assert llvm.compile_source(source(TEXT), llvm.host_target()).data
-    assert added == ["add_sroa_pass"]
+    return notes
+
+
+@pytest.mark.parametrize("text", [TEXT, TEXT.replace("ret void", "ret float %x", 1)], ids=["right", "wrong"])
+def test_no_pass_runs_before_code_is_generated_and_settings_do_not_stay(noted: list[str], text: str) -> None:
+    with contextlib.suppress(CompileError):
+        assert llvm.compile_source(source(text), llvm.host_target()).data
+    settings = dict(option.split("=") for option in noted)
+    assert not any(name.startswith("add_") for name in noted)
+    assert settings in ({}, dict.fromkeys(llvm.NOT_NEEDED, "false"))
 
 
 def test_an_error_quotes_the_line() -> None:

@@ -13,19 +13,21 @@ entry:
   %t7 = call i64 @llvm.smin.i64(i64 %end, i64 %t5)
   br label %loop1.start
 loop1.start:
-  %t8 = icmp slt i64 %t6, %t7
-  br i1 %t8, label %loop1, label %loop1.done
+  %t12 = mul i64 %t6, 8
+  %t13 = icmp slt i64 %t6, %t7
+  br i1 %t13, label %loop1, label %loop1.done
 loop1:
   %i1 = phi i64 [ %t6, %loop1.start ], [ %i1.next, %loop1.next ]
-  %t9 = mul i64 %i1, 8
-  %t10 = getelementptr inbounds float, ptr %p0, i64 %t9
-  %t11 = load <8 x float>, ptr %t10, align 4
-  %t12 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t11, <8 x float> splat (float 0x4000000000000000), <8 x float> splat (float 0x3FF0000000000000))
-  %t13 = getelementptr inbounds float, ptr %p1, i64 %t9
-  store <8 x float> %t12, ptr %t13, align 4
+  %i1.by8 = phi i64 [ %t12, %loop1.start ], [ %i1.by8.next, %loop1.next ]
+  %t8 = getelementptr float, ptr %p0, i64 %i1.by8
+  %t9 = load <8 x float>, ptr %t8, align 4
+  %t10 = call <8 x float> @llvm.fma.v8f32(<8 x float> %t9, <8 x float> splat (float 0x4000000000000000), <8 x float> splat (float 0x3FF0000000000000))
+  %t11 = getelementptr float, ptr %p1, i64 %i1.by8
+  store <8 x float> %t10, ptr %t11, align 4
   br label %loop1.next
 loop1.next:
   %i1.next = add nuw nsw i64 %i1, 1
+  %i1.by8.next = add i64 %i1.by8, 8
   %t14 = icmp slt i64 %i1.next, %t7
   br i1 %t14, label %loop1, label %loop1.done
 loop1.done:
@@ -37,22 +39,24 @@ loop1.done:
   %t20 = sub i64 %t18, %t5
   br label %loop2.start
 loop2.start:
-  %t21 = icmp slt i64 %t19, %t20
-  br i1 %t21, label %loop2, label %loop2.done
+  %t21 = mul i64 %t2, 8
+  %t22 = getelementptr float, ptr %p0, i64 %t21
+  %t26 = mul i64 %t2, 8
+  %t27 = getelementptr float, ptr %p1, i64 %t26
+  %t29 = icmp slt i64 %t19, %t20
+  br i1 %t29, label %loop2, label %loop2.done
 loop2:
   %i2 = phi i64 [ %t19, %loop2.start ], [ %i2.next, %loop2.next ]
-  %t22 = mul i64 %t2, 8
-  %t23 = add i64 %t22, %i2
-  %t24 = getelementptr inbounds float, ptr %p0, i64 %t23
-  %t25 = load float, ptr %t24, align 4
-  %t26 = call float @llvm.fma.f32(float %t25, float 0x4000000000000000, float 0x3FF0000000000000)
-  %t27 = getelementptr inbounds float, ptr %p1, i64 %t23
-  store float %t26, ptr %t27, align 4
+  %t23 = getelementptr float, ptr %t22, i64 %i2
+  %t24 = load float, ptr %t23, align 4
+  %t25 = call float @llvm.fma.f32(float %t24, float 0x4000000000000000, float 0x3FF0000000000000)
+  %t28 = getelementptr float, ptr %t27, i64 %i2
+  store float %t25, ptr %t28, align 4
   br label %loop2.next
 loop2.next:
   %i2.next = add nuw nsw i64 %i2, 1
-  %t28 = icmp slt i64 %i2.next, %t20
-  br i1 %t28, label %loop2, label %loop2.done
+  %t30 = icmp slt i64 %i2.next, %t20
+  br i1 %t30, label %loop2, label %loop2.done
 loop2.done:
   ret void
 }
