@@ -2,7 +2,7 @@
 
 In:    Program in the linear form, Target
 Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
-Called by: engine/backends/cpu.py.    Next: picograd/render/llvm_rows.py
+Called by: engine/backends/cpu.py.    Next: picograd/render/launches.py
 
 %args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
 begin..end of the phase's GRID loops, counted one loop after the other.
@@ -15,19 +15,18 @@ from collections.abc import Mapping, Sequence
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.stages import Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
-from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
 from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.intervals import Interval, interval_of
+from picograd.render.launches import grid_loops, launch_of
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
 from picograd.render.registers import Slot, changed, check, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
-MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
 
 def render(program: Program, target: Target) -> Source:
@@ -40,64 +39,13 @@ def render(program: Program, target: Target) -> Source:
     for phase, statements in enumerate(program.phases):
         symbol = f"{program.name}_{phase}"
         functions.append(_Function(program, target).write(symbol, statements))
-        launches.append(_launch(symbol, statements))
+        launches.append(launch_of(symbol, statements))
     text = "\n".join(functions)
     if "@zeros" in text:
         text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
     if "!prof !0" in text:
         text = f"{text}\n{LIKELY}"
     return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
-
-
-# ---- launches ----
-def _launch(symbol: str, statements: Sequence[Statement]) -> Launch:
-    named: dict[Op, Op] = {}
-    work = _work(statements, named)
-    loops = _grid_loops(statements)
-    grid: Dim = 0 if loops else 1
-    for loop in loops:
-        grid = add(grid, _extent(loop, named))
-    return Launch(symbol, grid, 1, max(1, work // max(1, bounds(grid)[1])))
-
-
-def _grid_loops(statements: Sequence[Statement]) -> list[For]:
-    return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
-
-
-def _extent(loop: For, named: dict[Op, Op]) -> Dim:
-    """Returns the extent of a loop as an expression of variables, in normal form."""
-    extent = loop.range.src[0]
-    return from_op(extent) if extent.code is OpCode.CONST else _index_value(extent, named)
-
-
-def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
-    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name."""
-    total = 0
-    for statement in statements:
-        if isinstance(statement, For):
-            extent = bounds(_extent(statement, named))[1]
-            total += min(max(extent, 0), MOST_ITERATIONS) * _work(statement.body, named)
-        elif isinstance(statement, If):
-            total += _work(statement.body, named)
-        elif isinstance(statement, Let):
-            total += statement.var.arg[1]
-            if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
-                named[statement.var] = statement.value
-        elif isinstance(statement, Load):
-            total += statement.var.arg[1]
-        elif isinstance(statement, Store):
-            total += lanes_of(statement.value)
-    return total
-
-
-def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
-    """Returns an integer with what Lets name put in, in normal form."""
-    value = named.get(value, value)
-    combine = _COMBINE.get(value.code)
-    return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))
-
-
-_COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
 
 
 # ---- one function ----
@@ -143,7 +91,7 @@ class _Function:
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
         check(statements)
-        loops = _grid_loops(statements)
+        loops = grid_loops(statements)
         before = "0"
         for statement in statements:
             if isinstance(statement, For) and statement.range.arg[1] is AxisKind.GRID:

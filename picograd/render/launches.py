@@ -1,0 +1,73 @@
+"""How a phase is launched: how many iterations its GRID loops have, and about how much work one of them is.
+
+In:    statements of one phase, in the linear form
+Out:   Launch; `grid_loops`
+Called by: picograd/render/llvm.py.    Next: picograd/render/llvm_rows.py
+
+The grid is an expression of the program's variables, so that one binary serves every length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.stages import Launch
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
+
+MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
+
+
+def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
+    """Returns what the runtime needs to know of a phase."""
+    named: dict[Op, Op] = {}
+    work = _work(statements, named)
+    loops = grid_loops(statements)
+    grid: Dim = 0 if loops else 1
+    for loop in loops:
+        grid = add(grid, _extent(loop, named))
+    return Launch(symbol, grid, 1, max(1, work // max(1, bounds(grid)[1])))
+
+
+def grid_loops(statements: Sequence[Statement]) -> list[For]:
+    """Returns the loops whose iterations are shared among threads."""
+    return [s for s in statements if isinstance(s, For) and s.range.arg[1] is AxisKind.GRID]
+
+
+def _extent(loop: For, named: dict[Op, Op]) -> Dim:
+    """Returns the extent of a loop as an expression of variables, in normal form."""
+    extent = loop.range.src[0]
+    return from_op(extent) if extent.code is OpCode.CONST else _index_value(extent, named)
+
+
+def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
+    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name."""
+    total = 0
+    for statement in statements:
+        if isinstance(statement, For):
+            extent = bounds(_extent(statement, named))[1]
+            total += min(max(extent, 0), MOST_ITERATIONS) * _work(statement.body, named)
+        elif isinstance(statement, If):
+            total += _work(statement.body, named)
+        elif isinstance(statement, Let):
+            total += statement.var.arg[1]
+            if statement.var.dtype is dtypes.int64 and statement.var.arg[1] == 1:
+                named[statement.var] = statement.value
+        elif isinstance(statement, Load):
+            total += statement.var.arg[1]
+        elif isinstance(statement, Store):
+            total += lanes_of(statement.value)
+    return total
+
+
+def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
+    """Returns an integer with what Lets name put in, in normal form."""
+    value = named.get(value, value)
+    combine = _COMBINE.get(value.code)
+    return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))
+
+
+_COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
