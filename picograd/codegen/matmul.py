@@ -120,36 +120,65 @@ def emit_matmul(
         rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
-            done = _multiply_tile(product, at, row, column, lhs, rhs, build)
-            _store_tile(nest, product, params, at, row, column, done, build)
+            acc = _multiply_tile(product, at, row, column, lhs, rhs, build)
+            if _fits(product) and [output for _, output in nest.outputs] == [product.anchor]:
+                (slot, _), *_ = nest.outputs
+                _store_whole(product, params[slot], at, row, column, acc, build)
+            else:
+                _store_tile(nest, product, params, at, row, column, _in_memory(product, acc, build), build)
+
+
+def _each(product: Product, build: Builder, body: Callable[[Op, Dim, Dim], None]) -> None:
+    """Calls body(row, column, place in the accumulators) for the elements of a tile, a vector at a time."""
+    tile, lanes = product.tile, product.lanes
+    with (
+        build.loop(tile.rows, AxisKind.UNROLL) as i,
+        build.loop(tile.vectors, AxisKind.UNROLL) as vector,
+        build.loop(lanes, AxisKind.VECTOR) as lane,
+    ):
+        column = add(mul(vector, lanes), lane)
+        body(i, column, add(mul(i, product.nr), column))
 
 
 def _multiply_tile(
     product: Product, batch: Sequence[Dim], row: Dim, column: Dim, lhs: Operand, rhs: Operand, build: Builder
 ) -> Op:
-    """The micro-kernel: rows x nr accumulators over all of K, left in a tile of memory."""
-    tile, lanes, nr, dtype = product.tile, product.lanes, product.nr, product.dtype
-    acc = build.alloc(dtype, tile.rows * nr, MemorySpace.REGISTER)
-    done = build.alloc(dtype, tile.rows * nr, MemorySpace.SHARED)
-
-    def each(body: Callable[[Op, Op, Op, Dim], None]) -> None:
-        with (
-            build.loop(tile.rows, AxisKind.UNROLL) as i,
-            build.loop(tile.vectors, AxisKind.UNROLL) as vector,
-            build.loop(lanes, AxisKind.VECTOR) as lane,
-        ):
-            body(i, vector, lane, add(mul(i, nr), add(mul(vector, lanes), lane)))
-
-    each(lambda i, vector, lane, where: build.store(acc, where, const(0, dtype)))
+    """The micro-kernel: rows x nr accumulators over all of K."""
+    dtype = product.dtype
+    acc = build.alloc(dtype, product.tile.rows * product.nr, MemorySpace.REGISTER)
+    _each(product, build, lambda i, c, where: build.store(acc, where, const(0, dtype)))
     with build.loop(product.k, AxisKind.LOOP) as k:
 
-        def step(i: Op, vector: Op, lane: Op, where: Dim) -> None:
-            a = lhs.at(batch, row, i, k)
-            b = rhs.at(batch, column, add(mul(vector, lanes), lane), k)
+        def step(i: Op, c: Dim, where: Dim) -> None:
+            a, b = lhs.at(batch, row, i, k), rhs.at(batch, column, c, k)
             build.store(acc, where, multiply_add(a, b, build.load(acc, where)))
 
-        each(step)
-    each(lambda i, vector, lane, where: build.store(done, where, build.load(acc, where)))
+        _each(product, build, step)
+    return acc
+
+
+def _fits(product: Product) -> bool:
+    """True where the result is whole tiles, whose rows are rows of the result."""
+    whole = mod(product.m, product.tile.rows) == 0 and mod(product.n, product.nr) == 0
+    return whole and not product.tile.turned
+
+
+def _store_whole(
+    product: Product, out: Op, batch: Sequence[Dim], row: Dim, column: Dim, acc: Op, build: Builder
+) -> None:
+    """Stores a tile of which nothing is computed any more."""
+
+    def store(i: Op, c: Dim, where: Dim) -> None:
+        at = (*batch, add(mul(row, product.tile.rows), i), add(mul(column, product.nr), c))
+        build.store(out, flatten(at, product.anchor.shape), cast(build.load(acc, where), product.anchor.dtype))
+
+    _each(product, build, store)
+
+
+def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
+    """Puts a tile in memory, where the epilogue finds an element by its number."""
+    done = build.alloc(product.dtype, product.tile.rows * product.nr, MemorySpace.SHARED)
+    _each(product, build, lambda i, c, where: build.store(done, where, build.load(acc, where)))
     return done
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
 from picograd.device import Target
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, NestKind
@@ -23,6 +23,7 @@ ROW_PANELS = 8
 LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing transposes nothing, and up to MOST_REPEATS may pack the same panel
 OWN = 4
+WORTH_ANOTHER_TILE = 0.94  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 
@@ -60,9 +61,7 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     """As many accumulators as the registers hold, no larger than the result."""
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    vectors = 1 if isinstance(n, int) and n <= lanes else 2
-    rows = 12 if target.num_registers >= 32 else 6
-    rows = min(rows, m) if isinstance(m, int) else rows
+    rows, vectors = _rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
@@ -71,6 +70,22 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     if columns * pieces < (LEAST_PIECES if pieces == 1 else MANY_PIECES):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
+
+
+def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
+    """How a tile divides among rows and vectors: `most` rows of two, unless another leaves much less over at the edges.
+
+    24 rows of 48 columns, in vectors of 16: 12 x 2 computes 24 x 64, 8 x 3 what is wanted and no edge.
+    """
+    if not (isinstance(m, int) and isinstance(n, int)):
+        return (min(most, m) if isinstance(m, int) else most), (1 if isinstance(n, int) and n <= lanes else 2)
+    if m <= most or n <= lanes:
+        return min(most, m), min(2, -(-n // lanes))
+    usual = (most, 2)
+    others = [(rows, 2) for rows in range(most - 1, 2 * most // 3 - 1, -1)] + [(2 * most // 3, 3)]
+    areas = {(r, v): -(-m // r) * r * -(-n // (v * lanes)) * v for r, v in (usual, *others)}
+    best = min(others, key=lambda tile: (areas[tile], -tile[0] * tile[1]))
+    return best if areas[best] < WORTH_ANOTHER_TILE * areas[usual] else usual
 
 
 def _transposes_columns(anchor: Op, turned: bool) -> bool:
