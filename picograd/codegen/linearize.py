@@ -65,11 +65,11 @@ OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they ne
 
 
 class _Scope:
-    """One open body: its statements so far, and the values that are available in it."""
+    """One open body: its statements so far, and the values that were first named in it."""
 
     def __init__(self, stored: frozenset[Op], conditional: bool):
         self.statements: list[Statement] = []
-        self.values: dict[Op, Op] = {}
+        self.named: list[tuple[Op, Op]] = []
         self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
         self.stored = stored
         self.conditional = conditional
@@ -80,6 +80,7 @@ class _Linearizer:
 
     def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
+        self.values: dict[Op, Op] = {}  # expression -> the VAR of an open scope that holds it
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
         self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
@@ -148,6 +149,9 @@ class _Linearizer:
             self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1
         self.run(body)
         scope = self.scopes.pop()
+        for key, var in scope.named:
+            if self.values.get(key) is var:
+                del self.values[key]
         for memory in stored:
             self.forget_loads(None if memory is BARRIER else memory)
         return tuple(scope.statements)
@@ -166,7 +170,7 @@ class _Linearizer:
             stale = [memory] if memory is not None else [m for m in scope.readers if m.code is OpCode.ALLOC]
             for m in stale:
                 for value in scope.readers.pop(m, ()):
-                    scope.values.pop(value, None)
+                    self.values.pop(value, None)
 
     # ---- expressions ----
     def resolve(self, op: Op) -> Op:
@@ -259,11 +263,7 @@ class _Linearizer:
             return op
         if op.code is OpCode.RANGE and op is not self.vector:
             return self.ranges[op]
-        for scope in self.scopes:
-            found = scope.values.get(op)
-            if found is not None:
-                return found
-        return None
+        return self.values.get(op)
 
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
@@ -306,10 +306,7 @@ class _Linearizer:
         if lanes == 1 or _lanes(value) == lanes:
             return value
         spread = Op(OpCode.EXPAND, value.dtype, (value,), lanes)
-        for scope in self.scopes:
-            if spread in scope.values:
-                return scope.values[spread]
-        return self.name(spread, spread, lanes)
+        return self.values.get(spread) or self.name(spread, spread, lanes)
 
     def name(self, key: Op, value: Op, lanes: int) -> Op:
         var = self.new_var(value.dtype, lanes)
@@ -318,7 +315,8 @@ class _Linearizer:
 
     def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
         self.scopes[depth].statements.append(statement)
-        self.scopes[depth].values[key] = var
+        self.scopes[depth].named.append((key, var))
+        self.values[key] = var
         for memory in self.memory_read(key):
             self.scopes[depth].readers.setdefault(memory, []).append(key)
         self.depth_of[var] = depth

@@ -11,6 +11,7 @@ VARIABLE, a product of atoms, or a quotient or remainder that no rule below coul
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
 
@@ -27,6 +28,7 @@ def to_op(value: Dim) -> Op:
     return value if isinstance(value, Op) else _integer(value)
 
 
+@lru_cache(4096)
 def _integer(value: int) -> Op:
     return const(value, dtypes.int64) if abs(value) >= LARGE else Op(OpCode.CONST, dtypes.int64, (), value)
 
