@@ -50,8 +50,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("assert pool._threads", 0),
-        ("assert pool._threads; sys.exit(3)", 3),
+        ("assert pool.helpers", 0),
+        ("assert pool.helpers; sys.exit(3)", 3),
         ("raise KeyError('mine')", 1),
         ("threading.Thread(target=lambda: (work(), sys.exit(5))).start(); work()", 0),
         ("threading.Thread(target=work, daemon=True).start()", 0),
@@ -114,7 +114,7 @@ def test_a_process_on_one_processor_has_no_helpers() -> None:
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 pool.stop()
 work(384)
-print(len(pool._threads), pg.config.num_threads())
+print(len(pool.helpers), pg.config.num_threads())
 """
     status, out, err = finish(start(code, threads=None))
     assert (status, out) == (0, "0 1"), err
@@ -122,7 +122,7 @@ print(len(pool._threads), pg.config.num_threads())
 
 def test_threads_are_as_many_as_asked_for() -> None:
     for threads in (1, 3):
-        status, out, err = finish(start("pool.stop(); work(256); print(len(pool._threads))", threads))
+        status, out, err = finish(start("pool.stop(); work(256); print(len(pool.helpers))", threads))
         assert (status, out) == (0, str(threads - 1)), err
 
 
