@@ -169,10 +169,12 @@ class Runner:
         Args:
           may_stop: False where inputs are overwritten: an interrupt then waits until all of them are
         """
-        finished = threading.Event()
+        turn, finished = threading.Lock(), threading.Event()
         failures: list[BaseException] = []
 
         def lead() -> None:
+            if not turn.acquire(blocking=False):  # called off
+                return
             try:
                 self._lead()
             except BaseException as error:
@@ -180,20 +182,22 @@ class Runner:
             finally:
                 finished.set()
 
-        threading.Thread(target=lead, name="picograd-leader", daemon=True).start()
-        interrupted: KeyboardInterrupt | None = None
-        while not finished.is_set():  # NOTE: leaving before the leader has would let its memory be freed
+        leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
+        while True:  # NOTE: leaving before the leader has would let its memory be freed
             try:
-                finished.wait(0.1)  # a signal that another thread received is looked at now and then
+                if leader.ident is None:
+                    leader.start()
+                while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
+                    pass
+                break
             except KeyboardInterrupt as error:
-                interrupted = error
-                if may_stop:
-                    self._state[STOP] = 1
+                if turn.acquire(blocking=False):
+                    raise
+                failures.append(error)
+                self._state[STOP] |= may_stop
         self._state[STOP] = 0
-        if interrupted is not None:
-            raise interrupted
-        for error in failures:
-            raise error
+        for failure in failures[:1]:
+            raise failure
 
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""
