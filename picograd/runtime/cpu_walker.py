@@ -11,7 +11,7 @@ The leader offers the plan to helpers and walks it; helpers walk beside it for a
 entry's iterations belongs to whoever moves the entry's `next` over it first, so a helper that comes late, or never, delays
 nobody.
 Before an entry a thread waits until every iteration of the entries up to `after` is done. Which thread runs an
-iteration does not change its result.
+iteration does not change its result. A helper begins where the leader is: what is before has all been begun.
 
 A loop is an entry without a function, followed by its body. Every thread walks the body once for each step, and waits
 before a step until all of the step before is done. Nothing is set back between steps: `next` and `done` go on counting,
@@ -21,6 +21,7 @@ by each thread in a table of its own, by the loop's patches.
 state, in 64-bit words:    0 entries   1 address of the first   2 stop   3 address of sched_yield, or 0
                            4 entries that helpers walk   5 address of the table   6 words of it to copy, 0: it never changes
                            7 most arguments of a kernel   8 helpers wanted   9 not 0: those that sleep are woken
+                           16 the entry the leader is at, outside loops   17 entries of which it knows that all is done
 entry, in 64-bit words:    0 function  1 address of the places of its arguments in the table  2 count  3 chunk  4 after
                            5 arguments   8 next  9 done
   a loop's:                0 nothing   1 address of its patches   2 steps   4 after   5 patches   6 entries of its body
@@ -43,7 +44,7 @@ from picograd.ir.stages import Executable, Launch, Source
 from picograd.runtime.cpu_walker_entries import ENTRIES_OF_A_PLAN
 from picograd.runtime.cpu_walker_helpers import HELPERS_OF_A_PLAN
 
-STATE_WORDS = 16
+STATE_WORDS = 24
 ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES = range(10)
 ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
 FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
@@ -107,6 +108,10 @@ entry:
   %entries = load i64, ptr %state, align 8
   %first.at = getelementptr i64, ptr %state, i64 1
   %first = load ptr, ptr %first.at, align 8
+  %led.at = getelementptr i64, ptr %state, i64 16
+  store i64 0, ptr %led.at, align 8
+  %all.done.at = getelementptr i64, ptr %state, i64 17
+  store i64 0, ptr %all.done.at, align 8
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
@@ -159,7 +164,14 @@ entry:
   %words = load i64, ptr %words.at, align 8
   %room = alloca i64, i64 %words, align 64
   %table = call ptr @own_table(ptr %state, ptr %room)
-  call void @run_entries(ptr %state, i64 0, i64 %entries, ptr %table, ptr %arguments, i64 0, i64 %is_leader)
+  %led.at = getelementptr i64, ptr %state, i64 16
+  %led = load atomic i64, ptr %led.at acquire, align 8
+  %all.done.at = getelementptr i64, ptr %state, i64 17
+  %all.done = load atomic i64, ptr %all.done.at acquire, align 8
+  %leads = icmp ne i64 %is_leader, 0
+  %place = select i1 %leads, ptr %led.at, ptr null
+  call void @run_entries(ptr %state, i64 %led, i64 %all.done, i64 %entries, ptr %table, ptr %arguments, i64 0, i64 %is_leader,
+                         ptr %place)
   ret void
 }
 
