@@ -53,7 +53,7 @@ class Crew:
         for line in self.lines:
             line[SPIN_NS] = spin_ns
         while len(self.lines) < count:
-            line = _new_line(spin_ns)
+            line = new_line(spin_ns)
             name, address = f"picograd-{len(self.lines)}", line.ctypes.data
             thread = threading.Thread(target=self._serve, args=(address,), name=name, daemon=True)
             thread.start()
@@ -129,7 +129,8 @@ _acquire = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(("PyTh
 _release = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThread_release_lock", ctypes.pythonapi))
 
 
-def _new_line(spin_ns: int) -> Words:
+def new_line(spin_ns: int) -> Words:
+    """Returns the line of a helper that looks for a plan for so long before it sleeps."""
     line = aligned_words(LINE_WORDS)
     lock = _new_lock()
     if not lock:

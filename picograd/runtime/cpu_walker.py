@@ -170,8 +170,8 @@ entry:
   %all.done = load atomic i64, ptr %all.done.at acquire, align 8
   %leads = icmp ne i64 %is_leader, 0
   %place = select i1 %leads, ptr %led.at, ptr null
-  call void @run_entries(ptr %state, i64 %led, i64 %all.done, i64 %entries, ptr %table, ptr %arguments, i64 0, i64 %is_leader,
-                         ptr %place)
+  call void @run_entries(ptr %state, i64 %led, i64 %all.done, i64 %entries, ptr %table, ptr %arguments, i64 0,
+                         i64 %is_leader, ptr %place)
   ret void
 }
 

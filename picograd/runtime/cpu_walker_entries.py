@@ -268,8 +268,8 @@ step:
   %turn.before = sub i64 %this.turn, 1
   call void @wait_for_entries(ptr %state, i64 %from, i64 %to, i64 %turn.before)
   call void @patch(ptr %table, ptr %patches, i64 %count, i64 %this, i64 %steps)
-  call void @run_entries(ptr %state, i64 %from, i64 %from, i64 %to, ptr %table, ptr %arguments, i64 %this.turn, i64 %is_leader,
-                         ptr null)
+  call void @run_entries(ptr %state, i64 %from, i64 %from, i64 %to, ptr %table, ptr %arguments, i64 %this.turn,
+                         i64 %is_leader, ptr null)
   %next = add i64 %this, 1
   br label %head
 done:

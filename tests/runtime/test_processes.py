@@ -151,3 +151,31 @@ print("done")
 """
     status, out, err = finish(start(code))
     assert (status, out) == (0, "done"), err
+
+
+def test_a_fork_while_helpers_look_for_a_plan() -> None:
+    """The child has no helpers, whatever those of its parent did; it starts its own. The parent keeps its."""
+    code = """
+import warnings
+from picograd.runtime import cpu_pool
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads is what is tested
+cpu_pool.num_processors = lambda: 2.0  # so that helpers look for plans wherever this runs
+step = pg.jit(lambda x: (x @ x).sum())
+x = Tensor(np.ones((256, 256), np.float32))
+good = lambda: step(x).item() == 256.0 ** 3
+pool.stop()
+assert all(good() for _ in range(3)) and len(pool.helpers) == 1
+for turn in range(30):
+    time.sleep(turn * 1e-5)  # from looking to sleeping
+    assert good()
+    child = os.fork()
+    if child == 0:
+        alone = not pool.helpers
+        os._exit(0 if alone and good() and good() and len(pool.helpers) == 1 else 1)
+    assert good()
+    assert os.waitpid(child, 0)[1] == 0
+assert len(pool.helpers) == 1 and pool.helpers[0].is_alive()
+print("done")
+"""
+    status, out, err = finish(start(code))
+    assert (status, out) == (0, "done"), err
