@@ -81,6 +81,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self._crew: Crew | None = None
         self._lock = threading.Lock()
+        self._is_over = False
 
     @property
     def helpers(self) -> list[threading.Thread]:
@@ -98,10 +99,10 @@ class ThreadPool:
         Args:
           walker: serves, if this is the first call
           count:  helpers there shall be
-          starts: False: no helper is started, and None means that there is none
+          starts: False: no helper is started, and None means that there is none; nor is one while the process ends
         """
         crew = self._crew
-        if not starts or (crew is not None and len(crew.lines) >= count):
+        if not starts or (crew is not None and len(crew.lines) >= count) or self._is_over:
             return crew
         with self._lock:
             if self._crew is None:
@@ -115,6 +116,11 @@ class ThreadPool:
             crew, self._crew = self._crew, None
         if crew is not None:
             crew.dismiss()
+
+    def end(self) -> None:
+        """Ends them for good: threads that outlive this run their plans alone."""
+        self._is_over = True
+        self.stop()
 
     def after_fork(self) -> None:
         """Forgets helpers that only the parent has, and a lock that one of its threads may have held."""
@@ -145,6 +151,6 @@ def new_line(spin_ns: int) -> Words:
 
 
 pool = ThreadPool()
-atexit.register(pool.stop)
+atexit.register(pool.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.after_fork)

@@ -141,11 +141,11 @@ class Runner:
         self._count_helpers()
 
     def _count_helpers(self) -> None:
-        """Sets how many other threads may help, how far, and whether it is worth it to wake them."""
+        """Sets how many other threads may help, how far, and how many it is worth to wake."""
         entries = self._layout.entries
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
         self._helpers = self.num_threads - 1 if len(shared) else 0
-        self._wakes = int(entries[shared, COUNT] @ self._layout.work[shared]) >= HELP_WORK
+        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ self._layout.work[shared]) // HELP_WORK)
         self._state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
         self._state[HELPERS], self._state[WAKES] = self._helpers, self._wakes
 
@@ -160,7 +160,7 @@ class Runner:
 
     def _lead(self) -> None:
         """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
-        crew = pool.crew(self._walker, self._helpers, starts=self._wakes) if self._helpers else None
+        crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0) if self._helpers else None
         self._walker.walk(self._state_address, 0 if crew is None else crew.address)
 
     def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:

@@ -20,7 +20,7 @@ by each thread in a table of its own, by the loop's patches.
 
 state, in 64-bit words:    0 entries   1 address of the first   2 stop   3 address of sched_yield, or 0
                            4 entries that helpers walk   5 address of the table   6 words of it to copy, 0: it never changes
-                           7 most arguments of a kernel   8 helpers wanted   9 not 0: those that sleep are woken
+                           7 most arguments of a kernel   8 helpers wanted   9 how many may be woken
                            16 the entry the leader is at, outside loops   17 entries of which it knows that all is done
 entry, in 64-bit words:    0 function  1 address of the places of its arguments in the table  2 count  3 chunk  4 after
                            5 arguments   8 next  9 done

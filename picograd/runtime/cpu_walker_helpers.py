@@ -42,13 +42,13 @@ entry:
   %wanted.at = getelementptr i64, ptr %state, i64 8
   %wanted = load i64, ptr %wanted.at, align 8
   %wakes.at = getelementptr i64, ptr %state, i64 9
-  %wakes.word = load i64, ptr %wakes.at, align 8
-  %wakes = icmp ne i64 %wakes.word, 0
+  %wakes = load i64, ptr %wakes.at, align 8
   %plan = ptrtoint ptr %state to i64
   br label %head
 head:
   %line = phi ptr [ %crew, %entry ], [ %next, %passed ]
   %count = phi i64 [ 0, %entry ], [ %count.next, %passed ]
+  %woken = phi i64 [ 0, %entry ], [ %woken.next, %passed ]
   %is.line = icmp ne ptr %line, null
   %too.few = icmp slt i64 %count, %wanted
   %goes = and i1 %is.line, %too.few
@@ -57,21 +57,25 @@ look:
   %job = load atomic i64, ptr %line monotonic, align 8
   %is.idle = icmp eq i64 %job, 0
   %is.asleep = icmp eq i64 %job, 1
-  %may.wake = and i1 %is.asleep, %wakes
+  %is.worth.it = icmp slt i64 %woken, %wakes
+  %may.wake = and i1 %is.asleep, %is.worth.it
   %may.give = or i1 %is.idle, %may.wake
   br i1 %may.give, label %give, label %passed
 give:
   %pair = cmpxchg ptr %line, i64 %job, i64 %plan seq_cst monotonic, align 8
   %given = extractvalue { i64, i1 } %pair, 1
-  %sleeps = and i1 %given, %is.asleep
-  br i1 %sleeps, label %rouse, label %passed
+  %slept = and i1 %given, %is.asleep
+  br i1 %slept, label %rouse, label %passed
 rouse:
   call void @wake(ptr %line)
   br label %passed
 passed:
   %one = phi i1 [ false, %look ], [ %given, %give ], [ true, %rouse ]
+  %one.woken = phi i1 [ false, %look ], [ false, %give ], [ true, %rouse ]
   %more = zext i1 %one to i64
   %count.next = add i64 %count, %more
+  %more.woken = zext i1 %one.woken to i64
+  %woken.next = add i64 %woken, %more.woken
   %next.at = getelementptr i64, ptr %line, i64 1
   %next = load atomic ptr, ptr %next.at acquire, align 8
   br label %head

@@ -64,7 +64,6 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 # ---- when helpers look, sleep and wake ----
-@pytest.mark.req("A4")
 def test_after_a_plan_a_helper_sleeps(fresh: Callable[[int], None]) -> None:
     fresh(2)
     plan = Twice(LONG)
@@ -89,6 +88,17 @@ def test_a_plan_wakes_who_sleeps_if_that_is_worth_it(fresh: Callable[[int], None
     assert short.run(3.0)
     assert (line[JOB], line[SLEEPS], line[PLANS]) == (ASLEEP, slept, helped)
     assert wait_until(lambda: long.run(4.0) and line[PLANS] > helped)
+
+
+def test_a_plan_wakes_as_many_as_have_work_enough(fresh: Callable[[int], None]) -> None:
+    """Each helper that is woken must bring more than its way costs; all that are awake may help."""
+    fresh(4)
+    plan = Twice(LONG)
+    assert plan.run(1.0)
+    assert wait_until(lambda: [line[JOB] for line in pool.lines] == [ASLEEP] * 3)
+    helped = [int(line[PLANS]) for line in pool.lines]
+    assert plan.run(2.0)
+    assert [int(line[PLANS]) for line in pool.lines][1:] == helped[1:]
 
 
 def test_helpers_look_for_plans_only_where_each_thread_has_a_processor(
@@ -178,7 +188,15 @@ def test_helpers_are_shared_by_plans_of_many_threads(fresh: Callable[[int], None
     assert sum(line[PLANS] for line in pool.lines) > 0
 
 
-# ---- failures ----
+# ---- failures, and the end ----
+def test_a_process_that_ends_starts_no_helpers(fresh: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh(2)
+    plan = Twice(LONG)
+    monkeypatch.setattr(pool, "_is_over", True)
+    assert plan.run(1.0)
+    assert not pool.helpers
+
+
 def test_a_plan_whose_helpers_cannot_be_started_says_so(
     fresh: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
