@@ -5,7 +5,8 @@
 
 In:    the number of threads
 Out:   lines on the screen: time per kernel that is not its work, for kernels of one thread and for shared ones; how long
-       after the leader a helper begins, where it still looks for a plan and where it sleeps
+       after the leader a helper begins, where it still looks for a plan and where it sleeps; from which size on kernels
+       that only read and write are better shared
 Called by: people; docs/log.md has what came out.    Next: bench/kernels.py
 """
 
@@ -75,6 +76,33 @@ STAMP = """
   %stack.at = getelementptr i64, ptr %row, i64 2
   store i64 %stack, ptr %stack.at, align 8
 """
+BLOCK = 256  # elements of an iteration of a kernel that reads and writes
+SIZES = tuple(1 << bits for bits in range(12, 20))
+SCALE = """
+define void @NAME(ptr %arguments, i64 %begin, i64 %end) {
+entry:
+  %in = load ptr, ptr %arguments, align 8
+  %out.at = getelementptr i64, ptr %arguments, i64 1
+  %out = load ptr, ptr %out.at, align 8
+  %first = mul i64 %begin, BLOCK
+  %last = mul i64 %end, BLOCK
+  br label %head
+head:
+  %i = phi i64 [ %first, %entry ], [ %next, %work ]
+  %some = icmp slt i64 %i, %last
+  br i1 %some, label %work, label %done
+work:
+  %x.at = getelementptr float, ptr %in, i64 %i
+  %x = load <16 x float>, ptr %x.at, align 64
+  %y = fmul <16 x float> %x, %x
+  %y.at = getelementptr float, ptr %out, i64 %i
+  store <16 x float> %y, ptr %y.at, align 64
+  %next = add i64 %i, 16
+  br label %head
+done:
+  ret void
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -98,6 +126,9 @@ class Bench:
         target = host_target()
         self.device, self.length = CPUDevice(target, compile_source(walker_source(), target)), length
         self.out = Buffer("CPU", dtypes.int64, WORDS, self.device.allocate(8 * WORDS))
+        self.pair = [Buffer("CPU", dtypes.float32, SIZES[-1], self.device.allocate(4 * SIZES[-1])) for _ in range(2)]
+        for buffer in self.pair:
+            self.device.copy_in(buffer.memory, np.ones(SIZES[-1], np.float32))
 
     def plan(self, num_kernels: int, pieces: int, work: int, num_threads: int, stamps: bool = False) -> Callable[[], None]:
         """Returns what runs kernels one after the other, each of `pieces` iterations that count as `work`."""
@@ -112,6 +143,18 @@ class Bench:
         schedule = Schedule(items, (BufferUse(dtypes.int64, WORDS, "output", 0),), (), (0,), 0)
         runner = self.device.make_runner(schedule, [executable] * num_kernels)
         return lambda: runner([], [self.out], {})
+
+    def chain(self, numel: int, num_threads: int) -> Callable[[], None]:
+        """Returns what runs kernels that read one buffer and write the other, and back; all threads share them."""
+        os.environ["PICOGRAD_THREADS"] = str(num_threads)
+        name, params = "scale", tuple(Param(dtypes.float32, numel, role) for role in ("in", "out"))
+        launch = Launch(name, numel // BLOCK, 1, SHARE_WORK * BLOCK // numel)
+        source = Source(name, "llvm", SCALE.replace("NAME", name).replace("BLOCK", str(BLOCK)), params, (), (launch,))
+        executable = self.device.load(compile_source(source, self.device.target))
+        items = tuple(ScheduleItem(Kernel(name, params, (), ()), (k % 2, 1 - k % 2)) for k in range(NUM_KERNELS))
+        schedule = Schedule(items, tuple(BufferUse(dtypes.float32, numel, "output", k) for k in range(2)), (), (0, 1), 0)
+        runner = self.device.make_runner(schedule, [executable] * NUM_KERNELS)
+        return lambda: runner([], self.pair, {})
 
     def stamps(self) -> Any:
         """Returns for each piece of the last plan when it began, in seconds, and its thread's stack."""
@@ -169,6 +212,10 @@ def main(arguments: Arguments) -> None:
         late = lateness(bench, long, repeats, pause_s)
         show(f"a helper that {name} begins after the leader by", late)
         print(f"    plans that were over before: {np.isinf(late).mean():.0%}")
+    for numel in SIZES:
+        alone, together = seconds([bench.chain(numel, n) for n in (1, threads)], -(-repeats * SIZES[0] // numel))
+        show(f"a kernel that squares {numel:6} floats, by one thread", alone / NUM_KERNELS)
+        show(f"                      {numel:6}         shared", together / NUM_KERNELS)
 
 
 if __name__ == "__main__":
