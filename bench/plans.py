@@ -175,16 +175,17 @@ def seconds(runs: list[Callable[[], None]], repeats: int) -> Any:
     return samples
 
 
-def lateness(bench: Bench, run: Callable[[], None], repeats: int, pause_s: float) -> Any:
-    """Returns how much later than the leader the first helper began, in each run; infinity where none came in time."""
+def beginnings(bench: Bench, run: Callable[[], None], repeats: int, pause_s: float) -> Any:
+    """Returns how long after a call the leader began, and how long after it the first helper, if one came: two rows."""
     found = []
     for _ in range(repeats):
         time.sleep(pause_s)
+        called = time.clock_gettime(time.CLOCK_MONOTONIC)
         run()
         began, stack = bench.stamps()
         others = began[stack != stack[0]]
-        found.append(others.min() - began[0] if len(others) else math.inf)
-    return np.array(found)
+        found.append((began[0] - called, others.min() - began[0] if len(others) else math.inf))
+    return np.array(found).T
 
 
 def show(what: str, samples_s: Any, less_s: Any = 0.0) -> None:
@@ -209,9 +210,10 @@ def main(arguments: Arguments) -> None:
     show("the same, over its part of the work", together / NUM_KERNELS, alone / threads / NUM_KERNELS)
     long = bench.plan(1, LONG_PIECES, work, threads, stamps=True)
     for name, pause_s in (("looks for a plan", 0.0), ("sleeps", PAUSE_S)):
-        late = lateness(bench, long, repeats, pause_s)
-        show(f"a helper that {name} begins after the leader by", late)
-        print(f"    plans that were over before: {np.isinf(late).mean():.0%}")
+        leader, helper = beginnings(bench, long, repeats, pause_s)
+        show(f"where a helper {name}, the leader begins after", leader)
+        show("    and the helper after the leader by", helper)
+        print(f"    plans that were over before: {np.isinf(helper).mean():.0%}")
     for numel in SIZES:
         alone, together = seconds([bench.chain(numel, n) for n in (1, threads)], -(-repeats * SIZES[0] // numel))
         show(f"a kernel that squares {numel:6} floats, by one thread", alone / NUM_KERNELS)

@@ -54,18 +54,18 @@ class Crew:
             line[SPIN_NS] = spin_ns
         while len(self.lines) < count:
             line = new_line(spin_ns)
-            name, address = f"picograd-{len(self.lines)}", line.ctypes.data
-            thread = threading.Thread(target=self._serve, args=(address,), name=name, daemon=True)
+            name = f"picograd-{len(self.lines)}"
+            thread = threading.Thread(target=self._serve, args=(line,), name=name, daemon=True)
             thread.start()
             self.threads.append(thread)
             if self.lines:
-                self.lines[-1][NEXT_LINE] = address
+                self.lines[-1][NEXT_LINE] = line.ctypes.data
             else:
-                self.address = address
+                self.address = line.ctypes.data
             self.lines.append(line)
 
-    def _serve(self, address: int) -> None:
-        self.walker.serve(address)
+    def _serve(self, line: Words) -> None:
+        self.walker.serve(line.ctypes.data)
 
     def dismiss(self) -> None:
         """Ends the helpers; one at work on a plan comes to its end first."""
