@@ -212,3 +212,33 @@ def test_a_plan_whose_helpers_cannot_be_started_says_so(
             plan.run(1.0)
     monkeypatch.undo()
     assert plan.run(2.0)
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_ctrl_c_while_a_leader_is_started(
+    is_started: bool, fresh: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that has begun is waited for; one that has not never will."""
+    fresh(2)
+    plan = Twice(LONG)
+    assert plan.run(1.0)
+    plan.runner._is_long = True
+    leaders: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_and_raise(self: threading.Thread) -> None:
+        leaders.append(self)
+        if is_started:
+            start(self)
+        raise KeyboardInterrupt
+
+    for value in range(2, 102):
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_and_raise)
+            with pytest.raises(KeyboardInterrupt):
+                plan.run(value)
+        before = view(plan.out).copy()
+        if is_started:
+            leaders[-1].join(SECONDS)
+        assert (view(plan.out) == before).all()
+    assert plan.run(1.0)
