@@ -76,10 +76,15 @@ def num_threads() -> int:
     """
     asked = setting("PICOGRAD_THREADS")
     if not asked:
-        return max(1, math.ceil(min(_processors(), _quota())))
+        return max(1, math.ceil(num_processors()))
     if not asked.isdigit() or int(asked) == 0:
         raise ArgumentError(f"PICOGRAD_THREADS={asked}: must be a positive number.", "unset it to use every processor")
     return int(asked)
+
+
+def num_processors() -> float:
+    """Returns how many processors' time this process is granted: what it may run on, and its control groups' share."""
+    return min(_processors(), _quota())
 
 
 def _processors() -> int:

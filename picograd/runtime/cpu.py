@@ -23,7 +23,7 @@ from picograd.ir.backend import Runner as RunnerType
 from picograd.ir.stages import Binary, Executable, Schedule
 from picograd.runtime.cpu_memory import Memory, MemoryPool
 from picograd.runtime.cpu_runner import Runner
-from picograd.runtime.cpu_walker import GATE, SYMBOL
+from picograd.runtime.cpu_walker import bind_walker
 
 _linking = threading.Lock()
 _library_number = itertools.count()
@@ -41,10 +41,7 @@ class CPUDevice:
     def __init__(self, target: Target, walker: Binary):
         """`walker` is `walker_source()` compiled for `target`."""
         self.name, self.target, self.memory = target.device, target, MemoryPool()
-        self._walker = self.load(walker)
-        address = dict(zip([launch.symbol for launch in walker.launches], self._walker.functions))
-        self._walk = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address[SYMBOL])
-        self._gate = address[GATE]
+        self._walker = bind_walker(self.load(walker))
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.memory.after_fork)
 
@@ -86,7 +83,7 @@ class CPUDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> RunnerType:
         """Returns run(inputs, outputs, variables); its threads are `config.num_threads()` at this moment."""
-        return Runner(schedule, executables, self._walk, self._gate, self.memory)
+        return Runner(schedule, executables, self._walker, self.memory)
 
 
 def link(binary: Binary) -> Any:

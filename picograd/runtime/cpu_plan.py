@@ -39,7 +39,7 @@ from picograd.runtime.scratch import place_scratch
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
 SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
-HELP_WORK = 1 << 19  # elements of all shared launches of a plan, some 20 us: a thread needs half of that to come
+HELP_WORK = 1 << 19  # elements of shared launches for each thread that a plan wakes, some 20 us; it comes after half of it
 STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena

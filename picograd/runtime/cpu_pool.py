@@ -1,83 +1,156 @@
-"""Threads that help to run plans: parked in Python, working in native code.
+"""The threads that help to run plans: they live in native code, where plans reach them without Python.
 
-In:    jobs: a native function and its arguments
-Out:   nothing; what a job computes is in memory
+In:    the walker, how many helpers are wanted
+Out:   `pool.crew()`: the lines that `walk` offers plans at
 Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/cpu_memory.py
 
-A thread waits on a queue and calls native code, which releases the interpreter's lock. After a fork the child has
-no threads but its own: the pool belongs to a process and is made anew where it is first needed.
+A helper is a thread that calls `serve` once and stays there until it is dismissed; it never takes the interpreter's lock
+meanwhile. After a fork the child has no threads but its own: it makes a crew anew where it first needs one.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
-import queue
 import threading
-from collections.abc import Callable
+import time
 
-Job = Callable[[], None]
+from picograd.config import num_processors
+from picograd.runtime.cpu_plan import Words, aligned_words
+from picograd.runtime.cpu_walker import Walker, libc_address
+from picograd.runtime.cpu_walker_helpers import (
+    ACQUIRE,
+    CLOCK,
+    CLOCK_ID,
+    LINE_WORDS,
+    LINE_YIELD,
+    LOCK,
+    NEXT_LINE,
+    RELEASE,
+    SPIN_NS,
+)  # fmt: skip
+
+MOST_SPIN_NS = 200_000
+
+
+class Crew:
+    """Helpers, each with its line; the first line leads to the others.
+
+    Who may reach a line holds its crew: each helper, and a leader while it walks.
+    """
+
+    def __init__(self, walker: Walker) -> None:
+        self.walker = walker
+        self.lines: list[Words] = []
+        self.threads: list[threading.Thread] = []
+        self.address = 0
+
+    def grow(self, count: int) -> None:
+        """Starts helpers until there are `count`."""
+        # where threads take turns on a processor, a helper that looks for work keeps others from theirs
+        spin_ns = MOST_SPIN_NS if count + 1 <= num_processors() else 0
+        for line in self.lines:
+            line[SPIN_NS] = spin_ns
+        while len(self.lines) < count:
+            line = new_line(spin_ns)
+            name = f"picograd-{len(self.lines)}"
+            thread = threading.Thread(target=self._serve, args=(line,), name=name, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+            if self.lines:
+                self.lines[-1][NEXT_LINE] = line.ctypes.data
+            else:
+                self.address = line.ctypes.data
+            self.lines.append(line)
+
+    def _serve(self, line: Words) -> None:
+        self.walker.serve(line.ctypes.data)
+
+    def dismiss(self) -> None:
+        """Ends the helpers; one at work on a plan comes to its end first."""
+        for line in self.lines:
+            self.walker.dismiss(line.ctypes.data)
+        for thread in self.threads:
+            thread.join(timeout=1.0)
 
 
 class ThreadPool:
-    """Threads of one process, started when first needed."""
+    """The crew of this process, started when first needed."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._crew: Crew | None = None
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._is_over = False
 
-    def post(self, job: Job, times: int = 1, most_waiting: int | None = None, at_least: int = 0) -> None:
-        """Has `job` run by `times` threads, soon.
+    @property
+    def helpers(self) -> list[threading.Thread]:
+        """The threads there are."""
+        return [] if self._crew is None else self._crew.threads
 
-        most_waiting:  while that many jobs wait in the queue this one is dropped
-        at_least:      threads there shall be
+    @property
+    def lines(self) -> list[Words]:
+        """Their lines."""
+        return [] if self._crew is None else self._crew.lines
+
+    def crew(self, walker: Walker, count: int, starts: bool = True) -> Crew | None:
+        """Returns the crew; hold it for as long as its address is used.
+
+        Args:
+          walker: serves, if this is the first call
+          count:  helpers there shall be
+          starts: False: no helper is started, and None means that there is none; nor is one while the process ends
         """
-        if len(self._threads) < max(times, at_least) or self._pid != os.getpid():
-            self._start(max(times, at_least))
-        for _ in range(times):
-            if most_waiting is None or self._jobs.qsize() < most_waiting:
-                self._jobs.put(job)
-
-    def _start(self, count: int) -> None:
+        crew = self._crew
+        if not starts or (crew is not None and len(crew.lines) >= count) or self._is_over:
+            return crew
         with self._lock:
-            if self._pid != os.getpid():
-                self._jobs, self._threads, self._pid = queue.SimpleQueue(), [], os.getpid()
-            while len(self._threads) < count:
-                name = f"picograd-{len(self._threads)}"
-                thread = threading.Thread(target=_serve, args=(self._jobs,), name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            if self._crew is None:
+                self._crew = Crew(walker)
+            self._crew.grow(count)
+            return self._crew
 
     def stop(self) -> None:
-        """Ends the threads of this process; a later job starts new ones."""
-        if self._pid != os.getpid():
-            return
+        """Ends the helpers of this process; a later plan starts new ones."""
         with self._lock:
-            threads, self._threads = self._threads, []
-            for _ in threads:
-                self._jobs.put(None)
-        for thread in threads:
-            thread.join(timeout=1.0)
+            crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.dismiss()
+
+    def end(self) -> None:
+        """Ends them for good: threads that outlive this run their plans alone."""
+        self._is_over = True
+        self.stop()
 
     def after_fork(self) -> None:
-        """Forgets a lock that a thread of the parent may have held."""
-        self._lock = threading.Lock()
+        """Forgets helpers that only the parent has, and a lock that one of its threads may have held."""
+        self._crew, self._lock = None, threading.Lock()
 
 
-def _serve(jobs: queue.SimpleQueue[Job | None]) -> None:
-    while True:
-        job = jobs.get()
-        if job is None:
-            return
-        try:
-            job()
-        except Exception as error:  # a job that fails must not cost a thread; whoever posted it sees no result
-            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
+# ---- lines ----
+# NOTE: these locks may be taken and released by threads that do not hold the interpreter's. They are never freed: a leader
+# may still be inside `release` when the helper that it wakes has ended.
+_new_lock = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThread_allocate_lock", ctypes.pythonapi))
+_acquire = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(("PyThread_acquire_lock", ctypes.pythonapi))
+_release = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("PyThread_release_lock", ctypes.pythonapi))
+
+
+def new_line(spin_ns: int) -> Words:
+    """Returns the line of a helper that looks for a plan for so long before it sleeps."""
+    line = aligned_words(LINE_WORDS)
+    lock = _new_lock()
+    if not lock:
+        raise MemoryError("CPU: no memory for a lock")
+    _acquire(lock, 1)
+    line[LOCK] = lock
+    for word, function in ((ACQUIRE, _acquire), (RELEASE, _release)):
+        line[word] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    line[CLOCK], line[CLOCK_ID] = libc_address("clock_gettime"), getattr(time, "CLOCK_MONOTONIC", 0)
+    line[LINE_YIELD], line[SPIN_NS] = libc_address("sched_yield"), spin_ns
+    return line
 
 
 pool = ThreadPool()
-atexit.register(pool.stop)
+atexit.register(pool.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.after_fork)

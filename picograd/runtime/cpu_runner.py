@@ -1,20 +1,17 @@
 """Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
 
-In:    Schedule, Executables, the walker's address
+In:    Schedule, Executables, the walker
 Out:   `Runner`: run(inputs, outputs, variables)
 Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
 """
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import os
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,19 +32,20 @@ from picograd.runtime.cpu_walker import (
     FIRST,
     FUNCTION,
     HELPED,
-    INSIDE,
+    HELPERS,
     MOST_ARGUMENTS,
-    OPEN,
     PLACES,
     STATE_WORDS,
     STOP,
     STRIDE,
     TABLE,
+    WAKES,
     YIELD,
+    Walker,
+    libc_address,
 )  # fmt: skip
 
 LONG_WORK = 1 << 29  # elements of a plan so long that somebody may want to interrupt it: some 50 ms
-Walk = Callable[[int, int], None]
 
 
 class Runner:
@@ -56,11 +54,11 @@ class Runner:
     Memory of a run must stay alive until the run is over; nothing of it is kept afterwards.
     """
 
-    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walk: Walk, gate: int, memory: MemoryPool):
+    def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
         self.executables = tuple(executables)  # the code must stay loaded
         self.num_threads = num_threads()
-        self._walk, self._memory, self._lock = walk, memory, threading.Lock()
-        self._layout = layout = lay_out(schedule, executables, gate, self.num_threads)
+        self._walker, self._memory, self._lock = walker, memory, threading.Lock()
+        self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
         self._write_outer = struct.Struct(f"{layout.num_outer}q").pack_into
         self._outer = layout.table.data
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
@@ -74,7 +72,7 @@ class Runner:
         self._state[ENTRIES], self._state[FIRST] = len(layout.entries), layout.entries.ctypes.data
         self._state[TABLE], self._state[COPIED] = layout.table.ctypes.data, len(layout.table) if is_loop.any() else 0
         self._state[MOST_ARGUMENTS] = layout.entries[~is_loop, ARGUMENTS].max(initial=0)
-        self._state[YIELD] = yield_address()
+        self._state[YIELD] = libc_address("sched_yield")
         self._state_address = self._state.ctypes.data
         if layout.has_gate:
             layout.table[-3:] = self._reports.ctypes.data, self._reports.size, self._state_address + 8 * STOP
@@ -143,12 +141,13 @@ class Runner:
         self._count_helpers()
 
     def _count_helpers(self) -> None:
-        """Sets how many other threads are asked to help, and how far."""
+        """Sets how many other threads may help, how far, and how many it is worth to wake."""
         entries = self._layout.entries
         shared = ((entries[:, CHUNK] < entries[:, COUNT]) & (entries[:, FUNCTION] != 0)).nonzero()[0]
-        is_worth_it = int(entries[shared, COUNT] @ self._layout.work[shared]) >= HELP_WORK
-        self._helpers = self.num_threads - 1 if is_worth_it else 0
-        self._state[HELPED] = self._end_of(shared[-1]) if is_worth_it else 0
+        self._helpers = self.num_threads - 1 if len(shared) else 0
+        self._wakes = min(self._helpers, int(entries[shared, COUNT] @ self._layout.work[shared]) // HELP_WORK)
+        self._state[HELPED] = self._end_of(shared[-1]) if len(shared) else 0
+        self._state[HELPERS], self._state[WAKES] = self._helpers, self._wakes
 
     def _end_of(self, entry: int) -> int:
         """Returns the number of entries up to this one, and to the end of the outermost loop it stands in."""
@@ -160,13 +159,9 @@ class Runner:
         return entry + 1
 
     def _lead(self) -> None:
-        """Calls the helpers and walks; a helper that came before the walk began would find nothing and leave."""
-        if self._helpers:
-            pool.post(self._help, self._helpers, most_waiting=2 * self._helpers)
-        self._walk(self._state_address, 1)
-
-    def _help(self) -> None:
-        self._walk(self._state_address, 0)
+        """Walks the plan, and so do helpers; where it is too short to wake them, those that are awake."""
+        crew = pool.crew(self._walker, self._helpers, starts=self._wakes > 0) if self._helpers else None
+        self._walker.walk(self._state_address, 0 if crew is None else crew.address)
 
     def _walk_where_it_can_be_stopped(self, may_stop: bool) -> None:
         """Has another thread lead while this one waits for it, or for Ctrl-C.
@@ -174,41 +169,40 @@ class Runner:
         Args:
           may_stop: False where inputs are overwritten: an interrupt then waits until all of them are
         """
-        finished = threading.Event()
+        turn, finished = threading.Lock(), threading.Event()
+        failures: list[BaseException] = []
 
         def lead() -> None:
+            if not turn.acquire(blocking=False):  # called off
+                return
             try:
                 self._lead()
+            except BaseException as error:
+                failures.append(error)
             finally:
                 finished.set()
 
-        pool.post(lead, 1, at_least=self._helpers + 1)
-        interrupted: KeyboardInterrupt | None = None
-        while not finished.is_set():  # NOTE: leaving before the leader has would let its memory be freed
+        leader = threading.Thread(target=lead, name="picograd-leader", daemon=True)
+        while True:  # NOTE: leaving before the leader has would let its memory be freed
             try:
-                finished.wait(0.1)  # a signal that another thread received is looked at now and then
+                if leader.ident is None:
+                    leader.start()
+                while not finished.wait(0.1):  # a signal that another thread received is looked at now and then
+                    pass
+                break
             except KeyboardInterrupt as error:
-                interrupted = error
-                if may_stop:
-                    self._state[STOP] = 1
+                if turn.acquire(blocking=False):
+                    raise
+                failures.append(error)
+                self._state[STOP] |= may_stop
         self._state[STOP] = 0
-        if interrupted is not None:
-            raise interrupted
+        for failure in failures[:1]:
+            raise failure
 
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""
         self._lock = threading.Lock()
-        self._state[OPEN] = self._state[INSIDE] = self._state[STOP] = 0
-
-
-@cache
-def yield_address() -> int:
-    """Returns the address of the C library's sched_yield, or 0 where there is none."""
-    try:
-        function = ctypes.CDLL(None).sched_yield
-    except (AttributeError, OSError, TypeError):
-        return 0
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+        self._state[STOP] = 0
 
 
 _runners: weakref.WeakSet[Runner] = weakref.WeakSet()

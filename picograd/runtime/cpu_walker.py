@@ -1,15 +1,17 @@
 """The plan walker: native code that runs the entries of a plan, so that no Python stands between kernels.
 
 In:    nothing
-Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, i64 is_leader)`, and of a kernel `gate` that sets `stop` where
-       one of (1) words from (0) is not 0, with (2) the address of `stop`; the layout of a plan's state
-Called by: engine/backends/cpu.py compiles it; picograd/runtime/cpu_runner.py calls it.
+Out:   `walker_source()`: LLVM IR of `void @walk(ptr state, ptr crew)`, with the first helper's line or 0; of `serve` and
+       `dismiss` (cpu_walker_helpers.py); and of a kernel `gate` that sets `stop` where one of (1) words from (0) is not 0,
+       with (2) the address of `stop`. `Walker`: all that, loaded. The layout of a plan's state
+Called by: engine/backends/cpu.py compiles it; picograd/runtime/cpu.py loads it, picograd/runtime/cpu_runner.py calls it.
 Next:  picograd/runtime/cpu_walker_entries.py
 
-The leader opens the plan and walks it; helpers walk beside it for as long as they are there. A chunk of an entry's
-iterations belongs to whoever moves the entry's `next` over it first, so a helper that wakes late, or never, delays nobody.
+The leader offers the plan to helpers and walks it; helpers walk beside it for as long as they are there. A chunk of an
+entry's iterations belongs to whoever moves the entry's `next` over it first, so a helper that comes late, or never, delays
+nobody.
 Before an entry a thread waits until every iteration of the entries up to `after` is done. Which thread runs an
-iteration does not change its result.
+iteration does not change its result. A helper begins where the leader is: what is before has all been begun.
 
 A loop is an entry without a function, followed by its body. Every thread walks the body once for each step, and waits
 before a step until all of the step before is done. Nothing is set back between steps: `next` and `done` go on counting,
@@ -18,7 +20,8 @@ by each thread in a table of its own, by the loop's patches.
 
 state, in 64-bit words:    0 entries   1 address of the first   2 stop   3 address of sched_yield, or 0
                            4 entries that helpers walk   5 address of the table   6 words of it to copy, 0: it never changes
-                           7 most arguments of a kernel   8 open: helpers may come in   16 helpers inside
+                           7 most arguments of a kernel   8 helpers wanted   9 how many may be woken
+                           16 the entry the leader is at, outside loops   17 entries of which it knows that all is done
 entry, in 64-bit words:    0 function  1 address of the places of its arguments in the table  2 count  3 chunk  4 after
                            5 arguments   8 next  9 done
   a loop's:                0 nothing   1 address of its patches   2 steps   4 after   5 patches   6 entries of its body
@@ -31,25 +34,65 @@ An entry whose chunk is its count is the leader's alone. While `stop` is not 0 e
 
 from __future__ import annotations
 
+import ctypes
 import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
-from picograd.ir.stages import Launch, Source
+from picograd.ir.stages import Executable, Launch, Source
 from picograd.runtime.cpu_walker_entries import ENTRIES_OF_A_PLAN
+from picograd.runtime.cpu_walker_helpers import HELPERS_OF_A_PLAN
 
-STATE_WORDS = 32
-ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, OPEN, INSIDE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 16
+STATE_WORDS = 24
+ENTRIES, FIRST, STOP, YIELD, HELPED, TABLE, COPIED, MOST_ARGUMENTS, HELPERS, WAKES = range(10)
 ENTRY_WORDS = 16  # two cache lines: what is read, and what all threads write
 FUNCTION, PLACES, COUNT, CHUNK, AFTER, ARGUMENTS, BODY, NEXT, DONE = 0, 1, 2, 3, 4, 5, 6, 8, 9
 PATCH_WORDS, STRIDE = 5, 4
 ROW, REVERSED, CARRIED, TURNS = 0, 1, 2, 3
-SYMBOL, GATE = "walk", "gate"
+SYMBOLS = ("walk", "gate", "serve", "dismiss")
+
+
+@dataclass(frozen=True)
+class Walker:
+    """The walker's code in this process.
+
+    walk:     (state, crew): runs a plan
+    gate:     address of the kernel
+    serve:    (line): a helper's life
+    dismiss:  (line): ends it
+    owner:    keeps the code loaded
+    """
+
+    walk: Callable[[int, int], None]
+    gate: int
+    serve: Callable[[int], None]
+    dismiss: Callable[[int], None]
+    owner: Executable
+
+
+def bind_walker(loaded: Executable) -> Walker:
+    """Returns the functions of the loaded walker; calls of them let other threads of Python go on."""
+    address = dict(zip([launch.symbol for launch in loaded.launches], loaded.functions))
+    one, two = (ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count) for count in (1, 2))
+    return Walker(two(address["walk"]), address["gate"], one(address["serve"]), one(address["dismiss"]), loaded)
+
+
+@cache
+def libc_address(name: str) -> int:
+    """Returns the address of a function of the C library, or 0 where there is none of this name."""
+    try:
+        function = getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def walker_source() -> Source:
     """Returns the walker as text for `compile_source`."""
     hint = PAUSE.get(platform.machine().lower(), "")
-    launches = (Launch(SYMBOL, 1, 1, 1), Launch(GATE, 1, 1, 1))
-    return Source("plan_walker", "llvm", (ENTRIES_OF_A_PLAN + PLANS).replace("PAUSE", hint), (), (), launches)
+    text = (ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + PLANS).replace("PAUSE", hint)
+    return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
 
 
 PAUSE = {  # tells the processor that this loop only waits
@@ -65,6 +108,10 @@ entry:
   %entries = load i64, ptr %state, align 8
   %first.at = getelementptr i64, ptr %state, i64 1
   %first = load ptr, ptr %first.at, align 8
+  %led.at = getelementptr i64, ptr %state, i64 16
+  store i64 0, ptr %led.at, align 8
+  %all.done.at = getelementptr i64, ptr %state, i64 17
+  store i64 0, ptr %all.done.at, align 8
   br label %head
 head:
   %i = phi i64 [ 0, %entry ], [ %next, %body ]
@@ -117,7 +164,14 @@ entry:
   %words = load i64, ptr %words.at, align 8
   %room = alloca i64, i64 %words, align 64
   %table = call ptr @own_table(ptr %state, ptr %room)
-  call void @run_entries(ptr %state, i64 0, i64 %entries, ptr %table, ptr %arguments, i64 0, i64 %is_leader)
+  %led.at = getelementptr i64, ptr %state, i64 16
+  %led = load atomic i64, ptr %led.at acquire, align 8
+  %all.done.at = getelementptr i64, ptr %state, i64 17
+  %all.done = load atomic i64, ptr %all.done.at acquire, align 8
+  %leads = icmp ne i64 %is_leader, 0
+  %place = select i1 %leads, ptr %led.at, ptr null
+  call void @run_entries(ptr %state, i64 %led, i64 %all.done, i64 %entries, ptr %table, ptr %arguments, i64 0,
+                         i64 %is_leader, ptr %place)
   ret void
 }
 
@@ -148,43 +202,22 @@ done:
   ret void
 }
 
-define void @walk(ptr %state, i64 %is_leader) {
+define internal void @help(ptr %state) {
 entry:
-  %open.at = getelementptr i64, ptr %state, i64 8
-  %inside.at = getelementptr i64, ptr %state, i64 16
-  %leads = icmp ne i64 %is_leader, 0
-  br i1 %leads, label %lead, label %help
-lead:
-  call void @reset(ptr %state)
-  store atomic i64 1, ptr %open.at seq_cst, align 8
-  %entries = load i64, ptr %state, align 8
-  call void @run_plan(ptr %state, i64 %entries, i64 1)
-  call void @wait_for_entries(ptr %state, i64 0, i64 %entries, i64 0)
-  store atomic i64 0, ptr %open.at seq_cst, align 8
-  br label %empty
-empty:
-  %spins = phi i64 [ 0, %lead ], [ %more, %wait ]
-  %inside = load atomic i64, ptr %inside.at acquire, align 8
-  %left.all = icmp eq i64 %inside, 0
-  br i1 %left.all, label %done, label %wait
-wait:
-  %more = add i64 %spins, 1
-  call void @pause(ptr %state, i64 %spins)
-  br label %empty
-done:
-  ret void
-help:
-  %before = atomicrmw add ptr %inside.at, i64 1 seq_cst, align 8
-  %open = load atomic i64, ptr %open.at seq_cst, align 8
-  %is_open = icmp ne i64 %open, 0
-  br i1 %is_open, label %walk, label %leave
-walk:
   %helped.at = getelementptr i64, ptr %state, i64 4
   %helped = load i64, ptr %helped.at, align 8
   call void @run_plan(ptr %state, i64 %helped, i64 0)
-  br label %leave
-leave:
-  %left = atomicrmw sub ptr %inside.at, i64 1 seq_cst, align 8
+  ret void
+}
+
+define void @walk(ptr %state, ptr %crew) {
+entry:
+  call void @reset(ptr %state)
+  %end = call ptr @post(ptr %state, ptr %crew)
+  %entries = load i64, ptr %state, align 8
+  call void @run_plan(ptr %state, i64 %entries, i64 1)
+  call void @wait_for_entries(ptr %state, i64 0, i64 %entries, i64 0)
+  call void @take_back(ptr %state, ptr %crew, ptr %end)
   ret void
 }
 """

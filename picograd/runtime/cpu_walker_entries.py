@@ -3,7 +3,7 @@
 In:    nothing
 Out:   `ENTRIES_OF_A_PLAN`: LLVM IR of `run_entries`, which runs some entries in one turn, `wait_for_entries` and `pause`
 Called by: picograd/runtime/cpu_walker.py, where the words of states, entries and patches are explained.
-Next:  picograd/runtime/cpu_pool.py
+Next:  picograd/runtime/cpu_walker_helpers.py
 """
 
 ENTRIES_OF_A_PLAN = r"""
@@ -180,9 +180,10 @@ prepare:
   call void @gather(ptr %e, ptr %table, ptr %arguments)
   br label %take
 take:
+  %ran = phi i64 [ 0, %prepare ], [ %ran, %contest ], [ %ran.now, %finish ]
   %now = load atomic i64, ptr %next.at monotonic, align 8
   %some = icmp slt i64 %now, %limit
-  br i1 %some, label %claim, label %done
+  br i1 %some, label %claim, label %tally
 claim:
   %whole = add i64 %now, %chunk
   %inside = icmp slt i64 %whole, %limit
@@ -206,8 +207,18 @@ run:
   br label %finish
 finish:
   %length = sub i64 %end, %now
-  %before = atomicrmw add ptr %done.at, i64 %length release, align 8
+  %ran.now = add i64 %ran, %length
   br label %take
+tally:
+  br i1 %shared, label %tally.shared, label %tally.own
+tally.shared:
+  %before = atomicrmw add ptr %done.at, i64 %ran release, align 8
+  br label %done
+tally.own:
+  %own.before = load atomic i64, ptr %done.at monotonic, align 8
+  %own.done = add i64 %own.before, %ran
+  store atomic i64 %own.done, ptr %done.at release, align 8
+  br label %done
 done:
   ret void
 }
@@ -257,19 +268,24 @@ step:
   %turn.before = sub i64 %this.turn, 1
   call void @wait_for_entries(ptr %state, i64 %from, i64 %to, i64 %turn.before)
   call void @patch(ptr %table, ptr %patches, i64 %count, i64 %this, i64 %steps)
-  call void @run_entries(ptr %state, i64 %from, i64 %to, ptr %table, ptr %arguments, i64 %this.turn, i64 %is_leader)
+  call void @run_entries(ptr %state, i64 %from, i64 %from, i64 %to, ptr %table, ptr %arguments, i64 %this.turn,
+                         i64 %is_leader, ptr null)
   %next = add i64 %this, 1
   br label %head
 done:
   ret void
 }
 
-define internal void @run_entries(ptr %state, i64 %from, i64 %to, ptr %table, ptr %arguments, i64 %turn, i64 %is_leader) {
+; entries before `all.done` need not be waited for; where this thread is goes to `place`, unless that is null
+define internal void @run_entries(ptr %state, i64 %from, i64 %all.done, i64 %to, ptr %table, ptr %arguments, i64 %turn,
+                                  i64 %is_leader, ptr %place) {
 entry:
+  %is.told = icmp ne ptr %place, null
+  %all.done.place = getelementptr i64, ptr %place, i64 1
   br label %head
 head:
   %i = phi i64 [ %from, %entry ], [ %next.kernel, %kernel ], [ %next.loop, %loop ]
-  %waited = phi i64 [ %from, %entry ], [ %waited.next, %kernel ], [ %waited.next, %loop ]
+  %waited = phi i64 [ %all.done, %entry ], [ %waited.next, %kernel ], [ %waited.next, %loop ]
   %some = icmp slt i64 %i, %to
   br i1 %some, label %body, label %done
 body:
@@ -279,6 +295,12 @@ body:
   call void @wait_for_entries(ptr %state, i64 %waited, i64 %after, i64 %turn)
   %further = icmp sgt i64 %after, %waited
   %waited.next = select i1 %further, i64 %after, i64 %waited
+  br i1 %is.told, label %tell, label %run
+tell:
+  store atomic i64 %i, ptr %place release, align 8
+  store atomic i64 %waited.next, ptr %all.done.place release, align 8
+  br label %run
+run:
   %function = load ptr, ptr %e, align 8
   %is.loop = icmp eq ptr %function, null
   br i1 %is.loop, label %loop, label %kernel

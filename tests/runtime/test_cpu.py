@@ -23,7 +23,6 @@ from picograd.ir.statements import For, Load, Store
 from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
 from picograd.runtime.cpu_plan import chunk_of, evaluate_dim, lay_out
-from picograd.runtime.cpu_pool import ThreadPool
 from picograd.runtime.cpu_uses import LOOK_BACK
 from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
@@ -228,8 +227,8 @@ def test_a_plan_wakes_nobody_for_work_that_is_done_before_help_comes(threads: Ca
     few, many = runner_of(1), runner_of(4)
     entries = few._layout.entries
     assert (entries[:, CHUNK] < entries[:, COUNT]).all()
-    assert few._helpers == 0
-    assert many._helpers == 3
+    assert (few._helpers, few._wakes) == (3, 0)
+    assert (many._helpers, many._wakes) == (3, 2)
 
 
 def test_many_python_threads_share_runners(threads: Callable[[int], None], xy: tuple[Array, Array]) -> None:
@@ -334,20 +333,6 @@ def test_long_plan_can_be_interrupted(threads: Callable[[int], None]) -> None:
         runner([], [out], {})
     assert 0 < np.count_nonzero(array_of(out)) < 4000
     assert runner._state[2] == 0
-
-
-def test_threads_survive_a_job_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    pool, done = ThreadPool(), threading.Event()
-    seen: list[type] = []
-    before, threading.excepthook = threading.excepthook, lambda args: seen.append(args.exc_type)
-    try:
-        pool.post(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
-        pool.post(done.set)
-        assert done.wait(10)
-    finally:
-        threading.excepthook = before
-        pool.stop()
-    assert seen == [ZeroDivisionError]
 
 
 # ---- the flat form ----

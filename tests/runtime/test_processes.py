@@ -50,8 +50,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("assert pool._threads", 0),
-        ("assert pool._threads; sys.exit(3)", 3),
+        ("assert pool.helpers", 0),
+        ("assert pool.helpers; sys.exit(3)", 3),
         ("raise KeyError('mine')", 1),
         ("threading.Thread(target=lambda: (work(), sys.exit(5))).start(); work()", 0),
         ("threading.Thread(target=work, daemon=True).start()", 0),
@@ -114,7 +114,7 @@ def test_a_process_on_one_processor_has_no_helpers() -> None:
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 pool.stop()
 work(384)
-print(len(pool._threads), pg.config.num_threads())
+print(len(pool.helpers), pg.config.num_threads())
 """
     status, out, err = finish(start(code, threads=None))
     assert (status, out) == (0, "0 1"), err
@@ -122,7 +122,7 @@ print(len(pool._threads), pg.config.num_threads())
 
 def test_threads_are_as_many_as_asked_for() -> None:
     for threads in (1, 3):
-        status, out, err = finish(start("pool.stop(); work(256); print(len(pool._threads))", threads))
+        status, out, err = finish(start("pool.stop(); work(256); print(len(pool.helpers))", threads))
         assert (status, out) == (0, str(threads - 1)), err
 
 
@@ -147,6 +147,34 @@ for _ in range(4):
     children.append(child)
 assert all(step(x).item() == 256.0 ** 3 for _ in range(5))
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
+print("done")
+"""
+    status, out, err = finish(start(code))
+    assert (status, out) == (0, "done"), err
+
+
+def test_a_fork_while_helpers_look_for_a_plan() -> None:
+    """The child has no helpers, whatever those of its parent did; it starts its own. The parent keeps its."""
+    code = """
+import warnings
+from picograd.runtime import cpu_pool
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads is what is tested
+cpu_pool.num_processors = lambda: 2.0  # so that helpers look for plans wherever this runs
+step = pg.jit(lambda x: (x @ x).sum())
+x = Tensor(np.ones((256, 256), np.float32))
+good = lambda: step(x).item() == 256.0 ** 3
+pool.stop()
+assert all(good() for _ in range(3)) and len(pool.helpers) == 1
+for turn in range(30):
+    time.sleep(turn * 1e-5)  # from looking to sleeping
+    assert good()
+    child = os.fork()
+    if child == 0:
+        alone = not pool.helpers
+        os._exit(0 if alone and good() and good() and len(pool.helpers) == 1 else 1)
+    assert good()
+    assert os.waitpid(child, 0)[1] == 0
+assert len(pool.helpers) == 1 and pool.helpers[0].is_alive()
 print("done")
 """
     status, out, err = finish(start(code))
