@@ -27,7 +27,7 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.nn.module import Module
+from picograd.nn.module import Module, last_change
 from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -53,11 +53,17 @@ CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that so
 
 
 class _Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by whether these train."""
+    """Arguments of one form: the Modules that the function mentions, and captures by whether these train.
+
+    seen:   the last change of a Module when it was last looked for one
+    found:  the captures for the modes there were then
+    """
 
     def __init__(self, modules: tuple[Module, ...]):
         self.modules = modules
         self.captures: dict[tuple[bool, ...], list[Capture]] = {}
+        self.seen = -1
+        self.found: list[Capture] = []
 
 
 @dataclass
@@ -88,17 +94,26 @@ class Jit:
         """Runs the plan of these arguments; traces the function where there is none yet."""
         given = Arguments(args, kwargs, self.name, self.donate)
         form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
-        found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
-        if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, given)
-        broken = found[0].guards.broken()
+        change = last_change.number  # first: what changes from here on is looked at by the next call
+        if change != form.seen:
+            form.found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
+        if len(form.found) < 2:
+            return self.trace_and_run(form.found, args, kwargs, given)
+        capture = form.found[0]
+        if not capture.guards.hold(change != form.seen):
+            self.check(capture.guards)
+        form.seen = change
+        return capture.replay(given)
+
+    def check(self, guards: Guards) -> None:
+        """Raises JitError where something has changed since the function was traced."""
+        broken = guards.broken()
         if broken is not None:
             raise JitError(
                 f"jit: since {self.name} was traced, {broken.text}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
-        return found[0].replay(given)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces it."""
@@ -173,7 +188,8 @@ class Jit:
             for number, leaf in list(leaf_tensors.items()):
                 leaf.grad = grads.get(number)
             for module, mode in modes.items():
-                object.__setattr__(module, "training", mode)
+                if module.training is not mode:
+                    module.training = mode
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
         watch.check_replaced([*leaves, *stand_ins])
