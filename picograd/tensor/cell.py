@@ -85,13 +85,13 @@ class Cell:
             cell._value, cell._named = value, None
 
     @staticmethod
-    def held(cells: Iterable[Cell]) -> list[Buffer | None]:
-        """Returns the memory that holds the value of each cell, None where the value is a graph."""
-        return [value[0] if type(value := cell._value) is tuple else cell._memory() for cell in cells]
+    def held(cells: Iterable[Cell]) -> list[Held | None]:
+        """Returns the memory that holds the value of each cell, and its shape; None where the value is a graph."""
+        return [value if type(value := cell._value) is tuple else cell._held() for cell in cells]
 
-    def _memory(self) -> Buffer | None:
+    def _held(self) -> Held | None:
         op = self.op
-        return op.arg[0] if op.code is OpCode.BUFFER else None
+        return op.arg if op.code is OpCode.BUFFER else None
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""

@@ -175,9 +175,7 @@ class Replay:
         self.spares.give(free)
         if given.donated:
             give_donated(given, self.donatable, self.state, capture.name, free)
-        read = Cell.held(self.reads)
-        if not all(read):
-            read = [buffer or cell_buffer(cell) for buffer, cell in zip(read, self.reads)]
+        read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
         claimed, fresh = self._claimed()
         try:
             inputs = self.inputs_of([*self.constants, *claimed, *read, *given.buffers])
@@ -259,9 +257,9 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
 
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
-    (buffer,) = Cell.held((cell,))
-    if buffer is not None:
-        return buffer
+    (held,) = Cell.held((cell,))
+    if held is not None:
+        return held[0]
     op = cell.op
     if op.code is not OpCode.BUFFER:
         op = realize([op])[0]

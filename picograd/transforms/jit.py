@@ -93,7 +93,10 @@ class Jit:
     def call(self, args: Any, kwargs: Any) -> Any:
         """Runs the plan of these arguments; traces the function where there is none yet."""
         given = Arguments(args, kwargs, self.name, self.donate)
-        form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
+        form = self.forms.get(given.key)
+        if form is None:
+            given.free()
+            form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
         change = last_change.number  # first: what changes from here on is looked at by the next call
         if change != form.seen:
             form.found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
