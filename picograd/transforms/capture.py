@@ -151,7 +151,7 @@ class Replay:
         others = [i for i in range(len(plan.outputs)) if i not in claims]
         self.numbers = [*claimed, *others]
         self.outputs_of = _arranged(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
-        self.nothing: list[Buffer | None] = [None] * len(others)
+        self.others = range(len(claimed), len(plan.outputs))
         made = Counter(i for is_made, i, _ in self.results if is_made)
         result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
         self.donatable: list[tuple[int, int]] = []
@@ -161,72 +161,62 @@ class Replay:
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         # An output that keeps what its input holds cannot start from an earlier version.
         kept = [(n, i) for n, i in enumerate(others) if lengths and i in result and not plan.outputs[i].keeps]
-        self.spares = Spares([(n, lengths[i]) for n, i in kept])
-        self.small = tuple(result[others[n]] for n in self.spares.outputs)
+        self.spares = Spares(len(others), [(n, result[i], lengths[i]) for n, i in kept])
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
-        capture, form = self.capture, self.capture.form
+        capture, claim, form = self.capture, self.claim, self.capture.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        if capture.written or capture.updated:
+        if given.tensors and (capture.written or capture.updated):
             self._check_aliases(given.tensors)
-        free = self.nothing.copy()
-        self.spares.give(free)
+        free = self.spares.given()
         if given.donated:
             give_donated(given, self.donatable, self.state, capture.name, free)
         read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
-        claimed, fresh = self._claimed()
-        try:
-            inputs = self.inputs_of([*self.constants, *claimed, *read, *given.buffers])
-            held = self._run(form, inputs, claimed, fresh, free)
-        finally:
-            self.claim.running.release()
-        self.spares.keep([held[k] for k in self.small])
-        return self._returned(held, given.tensors)
-
-    def _claimed(self) -> tuple[list[Buffer | None], list[int]]:
-        """Acquires the claim; returns the memory of what may be in it, and the places that must get new memory."""
-        claim = self.claim
-        claim.running.acquire()
-        if claim.is_whole():
-            return claim.buffers, []
+        came: list[int] = []  # the state that was out
+        known: dict[int, Buffer] = {}  # and its memory
         while True:
-            claim.running.release()
+            with claim.running:
+                out = [] if claim.is_whole() else claim.missing()
+                if known.keys() >= set(out):
+                    known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
+                    claimed = claim.buffers
+                    if known:
+                        claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
+                    fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
+                    inputs = self.inputs_of([*self.constants, *claimed, *read, *given.buffers])
+                    results = self._run(form, inputs, [*claimed, *free], fresh)
+                    break
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
-            missing = claim.missing()
-            known = {place: cell_buffer(claim.cells[place]) for place in missing}
-            claim.take(missing)
-            claim.running.acquire()
-            out = claim.missing()
-            if known.keys() >= set(out):
-                break
-        known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
-        fresh = [place for place in missing if place in known or has_readers(claim.buffers, place)]
-        return [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)], fresh
+            came = claim.missing()
+            known = {place: cell_buffer(claim.cells[place]) for place in came}
+            claim.take(came)
+        self.spares.keep(results)
+        return self._returned(results, given.tensors)
 
-    def _run(
-        self, form: Template, inputs: Sequence[Buffer], claimed: Sequence[Buffer | None], fresh: list[int],
-        free: Sequence[Buffer | None],
-    ) -> list[Held]:  # fmt: skip
-        """Runs the plan and gives state its new values; returns the memory of the results."""
-        claim, memory = self.claim, [*claimed, *free]
-        wanted = fresh + [n for n, buffer in enumerate(free, len(claimed)) if buffer is None]
+    def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
+        """Runs the plan and gives state its new values; returns the memory of the results.
+
+        Args:
+          memory:  what may be written to, in the order of `numbers`; but the places `fresh`, of claimed state
+        """
+        wanted = fresh + [n for n in self.others if memory[n] is None]
         if wanted:
             numbers = [self.numbers[n] for n in wanted]
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
         outputs = self.outputs_of(memory)
         run(self.plan, inputs, outputs, form)
-        held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        results = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.symbolic_shapes is not None:
-            held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
-            claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
+            results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
+            self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
         if fresh:
-            claim.put(fresh, [memory[n] for n in fresh])
+            self.claim.put(fresh, [memory[n] for n in fresh])
         if self.stored:
-            Cell.hold(self.stored, held[self.num_returned :])
-        return held
+            Cell.hold(self.stored, results[self.num_returned :])
+        return results
 
     def _check_aliases(self, tensors: Sequence[Tensor]) -> None:
         """Raises where a tensor that is written reaches the function in two ways, which it did not when it was traced."""

@@ -41,16 +41,27 @@ class Arguments:
     def __init__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
     ):
-        self.tensors: list[Tensor] = []
         self.variables: dict[str, int] = {}
-        form = flatten(args, self.tensors, name, self.variables)
+        form: Hashable = len(args)
+        if [*map(type, args)] == [Tensor] * len(args):  # as it is nearly always
+            self.tensors = [*args]
+        else:
+            self.tensors = []
+            form = flatten(args, self.tensors, name, self.variables)
         named = flatten(kwargs, self.tensors, name, self.variables) if kwargs else None
         self.donated = self._donated(args, kwargs, name, donate) if donate else ()
+        self.buffers: list[Buffer] = []
+        self.key: Hashable = form, named
+        if self.tensors:
+            self._gather(name)
+
+    def _gather(self, name: str) -> None:
+        """Finds the memory of the tensors, and adds what the key says of them."""
         held = Cell.held([tensor.cell for tensor in self.tensors])
-        if not all(held) or any([tensor.steps for tensor in self.tensors]):
+        if not all(held) or any(tensor.steps for tensor in self.tensors):
             held = [_computed(tensor, name).arg for tensor in self.tensors]
-        self.buffers: list[Buffer] = [buffer for buffer, _ in held]  # type: ignore[misc]  # none is None
-        self.key: Hashable = (form, named, *[(shape, buffer.dtype, buffer.device) for buffer, shape in held])  # type: ignore[misc]
+        self.buffers = [buffer for buffer, _ in held]  # type: ignore[misc]  # none is None
+        self.key = (*self.key, *[(shape, buffer.dtype, buffer.device) for buffer, shape in held])  # type: ignore[misc]
 
     def free(self) -> None:
         """Frees the key of values of symbolic integers, which go to `variables`."""
@@ -90,7 +101,7 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
         tensors.append(value)
         return Tensor
     if isinstance(value, LISTS):
-        if [*map(type, value)] == [Tensor] * len(value):  # as it is nearly always
+        if [*map(type, value)] == [Tensor] * len(value):
             tensors.extend(value)
             return (type(value), len(value))
         return (type(value), *[flatten(v, tensors, name, variables) for v in value])

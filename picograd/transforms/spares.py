@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from sys import getrefcount
 from typing import Any
 
 from picograd.dtype import float32
@@ -26,7 +27,7 @@ def _with_references(held: Sequence[Held]) -> list[tuple[Buffer, tuple[int, int,
     """Returns buffers, and how many references there are to what leads to each."""
     # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
     return [
-        (buffer := version[0], (sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)))
+        (buffer := version[0], (getrefcount(version), getrefcount(buffer), getrefcount(buffer.memory)))
         for version in held
     ]
 
@@ -50,7 +51,7 @@ def has_readers(buffers: Sequence[Buffer | None], place: int) -> bool:
 
 
 def _references(buffers: Sequence[Any], place: int) -> tuple[int, int]:
-    return sys.getrefcount(buffers[place]), sys.getrefcount(buffers[place].memory)
+    return getrefcount(buffers[place]), getrefcount(buffers[place].memory)
 
 
 _ALONE_IN_CLAIM = None if ALONE is None else _references([Buffer("", float32, 0, object())], 0)
@@ -59,25 +60,29 @@ _ALONE_IN_CLAIM = None if ALONE is None else _references([Buffer("", float32, 0,
 class Spares:
     """The last two versions of small results and state.
 
-    outputs:  which outputs of the plan they are
-    older:    what the call before the last one wrote to them; () before there was one
-    newer:    what the last call wrote
+    places:  of these, among all that a call has to find memory for
+    results: which of the results of a call they are
+    older:   what the call before the last one wrote to them; () before there was one
+    newer:   what the last call wrote
     """
 
-    def __init__(self, written: Sequence[tuple[int, int]]):
-        """written: (output of the plan, its bytes) of each result or state that a call makes."""
-        self.outputs = tuple(output for output, nbytes in written if nbytes <= MOST_NBYTES and ALONE is not None)
+    def __init__(self, count: int, written: Sequence[tuple[int, int, int]]):
+        """written: (place among `count`, number among the results, bytes) of each result or state that a call makes."""
+        small = [(place, result) for place, result, nbytes in written if nbytes <= MOST_NBYTES and ALONE is not None]
+        self.places = tuple(place for place, _ in small)
+        self.results = tuple(result for _, result in small)
+        self.nothing: list[Buffer | None] = [None] * count
         self.older: Sequence[Held] = ()
         self.newer: Sequence[Held] = ()
 
-    def give(self, buffers: list[Buffer | None]) -> None:
-        """Puts a buffer that nobody reads in the place of each output that has one."""
-        older = self.older
-        if older:
-            for output, (buffer, references) in zip(self.outputs, _with_references(older)):
-                if references == ALONE:
-                    buffers[output] = buffer
+    def given(self) -> list[Buffer | None]:
+        """Returns a buffer that nobody reads in each place that has one."""
+        found = self.nothing.copy()
+        for place, (buffer, references) in zip(self.places, _with_references(self.older)):
+            if references == ALONE:
+                found[place] = buffer
+        return found
 
-    def keep(self, versions: Sequence[Held]) -> None:
-        """Takes note of what a call has written to the outputs."""
-        self.older, self.newer = self.newer, versions
+    def keep(self, results: Sequence[Held]) -> None:
+        """Takes note of what a call has written."""
+        self.older, self.newer = self.newer, [results[number] for number in self.results]
