@@ -119,19 +119,18 @@ class Claim:
     running:  held while the plan runs
     """
 
-    __slots__ = ("cells", "shapes", "buffers", "running", "_places", "_whole", "__weakref__")
+    __slots__ = ("cells", "shapes", "buffers", "running", "_places", "__weakref__")
 
     def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
         self.cells, self.shapes = tuple(cells), list(shapes)
         self.buffers: list[Buffer | None] = [None] * len(self.cells)
         self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
         self._places = {cell: place for place, cell in enumerate(self.cells)}
-        self._whole = [self] * len(self.cells)
         _claims.add(self)
 
     def is_whole(self) -> bool:
         """True where no cell is out."""
-        return [cell._value for cell in self.cells] == self._whole
+        return [cell._value for cell in self.cells] == [self] * len(self.cells)
 
     def missing(self) -> list[int]:
         """Returns the places of cells that are out."""
