@@ -248,8 +248,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
-    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names,
-    objects in containers of more than 16 items, plain values in ones of more than 256, large
+    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names or set in
+    vars() of a Module, objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
@@ -267,7 +267,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
 
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.
 
-    Cost: a call after the second costs some microseconds of Python, plus one for each argument and state.
+    Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument and state;
+    more for state that somebody has looked at since the call before.
 
     >>> import picograd as pg
     >>> double = pg.jit(lambda x: x * 2)
