@@ -125,32 +125,31 @@ def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
 
 
 def new_outputs(
-    plan: Plan, name: str, variables: Mapping[str, int], inputs: Sequence[Buffer], some: Sequence[Buffer | None] = ()
+    plan: Plan, name: str, variables: Mapping[str, int], inputs: Sequence[Buffer], numbers: Sequence[int] | None = None
 ) -> list[Buffer]:
-    """Returns memory for what a plan computes: what there is in `some`, by output, and fresh memory for the others.
+    """Returns fresh memory for what a plan computes: for all outputs, or for some of these numbers.
 
-    Fresh memory of an output that is written in part is given what its input holds.
+    An output that is written in part is given what its input holds.
     """
     fixed, lengths = plan.fixed_outputs, plan.fixed_lengths
     if fixed is None:
         fixed = tuple((use.dtype, dim_value(use.numel, variables)) for use in plan.outputs)
         lengths = tuple(numel * dtype.itemsize for dtype, numel in fixed)
+    numbers = range(len(fixed)) if numbers is None else numbers
     if name == EVALUATOR:  # which makes the memory itself
-        return [Buffer(name, dtype, numel) for dtype, numel in fixed]
-    made = list(some) or [None] * len(fixed)
-    if None in made:
-        missing = [i for i, buffer in enumerate(made) if buffer is None]
-        device = compiler_for(name).device
-        for i, memory in zip(missing, device.allocate_all([lengths[i] for i in missing])):
-            made[i] = Buffer(name, *fixed[i], memory)
-            use = plan.outputs[i]
-            if use.keeps:
-                assert use.over is not None
-                device.copy(memory, inputs[use.over].memory, lengths[i])
-    return made  # type: ignore[return-value]  # no place is left empty
+        return [Buffer(name, *fixed[i]) for i in numbers]
+    device = compiler_for(name).device
+    made = []
+    for i, memory in zip(numbers, device.allocate_all([lengths[i] for i in numbers])):
+        made.append(Buffer(name, *fixed[i], memory))
+        use = plan.outputs[i]
+        if use.keeps:
+            assert use.over is not None
+            device.copy(memory, inputs[use.over].memory, lengths[i])
+    return made
 
 
-def run(plan: Plan, inputs: list[Buffer], outputs: list[Buffer], form: Template) -> None:
+def run(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template) -> None:
     """Runs a plan once, and counts it where somebody watches.
 
     Raises:

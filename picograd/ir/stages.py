@@ -7,7 +7,7 @@ Next:  picograd/ir/opts.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -300,7 +300,7 @@ class Plan:
     schedule: Schedule
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
-    run: Callable[[list[Buffer], list[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
+    run: Callable[[Sequence[Buffer], Sequence[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
 
     @cached_property
     def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:

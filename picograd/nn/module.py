@@ -1,12 +1,13 @@
 """Modules: networks as objects that hold tensors and other modules.
 
 In:    attributes that are tensors, modules, or lists of modules
-Out:   `Module`
+Out:   `Module`; `last_change`
 Next:  picograd/nn/functional.py
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -15,6 +16,19 @@ from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.tensor import Tensor
+
+
+class Change:
+    """The number of the last change of any Module's attributes: while it is the same, so are they."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
+last_change = Change()
+_change_numbers = itertools.count(1)
 
 
 class Module:
@@ -39,7 +53,16 @@ class Module:
             self._kinds()[name] = "parameter"
         elif not isinstance(value, Tensor):
             self._kinds().pop(name, None)
+        self._put(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        last_change.number = next(_change_numbers)
+
+    def _put(self, name: str, value: Any) -> None:
+        """Sets an attribute, whatever it is."""
         object.__setattr__(self, name, value)
+        last_change.number = next(_change_numbers)
 
     def _kinds(self) -> dict[str, str]:
         """Returns what each tensor attribute of the state is."""
@@ -54,7 +77,7 @@ class Module:
         >>> sorted(net.state_dict())
         ['bias', 'mean', 'weight']
         """
-        object.__setattr__(self, name, tensor)
+        self._put(name, tensor)
         if tensor is not None:
             self._kinds()[name] = "buffer"
 
@@ -211,7 +234,7 @@ class Module:
         False
         """
         for module in self.modules():
-            object.__setattr__(module, "training", mode)
+            module._put("training", mode)
         return self
 
     def eval(self) -> Self:

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError
@@ -41,10 +41,14 @@ class Cell:
 
     __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
 
-    def __init__(self, op: Op | Held, device: str | None):
+    def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
-        self._value: Op | Held | Claim = op
+        self._value: Op | Held | Claim  # an Op only where it is a graph, not memory
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
+        if isinstance(value, tuple):
+            self._value = value
+        else:
+            self._set(value)
         self.device, self.made_in = device, trace.get()
         if self.made_in is not None:
             self.made_in.on_make(self)
@@ -64,7 +68,15 @@ class Cell:
 
     @op.setter
     def op(self, op: Op) -> None:
-        self._value, self._named = op, None
+        if isinstance(self._value, Claim):
+            self._settled()  # or the claim would keep the memory
+        self._set(op)
+
+    def _set(self, op: Op) -> None:
+        if op.code is OpCode.BUFFER:
+            self._value, self._named = op.arg, (op.arg, op)
+        else:
+            self._value, self._named = op, None
 
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
@@ -73,9 +85,13 @@ class Cell:
             cell._value, cell._named = value, None
 
     @staticmethod
-    def held(cells: Iterable[Cell]) -> list[Buffer | None]:
-        """Returns the memory that holds the value of each cell, None where the value is a graph."""
-        return [value[0] if type(value := cell._value) is tuple else _buffer_of(cell.op) for cell in cells]
+    def held(cells: Iterable[Cell]) -> list[Held | None]:
+        """Returns the memory that holds the value of each cell, and its shape; None where the value is a graph."""
+        return [value if type(value := cell._value) is tuple else cell._held() for cell in cells]
+
+    def _held(self) -> Held | None:
+        op = self.op
+        return op.arg if op.code is OpCode.BUFFER else None
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
@@ -85,65 +101,76 @@ class Cell:
         return value
 
     def _settled(self) -> Op | Held:
-        """Returns the value; waits while another thread may be writing over it."""
+        """Returns the value; takes it out of a claim first, waiting while a plan may write over it."""
         while isinstance(value := self._value, Claim):
-            if value.thread == threading.get_ident() or value.forks != Claim.num_forks:
-                version = value.versions[value.cells.index(self)]
-                assert version is not None, "cell: claimed without memory"
-                return version
-            value.wait()
+            value.leave(self)
         return value
 
 
 class Claim:
-    """Memory of some cells that this thread may write over: others that read these cells wait until it is released.
+    """Memory of some cells that a plan writes over, from run to run, for as long as nobody else looks at it.
 
-    cells:     whose memory it is
-    versions:  what each held as it was given to `hold`, or None where that was an Op, or somebody else's claim
-    thread:    who may still read the cells
-    forks:     how many there were before; in a child of a later one nobody is left who would release it
+    A cell in a claim has no value of its own: who asks for it takes it out, and waits for that while the plan runs. So
+    when the next run begins, whoever has read a value since the last has left a mark: that cell is out.
+
+    cells:    that may be in it
+    shapes:   of their values
+    buffers:  the memory of each; None where the cell is out
+    running:  held while the plan runs
     """
 
-    __slots__ = ("cells", "versions", "thread", "forks", "_released")
-    num_forks: ClassVar[int] = 0
+    __slots__ = ("cells", "shapes", "buffers", "running", "_places", "__weakref__")
 
-    def __init__(self, cells: Sequence[Cell]):
-        self.cells, self.thread, self.forks = cells, threading.get_ident(), Claim.num_forks
-        self.versions: list[Held | None] = []
-        self._released = threading.Lock()
-        self._released.acquire()
+    def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
+        self.cells, self.shapes = tuple(cells), list(shapes)
+        self.buffers: list[Buffer | None] = [None] * len(self.cells)
+        self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
+        self._places = {cell: place for place, cell in enumerate(self.cells)}
+        _claims.add(self)
 
-    def take(self) -> None:
-        """Takes the memory. From now on nobody new gets to it; who got to it before holds a reference.
+    def is_whole(self) -> bool:
+        """True where no cell is out."""
+        return [cell._value for cell in self.cells] == [self] * len(self.cells)
 
-        Ops made for readers are forgotten: who still uses one holds it.
-        """
+    def missing(self) -> list[int]:
+        """Returns the places of cells that are out."""
+        return [place for place, cell in enumerate(self.cells) if cell._value is not self]
+
+    def take(self, places: Iterable[int]) -> None:
+        """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
         with _changing:
-            self.versions = [v if (v := cell._value).__class__ is tuple else None for cell in self.cells]
-            for cell, version in zip(self.cells, self.versions):
-                if version is not None:
+            for place in places:
+                cell = self.cells[place]
+                if type(value := cell._value) is tuple:
+                    self.buffers[place] = value[0]
                     cell._value, cell._named = self, None
 
-    def give_back(self, cell: Cell, version: Held) -> None:
-        """Lets others read a cell again, if it has no new value yet."""
-        if cell._value is self:
-            cell._value = version
+    def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
+        """Takes in cells with new values, which nobody else knows."""
+        with _changing:
+            for place, buffer in zip(places, buffers):
+                cell = self.cells[place]
+                self.buffers[place] = buffer
+                cell._value, cell._named = self, None
 
-    def release(self) -> None:
-        """Lets others read all cells again."""
-        for cell, version in zip(self.cells, self.versions):
-            if cell._value is self and version is not None:
-                cell._value = version
-        self._released.release()
+    def dissolve(self) -> None:
+        """Gives all cells their values back."""
+        for cell in self.cells:
+            if cell._value is self:
+                self.leave(cell)
 
-    def wait(self) -> None:
-        """Returns when it has been released."""
-        with self._released:
-            pass
+    def leave(self, cell: Cell) -> None:
+        """Gives a cell its value back, when no plan runs."""
+        with self.running:
+            if cell._value is self:
+                place = self._places[cell]
+                buffer = self.buffers[place]
+                assert buffer is not None, "cell: claimed without memory"
+                cell._value = buffer, self.shapes[place]
+                self.buffers[place] = None
 
 
-def _buffer_of(op: Op) -> Buffer | None:
-    return op.arg[0] if op.code is OpCode.BUFFER else None
+_claims: weakref.WeakSet[Claim] = weakref.WeakSet()
 
 
 class Trace(Protocol):
@@ -167,10 +194,18 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-_changing = threading.Lock()  # held for a moment, while a cell gets another value
-if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
-    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
-    os.register_at_fork(after_in_child=lambda: setattr(Claim, "num_forks", Claim.num_forks + 1))
+_changing = threading.Lock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
+
+
+def _after_fork() -> None:
+    """Frees locks that threads of the parent may have held: none of these threads is in the child."""
+    _changing.release()
+    for claim in list(_claims):
+        claim.running = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_after_fork)
 
 
 class Pending(threading.local):
@@ -240,16 +275,32 @@ def set_op(cell: Cell, op: Op) -> None:
     active = trace.get()
     if active is not None:
         active.on_write(cell)
-    with _changing:
+    _hold_still(cell)
+    try:
         if active is None and op.code is not OpCode.BUFFER:
             pending.writes.setdefault(cell, []).append(cell.op)
         cell.op = op
+    finally:
+        _changing.release()
 
 
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
-    with _changing:
+    _hold_still(cell)
+    try:
         if cell.op is not before:
             return False
         cell.op = op
         return True
+    finally:
+        _changing.release()
+
+
+def _hold_still(cell: Cell) -> None:
+    """Acquires `_changing` at a moment when no claim has the cell."""
+    while True:
+        cell._settled()
+        _changing.acquire()
+        if not isinstance(cell._value, Claim):
+            return
+        _changing.release()

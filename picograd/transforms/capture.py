@@ -8,9 +8,10 @@ Called by: transforms/jit.py, transforms/traced.py.    Next: picograd/transforms
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, cast
 
 from picograd.control.structure import PLACE, mapped
@@ -26,7 +27,9 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import ALONE, Spares, sole_versions
+from picograd.transforms.spares import Spares, has_readers
+
+Result = tuple[bool, int, Shape]
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,16 @@ def two_ways(name: str, shape: Shape) -> JitError:
 class Replay:
     """A capture in the form a call needs.
 
-    arguments:  (input of the plan, which argument it is)
-    cells:      state that the plan reads, and which inputs of the plan it is
-    constants:  the plan's inputs, with the buffers the function made itself in their places
-    over:       outputs of the plan, its inputs, and state, where a new version may be written over the old one
-    donatable:  (output of the plan, argument) where a result may be written over what is given away
+    claim:      on the state that the plan writes over, call after call
+    reads:      other state that the plan reads
+    constants:  buffers the function made itself
+    inputs_of:  [*constants, *memory of claimed state, *of other state, *of arguments]  ->  the plan's inputs
+    outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
+    numbers:    which output each of these is
     spares:     memory of small results and state that earlier calls wrote
-    results:    for each root: whether it is an output of the plan (or an input, unchanged), which one, and its shape
+    donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
+    results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
+                and its shape; first what is returned, then what is `stored` in cells, then updated arguments
     """
 
     def __init__(self, capture: Capture):
@@ -96,119 +102,154 @@ class Replay:
         # NOTE: a copy, which does not know this Replay: a cycle would keep what a trace wrote until it is found.
         self.capture, self.plan, self.device = replace(capture), plan, capture.device
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
-        self.constants = [capture.constants[i] if kind == "constant" else None for kind, i in takes]
-        self.arguments = tuple((at, i) for at, (kind, i) in enumerate(takes) if kind == "arg")
-        self.cells = tuple(capture.state[i] for kind, i in takes if kind == "state")
-        self.cells_at = tuple(at for at, (kind, _) in enumerate(takes) if kind == "state")
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
-        self.results = tuple((use.role == "output", use.source, s) for use, (_, s) in zip(uses, capture.shapes))
-        self.num_returned = len(self.results) - len(capture.written) - len(capture.updated)
-        self.no_outputs: list[Buffer | None] = [None] * len(plan.outputs)
-        self.has_symbolic_shapes = any(isinstance(dim, Op) for _, _, shape in self.results for dim in shape)
-        self.has_writes = bool(capture.written or capture.updated)
-        self.written = frozenset(capture.written)
-        self._find_memory(plan, takes)
+        roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
+        self.state, self.written = frozenset(capture.state), frozenset(capture.written)
+        self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
+        over = self._written_over(takes, roots)
+        self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
+        self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
+        self.results = [result for root, result in enumerate(roots) if root not in over]
+        symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
+        self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
+        self._find_inputs(takes, list(over.values()))
+        self._find_outputs(takes, [roots[root][1] for root in over])
 
-    def _find_memory(self, plan: Plan, takes: Sequence[tuple[str, int]]) -> None:
-        """Finds the outputs that may lie where something else was: over state, over arguments, in spare memory."""
+    def __del__(self) -> None:
+        if "claim" in vars(self):
+            self.claim.dissolve()  # else its cells would hold each other
+
+    def _written_over(self, takes: Sequence[tuple[str, int]], roots: Sequence[Result]) -> dict[int, int]:
+        """Returns the roots that may be written where the value before was, each with the state whose value it is."""
+        capture = self.capture
+        made = Counter(i for is_made, i, _ in roots if is_made)
+        unchanged = {i for is_made, i, _ in roots if not is_made}
+        found: dict[int, int] = {}
+        for root, cell in enumerate(capture.written, self.num_returned):
+            is_made, i, _ = roots[root]
+            use = self.plan.outputs[i] if is_made and made[i] == 1 else None
+            places = () if use is None else {use.over, *use.also} - {None} - unchanged
+            for kind, state in [takes[at] for at in places if at is not None]:
+                if kind == "state" and capture.state[state] is cell:
+                    found[root] = state
+        return found
+
+    def _find_inputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
+        """Finds where each input of the plan comes from."""
+        used = dict.fromkeys(takes)
+        reads = [i for kind, i in used if kind == "state" and i not in claimed]
+        constants = [i for kind, i in used if kind == "constant"]
+        self.reads = tuple(self.capture.state[i] for i in reads)
+        self.constants = [self.capture.constants[i] for i in constants]
+        order = [*[("constant", i) for i in constants], *[("state", i) for i in (*claimed, *reads)]]
+        place = {source: at for at, source in enumerate(order)}
+        self.inputs_of = _arranged([place.get(take, len(order) + take[1]) for take in takes])
+
+    def _find_outputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
+        """Finds the memory that results may have besides that of claimed state: of arguments, and of earlier calls."""
+        plan, claims = self.plan, set(claimed)
+        others = [i for i in range(len(plan.outputs)) if i not in claims]
+        self.numbers = [*claimed, *others]
+        self.outputs_of = _arranged(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
+        self.others = range(len(claimed), len(plan.outputs))
         made = Counter(i for is_made, i, _ in self.results if is_made)
-        number = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
-        self.over_outputs: list[int] = []
-        self.over_inputs: list[int] = []
-        self.over_cells: list[Cell] = []
+        result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
         self.donatable: list[tuple[int, int]] = []
-        for i, k in list(number.items()):
-            use = plan.outputs[i]
-            places = [at for at in (use.over, *use.also) if at is not None]
-            self.donatable += [(i, takes[at][1]) for at in places if takes[at][0] == "arg"]
-            own = next((at for at in places if takes[at][0] == "state" and self._writes(k, takes[at][1])), None)
-            if own is not None and ALONE is not None:
-                self.over_outputs.append(i)
-                self.over_inputs.append(own)
-                self.over_cells.append(self.capture.state[takes[own][1]])
-                del number[i]
+        for n, i in enumerate(others):
+            places = [at for at in (plan.outputs[i].over, *plan.outputs[i].also) if at is not None and i in result]
+            self.donatable += [(n, takes[at][1]) for at in places if takes[at][0] == "arg"]
         lengths = plan.fixed_lengths if self.device != EVALUATOR else ()  # () where they are not fixed
         # An output that keeps what its input holds cannot start from an earlier version.
-        self.spares = Spares([(i, lengths[i]) for i in number if not plan.outputs[i].keeps] if lengths else [])
-        self.small = tuple(number[i] for i in self.spares.outputs)  # among the results
-
-    def _writes(self, result: int, state: int) -> bool:
-        """True when a root is the new value of a state."""
-        place, capture = result - self.num_returned, self.capture
-        return 0 <= place < len(capture.written) and capture.written[place] is capture.state[state]
+        kept = [(n, i) for n, i in enumerate(others) if lengths and i in result and not plan.outputs[i].keeps]
+        self.spares = Spares(len(others), [(n, result[i], lengths[i]) for n, i in kept])
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
-        form = self.capture.form
+        capture, claim, form = self.capture, self.claim, self.capture.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        if self.has_writes:
+        if given.tensors and (capture.written or capture.updated):
             self._check_aliases(given.tensors)
-        free = self.no_outputs.copy()
-        self.spares.give(free)
+        free = self.spares.given()
         if given.donated:
-            give_donated(given, self.donatable, self.capture.state, self.capture.name, free)
-        inputs = self._inputs(given.buffers)
-        if self.over_cells:
-            held = self._run_over_state(form, inputs, free)
-        else:
-            held = self._run(form, inputs, free)
-        self.spares.keep([held[k] for k in self.small])
-        return self._returned(held, given.tensors)
+            give_donated(given, self.donatable, self.state, capture.name, free)
+        read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
+        came: list[int] = []  # the state that was out
+        known: dict[int, Buffer] = {}  # and its memory
+        while True:
+            with claim.running:
+                out = [] if claim.is_whole() else claim.missing()
+                if known.keys() >= set(out):
+                    known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
+                    claimed = claim.buffers
+                    if known:
+                        claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
+                    fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
+                    inputs = self.inputs_of([*self.constants, *claimed, *read, *given.buffers])
+                    results = self._run(form, inputs, [*claimed, *free], fresh)
+                    break
+            # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
+            came = claim.missing()
+            known = {place: cell_buffer(claim.cells[place]) for place in came}
+            claim.take(came)
+        self.spares.keep(results)
+        return self._returned(results, given.tensors)
 
-    def _run_over_state(self, form: Template, inputs: list[Buffer], free: list[Buffer | None]) -> list[Held]:
-        """Runs the plan, writing new versions of state over the old ones where nobody else reads these."""
-        # NOTE: inputs are there before the claim: a thread that waited with a claim of its own could wait for ever.
-        claim = Claim(self.over_cells)
-        try:
-            claim.take()
-            for output, buffer in zip(self.over_outputs, sole_versions(claim, inputs, self.over_inputs)):
-                free[output] = buffer
-            return self._run(form, inputs, free)
-        finally:
-            claim.release()
+    def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
+        """Runs the plan and gives state its new values; returns the memory of the results.
 
-    def _run(self, form: Template, inputs: list[Buffer], free: list[Buffer | None]) -> list[Held]:
-        """Runs the plan and gives state its new values; returns the memory of all results."""
-        outputs = new_outputs(self.plan, self.device, form.variables, inputs, free)
+        Args:
+          memory:  what may be written to, in the order of `numbers`; but the places `fresh`, of claimed state
+        """
+        wanted = fresh + [n for n in self.others if memory[n] is None]
+        if wanted:
+            numbers = [self.numbers[n] for n in wanted]
+            for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
+                memory[n] = buffer
+        outputs = self.outputs_of(memory)
         run(self.plan, inputs, outputs, form)
-        held = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
-        if self.has_symbolic_shapes:
-            held = [(buffer, bound(shape, form.variables)) for buffer, shape in held]
-        if self.capture.written:
-            Cell.hold(self.capture.written, held[self.num_returned :])
-        return held
+        results = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        if self.symbolic_shapes is not None:
+            results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
+            self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
+        if fresh:
+            self.claim.put(fresh, [memory[n] for n in fresh])
+        if self.stored:
+            Cell.hold(self.stored, results[self.num_returned :])
+        return results
 
     def _check_aliases(self, tensors: Sequence[Tensor]) -> None:
         """Raises where a tensor that is written reaches the function in two ways, which it did not when it was traced."""
         cells = [tensor.cell for tensor in tensors]
-        again = [cell for cell in cells if cell in self.written]
-        again += [cells[i] for i in self.capture.updated if cells.count(cells[i]) > 1 or cells[i] in self.capture.state]
+        again = [] if self.written.isdisjoint(cells) else [cell for cell in cells if cell in self.written]
+        again += [cells[i] for i in self.capture.updated if cells.count(cells[i]) > 1 or cells[i] in self.state]
         if again:
             raise two_ways(self.capture.name, again[0].op.shape)
 
-    def _inputs(self, arguments: list[Buffer]) -> list[Buffer]:
-        """Returns what the plan reads, by its inputs."""
-        taken = self.constants.copy()
-        for at, buffer, cell in zip(self.cells_at, Cell.held(self.cells), self.cells):
-            taken[at] = buffer or cell_buffer(cell)
-        for at, i in self.arguments:
-            taken[at] = arguments[i]
-        return taken  # type: ignore[return-value]  # no place is left empty
-
     def _returned(self, held: list[Held], tensors: Sequence[Tensor]) -> Any:
         """Gives updated arguments their new values; returns what the function returned."""
-        capture, first = self.capture, self.num_returned
-        for i, value in zip(capture.updated, held[first + len(capture.written) :]):
-            tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
+        capture = self.capture
+        if capture.updated:
+            for i, value in zip(capture.updated, held[self.num_returned + len(self.stored) :]):
+                tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if capture.returned is PLACE:
             return Tensor.from_memory(held[0], self.device)
         values = iter(held)
         return mapped(capture.returned, lambda _: Tensor.from_memory(next(values), self.device))
 
 
+def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
+    """Returns what puts things in another order: item `places[i]` comes at i."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda items: [items[place] for place in places]
+
+
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
+    (held,) = Cell.held((cell,))
+    if held is not None:
+        return held[0]
     op = cell.op
     if op.code is not OpCode.BUFFER:
         op = realize([op])[0]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from picograd.engine.realize import realize
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
+from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
@@ -40,30 +41,32 @@ class Arguments:
     def __init__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
     ):
-        self.tensors: list[Tensor] = []
         self.variables: dict[str, int] = {}
-        self.buffers: list[Buffer] = []
-        key: list[Hashable] = []
-        for value in args:
-            if type(value) is Tensor:
-                self.tensors.append(value)
-                key.append(Tensor)
-            else:
-                key.append(flatten(value, self.tensors, name, self.variables))
-        key.append(flatten(kwargs, self.tensors, name, self.variables) if kwargs else None)
+        form: Hashable = len(args)
+        if [*map(type, args)] == [Tensor] * len(args):  # as it is nearly always
+            self.tensors = [*args]
+        else:
+            self.tensors = []
+            form = flatten(args, self.tensors, name, self.variables)
+        named = flatten(kwargs, self.tensors, name, self.variables) if kwargs else None
         self.donated = self._donated(args, kwargs, name, donate) if donate else ()
-        for tensor in self.tensors:
-            op = tensor.op
-            if op.code is not OpCode.BUFFER:
-                op = _computed(tensor, name)
-            buffer, shape = op.arg
-            for dim in shape:
-                if type(dim) is not int:
-                    shape = unbound(shape, self.variables)
-                    break
-            key += (shape, op.dtype, tensor.cell.device)
-            self.buffers.append(buffer)
-        self.key: Hashable = tuple(key)
+        self.buffers: list[Buffer] = []
+        self.key: Hashable = form, named
+        if self.tensors:
+            self._gather(name)
+
+    def _gather(self, name: str) -> None:
+        """Finds the memory of the tensors, and adds what the key says of them."""
+        held = Cell.held([tensor.cell for tensor in self.tensors])
+        if not all(held) or any(tensor.steps for tensor in self.tensors):
+            held = [_computed(tensor, name).arg for tensor in self.tensors]
+        self.buffers = [buffer for buffer, _ in held]  # type: ignore[misc]  # none is None
+        self.key = (*self.key, *[(shape, buffer.dtype, buffer.device) for buffer, shape in held])  # type: ignore[misc]
+
+    def free(self) -> None:
+        """Frees the key of values of symbolic integers, which go to `variables`."""
+        form, named, *values = cast(Any, self.key)
+        self.key = (form, named, *[(unbound(shape, self.variables), *kind) for shape, *kind in values])
 
     def _donated(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: Any) -> tuple[int, ...]:
         """Returns the numbers of the tensors in arguments that are donated."""
@@ -79,6 +82,8 @@ class Arguments:
 
 def _computed(tensor: Tensor, name: str) -> Op:
     """Computes an argument of a call, or raises for one that cannot be an argument; returns its BUFFER Op."""
+    if tensor.op.code is OpCode.BUFFER:
+        return tensor.op
     if tensor.requires_grad:
         raise JitError(
             f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
@@ -96,6 +101,9 @@ def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, i
         tensors.append(value)
         return Tensor
     if isinstance(value, LISTS):
+        if [*map(type, value)] == [Tensor] * len(value):
+            tensors.extend(value)
+            return (type(value), len(value))
         return (type(value), *[flatten(v, tensors, name, variables) for v in value])
     if isinstance(value, dict):
         return (type(value), *[(type(k), k, flatten(v, tensors, name, variables)) for k, v in value.items()])

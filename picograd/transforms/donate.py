@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, NoReturn
 
 from picograd.dtype import float32
 from picograd.errors import ArgumentError, JitError
 from picograd.ir.op import Buffer, Op
-from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
@@ -71,7 +70,7 @@ def donated_parameters(function: Callable[..., Any], donate: int | str | Iterabl
 def give_donated(
     given: Arguments,
     places: Sequence[tuple[int, int]],
-    state: Iterable[Cell],
+    state: Set[Cell],
     name: str,
     outputs: list[Buffer | None],
 ) -> None:
@@ -89,16 +88,15 @@ def give_donated(
             del values[argument]
 
 
-def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable[Cell], name: str) -> dict[int, list[Any]]:
+def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell], name: str) -> dict[int, list[Any]]:
     """Takes the values of donated arguments away; returns them, by argument, each in a list of its own.
 
     Raises:
       JitError: one is a view of a part, or reaches the function in two ways. Nothing has been taken then.
     """
     cells = [tensor.cell for tensor in tensors]
-    used = {*state}
     for i in donated:
-        if cells.count(cells[i]) > 1 or cells[i] in used:
+        if cells.count(cells[i]) > 1 or cells[i] in state:
             raise JitError(
                 f"jit: a donated argument of {name}, of shape {tensors[i].shape}, reaches it in two ways.",
                 "donate tensors that the function gets once, and does not use as a global or a closure.",
@@ -109,24 +107,18 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Iterable
 
 
 def _is_alone(value: list[Op | Held], buffers: list[Buffer], argument: int) -> bool:
-    return ALONE is not None and _references(value, buffers, argument) == _ALONE[type(value[0]) is tuple]
+    return ALONE is not None and type(value[0]) is tuple and _references(value, buffers, argument) == _ALONE
 
 
-def _references(value: list[Any], buffers: list[Buffer], argument: int) -> tuple[int, int, int, int]:
+def _references(value: list[Any], buffers: list[Buffer], argument: int) -> tuple[int, int, int]:
     """Returns how many references there are to what leads to the memory of an argument."""
-    held = value[0] if type(value[0]) is tuple else value[0].arg
     buffer = buffers[argument]
-    return (
-        sys.getrefcount(value[0]), sys.getrefcount(held), sys.getrefcount(buffer), sys.getrefcount(buffer.memory),
-    )  # fmt: skip
+    return sys.getrefcount(value[0]), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)
 
 
-def _references_of_one_reader(is_held: bool) -> tuple[int, int, int, int]:
+def _references_of_one_reader() -> tuple[int, int, int]:
     buffers = [Buffer("", float32, 1, object())]
-    value: list[Any] = [(buffers[0], ())]
-    if not is_held:
-        value = [Op(OpCode.BUFFER, float32, (), value[0])]
-    return _references(value, buffers, 0)
+    return _references([(buffers[0], ())], buffers, 0)
 
 
-_ALONE = {is_held: _references_of_one_reader(is_held) for is_held in (False, True)}
+_ALONE = _references_of_one_reader()

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from picograd.config import users_setting
 from picograd.errors import Line
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
-from picograd.tensor.cell import View
+from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
     Read,
@@ -40,6 +41,7 @@ from picograd.transforms.mentions import (
 )  # fmt: skip
 from picograd.transforms.tokens import MISSING, PLAIN, fits, how, how_held, same, token_of
 
+Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
@@ -63,28 +65,48 @@ class Guard:
 class Watched(NamedTuple):
     """What a capture depends on, in the form that is quickest to look at: objects that must be the same ones."""
 
-    attributes: tuple[dict[str, Any], ...]
+    modules: Same
+    objects: Same
+    tensors: list[Tensor]
+    steps: list[View]
+    lists: list[tuple[Sequence[Any], tuple[Any, ...]]]
+    reads: list[tuple[Read, Any]]
+    read_tensors: list[tuple[Read, weakref.ref[Cell], View]]
+    others: list[Guard]
+
+    def are_the_same(self, look_into_modules: bool) -> bool:
+        """True when every name means the very object that it meant; if not, what it means may still be equal."""
+        if look_into_modules and not self.modules.hold() or not self.objects.hold():
+            return False
+        if [tensor.steps for tensor in self.tensors] != self.steps:
+            return False
+        for items, before in self.lists:
+            if len(items) != len(before) or any(map(is_not, items, before)):
+                return False
+        for read, meant in self.reads:
+            if read() is not meant:
+                return False
+        for read, cell, steps in self.read_tensors:
+            tensor = read()
+            if type(tensor) is not Tensor or tensor.cell is not cell() or tensor.steps != steps:
+                return False
+        return not self.others or all(map(Guard.holds, self.others))
+
+
+class Same(NamedTuple):
+    """Attributes that must hold the very objects they held."""
+
+    owners: tuple[dict[str, Any], ...]
     names: tuple[str, ...]
     values: tuple[Any, ...]
-    tensors: tuple[Tensor, ...]
-    steps: tuple[View, ...]
-    reads: tuple[Read, ...]
-    meant: tuple[Any, ...]
-    others: tuple[Guard, ...]
 
-    def are_the_same(self) -> bool:
-        """True when every name means the very object that it meant; if not, what it means may still be equal."""
-        if any(map(operator.is_not, map(dict.get, self.attributes, self.names, itertools.repeat(MISSING)), self.values)):
-            return False
-        if any(map(operator.is_not, map(_steps_of, self.tensors), self.steps)):
-            return False
-        if any(map(operator.is_not, map(_call, self.reads), self.meant)):
-            return False
-        return all(map(Guard.holds, self.others))
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Same:
+        kept = list(entries)
+        return cls(tuple(e[0] for e in kept), tuple(e[1] for e in kept), tuple(e[2] for e in kept))
 
-
-_steps_of = operator.attrgetter("steps")
-_call: Callable[[Read], Any] = operator.call
+    def hold(self) -> bool:
+        return not any(map(is_not, map(dict.get, self.owners, self.names, itertools.repeat(MISSING)), self.values))
 
 
 class Broken(NamedTuple):
@@ -99,33 +121,43 @@ class Guards:
     """What a capture depends on besides its arguments.
 
     values:    names and attributes
-    held:      (attributes of an object, name, what it meant, how the user would write it)
+    held:      attributes of objects that are no Modules
+    parts:     attributes of Modules
     lists:     (list of Modules or parameters, what it held, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     """
 
     values: tuple[Guard, ...] = ()
-    held: tuple[tuple[dict[str, Any], str, Any, str], ...] = ()
+    held: tuple[Entry, ...] = ()
+    parts: tuple[Entry, ...] = ()
     lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
     modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
 
     @functools.cached_property
     def watched(self) -> Watched:
-        """What `broken` looks at first, each kind in one go."""
+        """What `hold` looks at, each kind in one go."""
         plain = [guard for guard in self.values if isinstance(guard.token, PLAIN)]
+        tensors = [guard for guard in self.values if type(guard.token) is tuple]
+        others = [guard for guard in self.values if type(guard.token) is not tuple and not isinstance(guard.token, PLAIN)]
         return Watched(
-            tuple(attributes for attributes, *_ in self.held), tuple(name for _, name, *_ in self.held),
-            tuple(value for _, _, value, _ in self.held), tuple(tensor for tensor, *_ in self.modes),
-            tuple(steps for _, steps, *_ in self.modes), tuple(guard.read for guard in plain),
-            tuple(guard.token for guard in plain), tuple(guard for guard in self.values if guard not in plain),
+            Same.of(self.parts), Same.of(self.held),
+            [tensor for tensor, *_ in self.modes], [steps for _, steps, *_ in self.modes],
+            [(items, before) for items, before, _ in self.lists],
+            [(guard.read, guard.token) for guard in plain], [(guard.read, *guard.token) for guard in tensors], others,
         )  # fmt: skip
+
+    def hold(self, look_into_modules: bool) -> bool:
+        """Returns whether all is certainly as it was; if not, `broken` tells.
+
+        Args:
+          look_into_modules: False where no attribute of a Module has been set since all was as it was
+        """
+        return self.watched.are_the_same(look_into_modules)
 
     def broken(self) -> Broken | None:
         """Returns what has changed since the function was traced, the first that is found, or None."""
-        if self.watched.are_the_same() and self._lists_hold():
-            return None
         said = self._broken()
         if said is None:
             return None
@@ -133,19 +165,13 @@ class Guards:
         known = [name for name in self.mentions if path == name or path.startswith((f"{name}.", f"{name}["))]
         return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None)
 
-    def _lists_hold(self) -> bool:
-        for items, before, _ in self.lists:
-            if len(items) != len(before) or any(map(operator.is_not, items, before)):
-                return False
-        return True
-
     def _broken(self) -> tuple[str, str] | None:
-        for attributes, name, value, path in self.held:
+        for attributes, name, value, path in (*self.parts, *self.held):
             now = attributes.get(name, MISSING)
             if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
                 return path, how_held(value, now)
         for items, before, path in self.lists:
-            if len(items) != len(before) or any(map(operator.is_not, items, before)):
+            if len(items) != len(before) or any(map(is_not, items, before)):
                 kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
                 return path, f"holds other {kind}"
         for tensor, steps, wanted, path in self.modes:
@@ -160,9 +186,13 @@ class Guards:
         """Returns what two traces agree on: what differed and made no difference to the graph is not read."""
         tokens = {guard.name: guard.token for guard in later.values}
         kept = tuple(g for g in self.values if g.name in tokens and same(g.token, tokens[g.name]))
-        before = {path: value for _, _, value, path in self.held}
-        held = tuple(h for h in later.held if token_of(h[2]) is MISSING or same(token_of(before.get(h[3])), token_of(h[2])))
-        return Guards(kept, held, later.lists, later.modes, later.mentions)
+        held, parts = _shared(self.held, later.held), _shared(self.parts, later.parts)
+        return Guards(kept, held, parts, later.lists, later.modes, later.mentions)
+
+
+def _shared(before: Sequence[Entry], later: Sequence[Entry]) -> tuple[Entry, ...]:
+    held = {path: value for _, _, value, path in before}
+    return tuple(e for e in later if token_of(e[2]) is MISSING or same(token_of(held.get(e[3])), token_of(e[2])))
 
 
 def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Guards:
@@ -190,14 +220,17 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
             values[path], mentions[path] = Guard(path, read, read()), names.line("environ")
     lines = {path: Line(file, number) for path, (file, number) in mentions.items()}
     values.update((guard.name, guard) for guard in held.contents)
-    return Guards(tuple(values.values()), tuple(held.entries), tuple(held.lists), tuple(held.modes), lines)
+    return Guards(
+        tuple(values.values()), tuple(held.entries), tuple(held.parts), tuple(held.lists), tuple(held.modes), lines
+    )
 
 
 class _Held:
     """Collects what Modules, Optimizers and objects within objects hold, each object once."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[dict[str, Any], str, Any, str]] = []
+        self.entries: list[Entry] = []
+        self.parts: list[Entry] = []
         self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
         self.modes: list[tuple[Tensor, View, bool, str]] = []
         self.contents: list[Guard] = []
@@ -226,7 +259,7 @@ class _Held:
             if isinstance(value, Tensor):
                 self.modes.append((value, value.steps, value.requires_grad, shown))
             if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
-                self.entries.append((vars(module), name, value, shown))
+                self.parts.append((vars(module), name, value, shown))
             if isinstance(value, CHANGED_IN_PLACE):
                 self.add_contents(vars(module), name, shown)
             elif _is_users_object(value) and id(value) not in self.seen:

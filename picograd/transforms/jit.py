@@ -27,7 +27,7 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.nn.module import Module
+from picograd.nn.module import Module, last_change
 from picograd.tensor.cell import trace
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
@@ -53,11 +53,17 @@ CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that so
 
 
 class _Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by whether these train."""
+    """Arguments of one form: the Modules that the function mentions, and captures by whether these train.
+
+    seen:   the last change of a Module when it was last looked for one
+    found:  the captures for the modes there were then
+    """
 
     def __init__(self, modules: tuple[Module, ...]):
         self.modules = modules
         self.captures: dict[tuple[bool, ...], list[Capture]] = {}
+        self.seen = -1
+        self.found: list[Capture] = []
 
 
 @dataclass
@@ -87,18 +93,30 @@ class Jit:
     def call(self, args: Any, kwargs: Any) -> Any:
         """Runs the plan of these arguments; traces the function where there is none yet."""
         given = Arguments(args, kwargs, self.name, self.donate)
-        form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
-        found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
-        if len(found) < 2:
-            return self.trace_and_run(found, args, kwargs, given)
-        broken = found[0].guards.broken()
+        form = self.forms.get(given.key)
+        if form is None:
+            given.free()
+            form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
+        change = last_change.number  # first: what changes from here on is looked at by the next call
+        if change != form.seen:
+            form.found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
+        if len(form.found) < 2:
+            return self.trace_and_run(form.found, args, kwargs, given)
+        capture = form.found[0]
+        if not capture.guards.hold(change != form.seen):
+            self.check(capture.guards)
+        form.seen = change
+        return capture.replay(given)
+
+    def check(self, guards: Guards) -> None:
+        """Raises JitError where something has changed since the function was traced."""
+        broken = guards.broken()
         if broken is not None:
             raise JitError(
                 f"jit: since {self.name} was traced, {broken.text}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
-        return found[0].replay(given)
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces it."""
@@ -173,7 +191,8 @@ class Jit:
             for number, leaf in list(leaf_tensors.items()):
                 leaf.grad = grads.get(number)
             for module, mode in modes.items():
-                object.__setattr__(module, "training", mode)
+                if module.training is not mode:
+                    module.training = mode
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
         watch.check_replaced([*leaves, *stand_ins])
@@ -229,8 +248,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
-    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names,
-    objects in containers of more than 16 items, plain values in ones of more than 256, large
+    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names or set in
+    vars() of a Module, objects in containers of more than 16 items, plain values in ones of more than 256, large
     arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
@@ -248,7 +267,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
 
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.
 
-    Cost: a call after the second costs some microseconds of Python, plus one for each argument and state.
+    Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument and state;
+    more for state that somebody has looked at since the call before.
 
     >>> import picograd as pg
     >>> double = pg.jit(lambda x: x * 2)

@@ -1,7 +1,7 @@
 """Memory of small results and state that a replay wrote two calls ago, written again where nobody reads it any more.
 
-In:    what each call of a replay wrote; claims on state
-Out:   `Spares`, `sole_versions`: buffers to write to
+In:    what each call of a replay wrote; memory of claimed state
+Out:   `Spares`: buffers to write to;  `has_readers`
 Called by: transforms/capture.py.    Next: picograd/transforms/guards.py
 
 A training step replaces every parameter and returns a loss. Asking the allocator for each of them costs more Python than
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
 
 from picograd.dtype import float32
 from picograd.ir.op import Buffer
-from picograd.tensor.cell import Cell, Claim, Held
+from picograd.tensor.cell import Held
 
 MOST_NBYTES = 4096  # of one state: what is larger takes longer to compute than to allocate
 
@@ -25,7 +27,7 @@ def _with_references(held: Sequence[Held]) -> list[tuple[Buffer, tuple[int, int,
     """Returns buffers, and how many references there are to what leads to each."""
     # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
     return [
-        (buffer := version[0], (sys.getrefcount(version), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)))
+        (buffer := version[0], (getrefcount(version), getrefcount(buffer), getrefcount(buffer.memory)))
         for version in held
     ]
 
@@ -43,68 +45,44 @@ def _references_of_one_reader() -> tuple[int, int, int] | None:
 ALONE = _references_of_one_reader()
 
 
-def sole_versions(claim: Claim, inputs: Sequence[Buffer], places: Sequence[int]) -> list[Buffer | None]:
-    """Returns the memory of each cell of a claim that nobody else can read: the cell's next value may be written there.
-
-    Args:
-      claim:   on the cells; gives back those that others read
-      inputs:  what the caller is about to read
-      places:  for each cell where its memory is among these
-    """
-    # NOTE: counted after the claim: a thread that reads the cell from now on waits, and one that did before is counted.
-    found = [
-        inputs[place] if version is not None and version[0] is inputs[place] and references == ALONE_IN_CELL else None
-        for (version, references), place in zip(_references(claim.versions), places)
-    ]
-    for cell, version, buffer in zip(claim.cells, claim.versions, found):
-        if buffer is None and version is not None:
-            claim.give_back(cell, version)
-    return found
+def has_readers(buffers: Sequence[Buffer | None], place: int) -> bool:
+    """Returns whether anything but this list, the one of a claim, may know a buffer or its memory."""
+    return _ALONE_IN_CLAIM is None or _references(buffers, place) != _ALONE_IN_CLAIM
 
 
-def _references(versions: Sequence[Held | None]) -> list[tuple[Held | None, tuple[int, ...]]]:
-    """Returns versions, and how many references there are to what leads to the memory of each."""
-    return [
-        (None, ())
-        if version is None
-        else (version, (sys.getrefcount(version), sys.getrefcount(version[0]), sys.getrefcount(version[0].memory)))
-        for version in versions
-    ]
+def _references(buffers: Sequence[Any], place: int) -> tuple[int, int]:
+    return getrefcount(buffers[place]), getrefcount(buffers[place].memory)
 
 
-def _references_of_one_cell() -> tuple[int, ...]:
-    """Returns the counts of a version that only a claim and the inputs of a call know."""
-    inputs = [Buffer("", float32, 0, object())]
-    claim = Claim([Cell((inputs[0], ()), None)])
-    claim.take()
-    return _references(claim.versions)[0][1]
-
-
-ALONE_IN_CELL = _references_of_one_cell()
+_ALONE_IN_CLAIM = None if ALONE is None else _references([Buffer("", float32, 0, object())], 0)
 
 
 class Spares:
     """The last two versions of small results and state.
 
-    outputs:  which outputs of the plan they are
-    older:    what the call before the last one wrote to them; () before there was one
-    newer:    what the last call wrote
+    places:  of these, among all that a call has to find memory for
+    results: which of the results of a call they are
+    older:   what the call before the last one wrote to them; () before there was one
+    newer:   what the last call wrote
     """
 
-    def __init__(self, written: Sequence[tuple[int, int]]):
-        """written: (output of the plan, its bytes) of each result or state that a call makes."""
-        self.outputs = tuple(output for output, nbytes in written if nbytes <= MOST_NBYTES and ALONE is not None)
+    def __init__(self, count: int, written: Sequence[tuple[int, int, int]]):
+        """written: (place among `count`, number among the results, bytes) of each result or state that a call makes."""
+        small = [(place, result) for place, result, nbytes in written if nbytes <= MOST_NBYTES and ALONE is not None]
+        self.places = tuple(place for place, _ in small)
+        self.results = tuple(result for _, result in small)
+        self.nothing: list[Buffer | None] = [None] * count
         self.older: Sequence[Held] = ()
         self.newer: Sequence[Held] = ()
 
-    def give(self, buffers: list[Buffer | None]) -> None:
-        """Puts a buffer that nobody reads in the place of each output that has one."""
-        older = self.older
-        if older:
-            for output, (buffer, references) in zip(self.outputs, _with_references(older)):
-                if references == ALONE:
-                    buffers[output] = buffer
+    def given(self) -> list[Buffer | None]:
+        """Returns a buffer that nobody reads in each place that has one."""
+        found = self.nothing.copy()
+        for place, (buffer, references) in zip(self.places, _with_references(self.older)):
+            if references == ALONE:
+                found[place] = buffer
+        return found
 
-    def keep(self, versions: Sequence[Held]) -> None:
-        """Takes note of what a call has written to the outputs."""
-        self.older, self.newer = self.newer, versions
+    def keep(self, results: Sequence[Held]) -> None:
+        """Takes note of what a call has written."""
+        self.older, self.newer = self.newer, [results[number] for number in self.results]

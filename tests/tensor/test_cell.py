@@ -13,7 +13,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor, realize
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Cell, Claim, trace
+from picograd.tensor.cell import Claim, trace
 
 
 class Recorder:
@@ -203,15 +203,14 @@ def test_reading_memory_leaves_pending_writes_alone(device):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_process_does_not_wait_for_a_thread_it_does_not_have() -> None:
     cell = Tensor([1.0]).realize().cell
-    Cell.hold([cell], [cell.op.arg])
+    claim = Claim([cell], [(1,)])
+    claim.take([0])
     held, released = threading.Event(), threading.Event()
 
     def own() -> None:
-        claim = Claim([cell])
-        claim.take()
-        held.set()
-        released.wait()
-        claim.release()
+        with claim.running:
+            held.set()
+            released.wait()
 
     thread = threading.Thread(target=own)
     thread.start()

@@ -50,7 +50,7 @@ def test_the_memory_of_a_donated_argument_is_that_of_the_result(monkeypatch: pyt
 def address(tensor: Tensor) -> int:
     (held,) = Cell.held([tensor.cell])
     assert held is not None
-    return int(held.memory.address)
+    return int(held[0].memory.address)
 
 
 @can_tell

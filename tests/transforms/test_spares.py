@@ -23,15 +23,14 @@ def version() -> tuple[Buffer, tuple[int]]:
 
 
 def given(spares: Spares) -> Buffer | None:
-    outputs: list[Buffer | None] = [None] * 3
-    spares.give(outputs)
-    assert outputs[0] is None and outputs[2] is None
+    outputs = spares.given()
+    assert len(outputs) == 3 and outputs[0] is None and outputs[2] is None
     return outputs[1]
 
 
 def after_two_calls() -> tuple[Spares, int]:
     """Returns spares of output 1, and the identity of what the older call wrote."""
-    spares = Spares([(1, 4)])
+    spares = Spares(3, [(1, 0, 4)])
     spares.keep([version()])
     identity = id(spares.newer[0][0])
     spares.keep([version()])
@@ -39,7 +38,7 @@ def after_two_calls() -> tuple[Spares, int]:
 
 
 def test_what_the_last_call_wrote_is_not_given() -> None:
-    spares = Spares([(1, 4)])
+    spares = Spares(3, [(1, 0, 4)])
     assert given(spares) is None
     spares.keep([version()])
     assert given(spares) is None
@@ -77,4 +76,4 @@ def test_what_two_look_at_is_given_to_one() -> None:
 
 
 def test_large_state_is_left_to_the_allocator() -> None:
-    assert Spares([(0, MOST_NBYTES), (1, MOST_NBYTES + 1)]).outputs == (0,)
+    assert Spares(2, [(0, 0, MOST_NBYTES), (1, 1, MOST_NBYTES + 1)]).places == (0,)

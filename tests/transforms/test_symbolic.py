@@ -25,7 +25,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def address(tensor: Tensor) -> int:
     (held,) = Cell.held([tensor.cell])
     assert held is not None
-    return int(held.memory.address)
+    return int(held[0].memory.address)
 
 
 def work(counts: Counts) -> tuple[int, int, int]:
