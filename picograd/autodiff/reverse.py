@@ -129,7 +129,7 @@ def _checked(rule: Rule, op: Op, needed: Sequence[int], parts: list[Op | None]) 
     for i, part in zip(needed, parts):
         if part is not None and (part.shape != op.src[i].shape or part.dtype is not op.src[i].dtype):
             raise GradientError(
-                f"backward: row {rule.name!r} of chain_rules gives source {i} of {op.code.value}, {op.src[i].dtype} "
+                f"backward: row {rule.name!r} of chain_rules gives source {i} of {op.code.name}, {op.src[i].dtype} "
                 f"{op.src[i].shape}, a gradient {part.dtype} {part.shape}."
             )
     return parts
@@ -148,4 +148,4 @@ def no_rule(function: str, op: Op) -> GradientError:
 def describe(op: Op) -> str:
     """Returns an Op as an error names it: with its operation where several share an opcode."""
     several = op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER) and op.arg[0] is not None
-    return f"{op.code.value} {op.arg[0].value}" if several else op.code.value
+    return f"{op.code.name} {op.arg[0].name}" if several else op.code.name

@@ -104,7 +104,7 @@ class Op:
 
     def __repr__(self) -> str:
         shown = "" if self.arg is None else f" {self.arg}"
-        return f"<{self.code.value}{shown} {self.dtype} {self.shape}>"
+        return f"<{self.code.name}{shown} {self.dtype} {self.shape}>"
 
     def replace(self, src: tuple[Op, ...] | None = None, arg: Any = None) -> Op:
         """Returns this Op with other sources or another argument."""

@@ -75,7 +75,7 @@ def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
         first = src[0].shape
         for other in src[1:]:
             if other.shape is not first and other.shape != first:
-                raise ShapeError(f"{code.value.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
+                raise ShapeError(f"{code.name.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
         return first
 
     return rule
@@ -234,7 +234,7 @@ def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
     shapes = _result_shapes(producer)
     if not 0 <= arg < len(shapes):
-        raise ShapeError(f"output: there is no result {arg} of {producer.code.value}, which has {len(shapes)}.")
+        raise ShapeError(f"output: there is no result {arg} of {producer.code.name}, which has {len(shapes)}.")
     return shapes[arg]
 
 
@@ -247,7 +247,7 @@ def _result_shapes(producer: Op) -> list[Shape]:
     if producer.code is OpCode.LOOP:
         body, num_carry, num_steps = producer.arg
         return [s.shape if i < num_carry else (num_steps, *s.shape) for i, s in enumerate(body.src)]
-    raise ShapeError(f"output: {producer.code.value} has one result.")
+    raise ShapeError(f"output: {producer.code.name} has one result.")
 
 
 def _int(dim: Dim) -> int:

@@ -207,7 +207,7 @@ def _kind(op: Op, root: Op, sources: list[tuple[Op, str]]) -> str:
 
 def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
     """Returns the title of a box and the line below it."""
-    title = op.code.value
+    title = op.code.name
     constants = [const_value(source) for source in op.src] if op.code is not OpCode.LEAF else []
     if op.code is OpCode.CONST:
         title = f"CONST {_number(op.arg)}"
@@ -224,7 +224,7 @@ def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
 
 
 def _note(op: Op) -> str:
-    return "\n".join([op.code.value, *(f"made at {line}" for line in lines_of(op))])
+    return "\n".join([op.code.name, *(f"made at {line}" for line in lines_of(op))])
 
 
 def _shape(shape: Shape) -> str:
