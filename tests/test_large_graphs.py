@@ -12,7 +12,6 @@ import pytest
 
 from picograd import Tensor
 from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.engine.realize import realized
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE
 from picograd.ir.spec import verify_kernel
@@ -104,7 +103,7 @@ def graph_of(make: Callable[[int], Roots], num_ops: int) -> list[Op]:
 
 def plan_of(ops: list[Op]) -> Schedule:
     """Everything between a graph and its run but the compiling of kernels."""
-    schedule = schedule_graphs(parametrize(ops, template(ops, realized)))
+    schedule = schedule_graphs(parametrize(ops, template(ops)))
     for item in schedule.items:
         verify_kernel(item.kernel, after="create_schedule")
     lay_out(schedule, [compiled(item.kernel) for item in schedule.items], gate=0, num_threads=2)

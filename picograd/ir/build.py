@@ -14,7 +14,7 @@ from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import shape_of  # noqa: F401  (an Op can be built only once its shape rules are known)
+from picograd.ir.shape import RULES  # noqa: F401  (an Op can be built only once its shape rules are known)
 
 
 def static_shape(shape: Shape) -> tuple[int, ...]:

@@ -60,20 +60,10 @@ def numel(shape: Shape) -> Dim:
     return count
 
 
-def shape_of(code: OpCode, src: tuple[Op, ...], arg: Any) -> Shape:
-    """Returns the shape of `Op(code, _, src, arg)`.
-
-    Raises:
-      ShapeError: the sources do not fit together under this opcode.
-    """
-    rule = RULES.get(code)
-    return rule(src, arg) if rule is not None else ()
-
-
 def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
     def rule(src: tuple[Op, ...], arg: Any) -> Shape:
         first = src[0].shape
-        for other in src[1:]:
+        for other in src:
             if other.shape is not first and other.shape != first:
                 raise ShapeError(f"{code.name.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
         return first
@@ -286,4 +276,4 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},
 }
 
-Op.shape_rule = staticmethod(shape_of)
+Op.shape_rules.update(RULES)

@@ -46,7 +46,7 @@ def _drop_graph(cell: Cell, op: Op, buffer: Op) -> None:
     """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
     leaf = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
     stale_leaves.add(leaf)
-    realized[leaf] = buffer
+    leaf.realized = buffer
     if replace_op(cell, op, leaf):
         differentiable_cells.discard(cell)
 

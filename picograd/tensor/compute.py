@@ -83,4 +83,4 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
 
 
 def _known(op: Op) -> bool:
-    return op.code is OpCode.BUFFER or op in realized
+    return op.code is OpCode.BUFFER or op.realized is not None

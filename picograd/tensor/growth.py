@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 import weakref
 
-from picograd.engine.realize import realized
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
 from picograd.tensor.cell import Cell, trace
@@ -84,7 +83,7 @@ def unrealized(root: Op, most: int) -> int:
     stack = [root]
     while stack and len(seen) < most:
         op = stack.pop()
-        if op not in realized:
+        if op.realized is None:
             for s in op.src:
                 if s not in seen:
                     seen.add(s)

@@ -260,7 +260,7 @@ def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
 
     By the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
     """
-    held = {op: realized.get(op, op) for op in toposort(ops, stop=realized)}
+    held = {op: op.realized or op for op in toposort(ops, stop=realized)}
     known = {op: to_host(buffer) for op, buffer in held.items() if buffer.code is OpCode.BUFFER}
     return evaluate(ops, known)
 
