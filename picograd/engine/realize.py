@@ -57,7 +57,7 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     by_device: dict[str | None, list[Op]] = {}
     for op, device in zip(missing, devices_of(missing, order)):
         by_device.setdefault(device, []).append(op)
-    whole = len(by_device) == 1 and all(op.code is not OpCode.COPY for op in order)
+    whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         made.update(zip(roots, _compute(roots, name or default_device(), order if whole else None)))

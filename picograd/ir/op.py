@@ -7,6 +7,7 @@ Next:  picograd/ir/shape.py
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import threading
@@ -129,20 +130,21 @@ class Op:
         return greatest_numel(self.shape)
 
     # ---- arithmetic on Ops of one shape, or with a Python scalar ----
-    def _other(self, value: Op | Scalar) -> Op:
-        return value if isinstance(value, Op) else filled(value, self.dtype, self.shape)
+    def filled(self, value: Scalar) -> Op:
+        """Returns `value` in the dtype and shape of this Op."""
+        return filled(value, self.dtype, self.shape)
 
     def __add__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.ADD, self.dtype, (self, self._other(other)))
+        return Op(OpCode.ADD, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __sub__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.SUB, self.dtype, (self, self._other(other)))
+        return Op(OpCode.SUB, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __mul__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.MUL, self.dtype, (self, self._other(other)))
+        return Op(OpCode.MUL, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __truediv__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.DIV, self.dtype, (self, self._other(other)))
+        return Op(OpCode.DIV, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __neg__(self) -> Op:
         return Op(OpCode.NEG, self.dtype, (self,))
@@ -180,9 +182,17 @@ def const(value: Scalar, dtype: DType) -> Op:
 
 
 def filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
-    """Returns `value` repeated over `shape`."""
+    """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
+    # NOTE: 0.0 and -0.0 are equal and would share an entry.
+    return _kept(value, dtype, shape) if value or isinstance(value, int) else _filled(value, dtype, shape)
+
+
+def _filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
     scalar = const(value, dtype)
     return Op(OpCode.EXPAND, dtype, (scalar,), shape) if shape else scalar
+
+
+_kept = functools.lru_cache(maxsize=512, typed=True)(_filled)
 
 
 def const_value(op: Op) -> Scalar | None:

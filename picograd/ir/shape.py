@@ -85,7 +85,7 @@ def _permute(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
     shape = src[0].shape
     if sorted(arg) != list(range(len(shape))):
         raise ShapeError(f"permute: {arg} is no order of the {len(shape)} axes of {shape}.")
-    return tuple(shape[axis] for axis in arg)
+    return tuple(map(shape.__getitem__, arg))
 
 
 def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
@@ -129,7 +129,7 @@ def _flip(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
 
 
 def _check_axes(what: str, axes: tuple[int, ...], shape: Shape) -> None:
-    if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
+    if axes and (min(axes) < 0 or max(axes) >= len(shape) or len(set(axes)) != len(axes)):
         raise ShapeError(f"{what}: axes {axes} are not distinct axes of {shape}.")
 
 
@@ -138,7 +138,7 @@ def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...] | int]) -> S
     if isinstance(axes, int):  # lanes of a vector, in a Program
         return ()
     _check_axes("reduce", axes, shape)
-    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+    return tuple([dim for axis, dim in enumerate(shape) if axis not in axes])
 
 
 def _scan(src: tuple[Op, ...], arg: tuple[OpCode, int]) -> Shape:

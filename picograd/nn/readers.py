@@ -58,14 +58,15 @@ def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
         stack = [op]
         while stack:
             op = stack[-1]
-            if op in reads:
-                stack.pop()
-                continue
-            sources = [s for s in op.src if s.needs_grad]
-            waiting = [s for s in sources if s not in reads]
-            if waiting:
-                stack.extend(waiting)
-            else:
-                reads[op] = any(reads[s] for s in sources)
-                stack.pop()
+            if op not in reads:
+                found = False
+                for s in op.src:
+                    if s.needs_grad and s not in reads:
+                        stack.append(s)
+                    elif s.needs_grad and reads[s]:
+                        found = True
+                if stack[-1] is not op:  # it waits for what stands above it
+                    continue
+                reads[op] = found
+            stack.pop()
     return {cell: op for cell, op in cells.items() if reads[op]}

@@ -53,10 +53,12 @@ class Cell:
     def op(self) -> Op:
         """The value it holds now."""
         value = self._value
-        if isinstance(value, Claim):
-            value = self._settled()
         if isinstance(value, Op):
             return value
+        if isinstance(value, Claim):
+            value = self._settled()
+            if isinstance(value, Op):
+                return value
         named = self._named
         if named is None or named[0] is not value:
             self._named = named = value, Op(OpCode.BUFFER, value[0].dtype, (), value)
@@ -249,7 +251,7 @@ def set_op(cell: Cell, op: Op) -> None:
 def replace_op(cell: Cell, before: Op, op: Op) -> bool:
     """Replaces the value of a cell by another form of the same value; False where another thread has written meanwhile."""
     with _changing:
-        if cell.op is not before:
+        if cell._value is not before:
             return False
         cell.op = op
         return True

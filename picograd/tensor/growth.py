@@ -37,9 +37,8 @@ class _Watch:
     left = EVERY * MAX_LIVE
 
 
-def settle(cell: Cell) -> None:
-    """Computes the value of `cell` if its graph is one that has grown step by step. Cost: two comparisons, as a rule."""
-    op = cell.op
+def settle(cell: Cell, op: Op) -> None:
+    """Computes `op`, the value of `cell`, if that is a graph that has grown step by step. Mostly two comparisons."""
     if op.depth >= MAX_DEPTH and not op.needs_grad:
         is_long = unrealized(op, MAX_DEPTH // 4) >= MAX_DEPTH // 4
     elif len(Op.interned) >= _Watch.limit and op.depth % EVERY == 0:

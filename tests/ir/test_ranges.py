@@ -19,7 +19,7 @@ SMALL = Op(OpCode.PARAM, dtypes.uint8, (), (1, (6,)))
 
 
 def binary(code: OpCode, a: Op, b: Op | int) -> Op:
-    return Op(code, a.dtype, (a, a._other(b)))
+    return Op(code, a.dtype, (a, a.filled(b)))
 
 
 def clamped(low: int, high: int) -> Op:
@@ -27,7 +27,7 @@ def clamped(low: int, high: int) -> Op:
 
 
 def wrapped(x: Op, dim: int) -> Op:
-    negative = Op(OpCode.CMPLT, dtypes.bool_, (x, x._other(0)))
+    negative = Op(OpCode.CMPLT, dtypes.bool_, (x, x.filled(0)))
     return Op(OpCode.WHERE, I64, (negative, x + dim, x))
 
 
