@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,9 @@ from picograd.schedule.create import create_schedule
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
+
+
+OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # arguments of which a plan depends in a way of their own
 
 
 @dataclass(frozen=True)
@@ -113,10 +117,10 @@ def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template
     slots: dict[Buffer, int] = {}
     variables: dict[str, int] = {}
     key: list[Hashable] = []
-    for op in order:
+    for i, op in enumerate(order):
         code, arg = op.code, op.arg
         leaf = op if code is OpCode.BUFFER else op.realized
-        number[op] = len(number)
+        number[op] = i
         if leaf is not None:
             leaves[op] = leaf
             buffer, shape = leaf.arg
@@ -125,7 +129,9 @@ def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template
         elif code is OpCode.BIND:
             key.append((code, unbound(op, variables)))
         else:
-            key.append((code, op.dtype, arg if arg is None else _static(op, variables), *map(number_of, op.src)))
+            if arg is not None:
+                arg = _static(op, variables) if code in OWN_ARGS else unbound(arg, variables)
+            key.append((code, op.dtype, arg, *map(number_of, op.src)))
     key.append(tuple(map(number_of, roots)))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
@@ -134,26 +140,21 @@ def order_of(roots: Sequence[Op]) -> list[Op]:
     """Returns what has to be computed for `roots` and what that reads, sources first.
 
     It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is no part of a form.
-    Walks as `toposort` does, without a call for each Op: a training step does this every time.
+    An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`.
     """
-    order: dict[Op, None] = {}
+    found: dict[Op, None] = {}
     stack = list(roots)[::-1]
     while stack:
-        op = stack[-1]
-        if op not in order:
+        op = stack.pop()
+        if op not in found:
+            found[op] = None
             if op.realized is None and op.code is not OpCode.BIND:
-                for s in op.src[::-1]:
-                    if s not in order:
-                        stack.append(s)
-                if stack[-1] is not op:
-                    continue
-            order[op] = None
-        stack.pop()
-    return list(order)
+                stack += op.src[::-1]
+    return sorted(found, key=attrgetter("depth"))
 
 
 def _static(op: Op, variables: dict[str, int]) -> Hashable:
-    """The argument as far as a plan depends on it; values of symbolic integers in it go to `variables`."""
+    """The argument of one of OWN_ARGS as far as a plan depends on it; values of symbolic integers go to `variables`."""
     if op.code is OpCode.LEAF:
         return None
     if op.code is OpCode.CONST:
@@ -161,7 +162,7 @@ def _static(op: Op, variables: dict[str, int]) -> Hashable:
     if op.code in WITH_BODY:
         freed = with_body(op, _freed_body(body_of(op), variables))
         return freed.arg if op.code is OpCode.CALL else (*freed.arg[:2], unbound(freed.arg[2], variables))
-    return unbound(op.arg, variables)  # type: ignore[no-any-return]
+    raise AssertionError(f"_static: {op} has an argument like any other")
 
 
 def unbound(arg: Any, variables: dict[str, int]) -> Any:
