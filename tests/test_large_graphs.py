@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable
-from types import FrameType
 
 import numpy as np
 import pytest
@@ -20,6 +17,7 @@ from picograd.ir.text import format_graph
 from picograd.runtime.cpu_plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_OUTPUTS
 from picograd.tensor import growth
+from tests.calls import PYTHON_AND_C, calls
 
 Roots = tuple[list[Tensor], Tensor]  # results, and what the first is differentiated by
 
@@ -78,20 +76,7 @@ GRAPHS = (chain, wide, layers, rows, parameters)
 
 def work(function: Callable[[], object]) -> int:
     """Returns how many functions, Python's and C's, are called."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    gc.disable()  # what is collected meanwhile is not of this work
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return count
+    return calls(function, PYTHON_AND_C)
 
 
 def graph_of(make: Callable[[int], Roots], num_ops: int) -> list[Op]:

@@ -19,7 +19,7 @@ _own: dict[str, bool] = {}  # file name -> is it picograd's
 
 def record(op: Op) -> None:
     """Remembers that the innermost line on the stack that is not picograd's made `op`."""
-    frame = sys._getframe(2)  # whoever called this is picograd's
+    frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         own = _own.get(name)

@@ -156,11 +156,12 @@ if hasattr(os, "register_at_fork"):  # a child must not start with the lock held
     os.register_at_fork(before=_replacing.acquire, after_in_parent=_replacing.release, after_in_child=_replacing.release)
 
 
-def _forget(entry: weakref.ref[Op]) -> None:
-    assert isinstance(entry, _Interned)
-    with _replacing:
-        if _interned.get(entry.key) is entry:
-            del _interned[entry.key]
+# NOTE: bound as defaults, since at exit a module loses its names before the last Ops die.
+def _forget(entry: Any, interned: dict[Hashable, _Interned] = _interned, replacing: threading.RLock = _replacing) -> None:
+    key = entry.key
+    with replacing:
+        if interned.get(key) is entry:
+            del interned[key]
 
 
 def _intern_beside(winner: _Interned, entry: _Interned, op: Op) -> Op:

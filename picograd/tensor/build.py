@@ -7,6 +7,7 @@ Next:  picograd/tensor/movement.py
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,8 +34,9 @@ def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
 
 
 # ---- broadcasting ----
+@functools.lru_cache(maxsize=1024)
 def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
-    """Returns the shape that all `shapes` repeat to, by NumPy's rule.
+    """Returns the shape that all `shapes` repeat to, by NumPy's rule; a network asks for the same few at every step.
 
     Raises:
       ShapeError: two lengths of one axis differ and neither is 1.
