@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 
-OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # arguments of which a plan depends in a way of their own
+OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,17 @@
 """The operations an Op can be: few and orthogonal, in one list.
 
 In:    nothing
-Out:   `OpCode`, `AxisKind`, `MemorySpace`, and the sets of opcodes that stages dispatch on
+Out:   `OpCode`, `AxisKind`, `MemorySpace`, all `Named`, and the sets of opcodes that stages dispatch on
 Next:  picograd/ir/op.py
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar, TypeVar
 
-T = TypeVar("T")
+Member = TypeVar("Member")
 
 
 class _Members(type):
@@ -19,14 +20,14 @@ class _Members(type):
     def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
         super().__init__(name, bases, body)
         cls.__members__: dict[str, Any] = {}
-        for member in cls.__dict__.get("__annotations__", ()):
+        for member in inspect.get_annotations(cls):
             cls.__members__[member] = cls(member)
             setattr(cls, member, cls.__members__[member])
 
-    def __iter__(cls: type[T]) -> Iterator[T]:
+    def __iter__(cls: type[Member]) -> Iterator[Member]:
         return iter(cls.__members__.values())  # type: ignore[attr-defined]
 
-    def __getitem__(cls: type[T], name: str) -> T:
+    def __getitem__(cls: type[Member], name: str) -> Member:
         return cls.__members__[name]  # type: ignore[attr-defined,no-any-return]
 
 
