@@ -13,6 +13,7 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import copysign
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
@@ -185,7 +186,7 @@ def const(value: Scalar, dtype: DType) -> Op:
 def filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
     """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
     # NOTE: 0.0 and -0.0 are equal and would share an entry.
-    return _kept(value, dtype, shape) if value or isinstance(value, int) else _filled(value, dtype, shape)
+    return _kept(value, dtype, shape) if value or copysign(1.0, value) > 0 else _filled(value, dtype, shape)
 
 
 def _filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
