@@ -213,7 +213,7 @@ def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
         title = f"CONST {_number(op.arg)}"
     elif op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER):
         combine, *rest = op.arg
-        title = f"{title} {combine.value if combine else 'store'} {rest[0]}"
+        title = f"{title} {combine.name if combine else 'store'} {rest[0]}"
     elif op.code in (OpCode.PERMUTE, OpCode.FLIP, OpCode.SHRINK, OpCode.PAD, OpCode.COPY, OpCode.OUTPUT):
         title = f"{title} {op.arg}"
     if any(value is not None for value in constants):
