@@ -172,10 +172,7 @@ def promote(a: DType, b: DType) -> DType:
 
 def promote_scalar(dtype: DType, value: Scalar) -> DType:
     """Returns the dtype of `tensor op scalar`: the tensor's, unless the scalar is of a higher kind."""
-    order = "biuf"
-    kind = dtype_of_scalar(value).kind
-    if kind == "f" and dtype.kind != "f":
-        return default_float
-    if order.index(kind) > order.index(dtype.kind) and dtype.kind == "b":
-        return dtype_of_scalar(value)
-    return dtype
+    if dtype.kind == "f":
+        return dtype
+    own = dtype_of_scalar(value)
+    return own if own.kind == "f" or dtype.kind == "b" else dtype

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Callable
-from types import FrameType
 
 import numpy as np
 import pytest
 
 from picograd import Tensor
 from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.engine.realize import realized
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE
 from picograd.ir.spec import verify_kernel
@@ -21,6 +17,7 @@ from picograd.ir.text import format_graph
 from picograd.runtime.cpu_plan import lay_out
 from picograd.schedule.group import MAX_KERNEL_OPS, MAX_OUTPUTS
 from picograd.tensor import growth
+from tests.calls import PYTHON_AND_C, calls
 
 Roots = tuple[list[Tensor], Tensor]  # results, and what the first is differentiated by
 
@@ -79,20 +76,7 @@ GRAPHS = (chain, wide, layers, rows, parameters)
 
 def work(function: Callable[[], object]) -> int:
     """Returns how many functions, Python's and C's, are called."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    gc.disable()  # what is collected meanwhile is not of this work
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return count
+    return calls(function, PYTHON_AND_C)
 
 
 def graph_of(make: Callable[[int], Roots], num_ops: int) -> list[Op]:
@@ -104,7 +88,7 @@ def graph_of(make: Callable[[int], Roots], num_ops: int) -> list[Op]:
 
 def plan_of(ops: list[Op]) -> Schedule:
     """Everything between a graph and its run but the compiling of kernels."""
-    schedule = schedule_graphs(parametrize(ops, template(ops, realized)))
+    schedule = schedule_graphs(parametrize(ops, template(ops)))
     for item in schedule.items:
         verify_kernel(item.kernel, after="create_schedule")
     lay_out(schedule, [compiled(item.kernel) for item in schedule.items], gate=0, num_threads=2)

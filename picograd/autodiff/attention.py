@@ -100,7 +100,7 @@ def _scores_grad(attention: Op, grads: Mapping[int, Op]) -> Op:
         parts.append(weights * repeat_axes(_grouped(grads[1], attention), (3,), weights.shape))
     through = parts[0] if len(parts) == 1 else parts[0] + parts[1]
     if bent is not None:
-        through = through * (bent._other(1) - bent * bent)
+        through = through * (bent.filled(1) - bent * bent)
     scale: float = attention.arg.scale
     return through * scale
 

@@ -64,7 +64,7 @@ def pow_constant_base(grad: Op, out: Op) -> Op | None:
     assert value is not None
     if value in (0, 1):
         return grad if value == 1 else None
-    return grad * ((base if value == 2 else Op(OpCode.POW, out.dtype, (base, exponent._other(value - 1)))) * value)
+    return grad * ((base if value == 2 else Op(OpCode.POW, out.dtype, (base, exponent.filled(value - 1)))) * value)
 
 
 def pow_base(grad: Op, out: Op) -> Op:

@@ -22,7 +22,7 @@ def count_ops(roots: Iterable[Op], known: Iterable[Op] = ()) -> dict[OpCode, int
 
     >>> x = Op(OpCode.BUFFER, dtypes.float32, (), ("x", ()))
     >>> count_ops([x * x + x])
-    {<OpCode.MUL: 'MUL'>: 1, <OpCode.ADD: 'ADD'>: 1}
+    {OpCode.MUL: 1, OpCode.ADD: 1}
     """
     before = set(toposort(known))
     counts: dict[OpCode, int] = {}

@@ -95,7 +95,7 @@ def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
         return x
     position = positions(x.shape, len(x.shape) - 1)
     if start:
-        inside = compare(OpCode.CMPLE, position._other(start), position)
+        inside = compare(OpCode.CMPLE, position.filled(start), position)
     else:
-        inside = compare(OpCode.CMPLT, position, position._other(stop))
+        inside = compare(OpCode.CMPLT, position, position.filled(stop))
     return where(inside, x, filled(1, x.dtype, x.shape))

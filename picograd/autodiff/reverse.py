@@ -10,6 +10,7 @@ No recursion: a graph may be deeper than Python's stack. Cost: linear in the dif
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from picograd.autodiff.derivative import Derivative, SeveralResults
 from picograd.autodiff.flow import SEVERAL_RESULTS
@@ -19,11 +20,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
 
-
-def needs_grad(op: Op) -> bool:
-    """True where a LEAF can be reached."""
-    return op.needs_grad
-
+needs_grad: Callable[[Op], bool] = attrgetter("needs_grad")  # where a LEAF can be reached
 
 def reverse(
     seeds: Mapping[Op, Op],
@@ -75,18 +72,21 @@ def _towards(
     order: list[Op] = []
     reaching: set[Op] = set()
     seen: set[Op] = set()
-    stack: list[tuple[Op, bool]] = [(root, False) for root in roots]
+    stack = list(roots)
     while stack:
-        op, ready = stack.pop()
-        if ready:
-            if op in wanted or not reaching.isdisjoint(op.src):
-                reaching.add(op)
-                order.append(op)
-        elif op not in seen:
-            seen.add(op)
+        op = stack[-1]
+        if op not in seen:
             if through(op) and op not in constant:
-                stack.append((op, True))
-                stack.extend((s, False) for s in op.src if s not in seen and through(s))
+                for s in op.src:
+                    if s not in seen:
+                        stack.append(s)
+                if stack[-1] is not op:  # it waits for what stands above it
+                    continue
+                if op in wanted or not reaching.isdisjoint(op.src):
+                    reaching.add(op)
+                    order.append(op)
+            seen.add(op)
+        stack.pop()
     return order, reaching
 
 
@@ -99,8 +99,10 @@ def source_gradients(op: Op, grad: Op, needed: Sequence[int], rules: PatternMatc
     """
     rule, named = _row(op, rules)
     if isinstance(rule.action, Derivative):
-        by_source = [rule.action.by_source[i] for i in needed]
-        parts = [source(grad, op) if source is not None else None for source in by_source]
+        parts: list[Op | None] = []
+        for i in needed:
+            source = rule.action.by_source[i]
+            parts.append(source(grad, op) if source is not None else None)
     else:
         every = rule.action(grad=grad, **named)
         parts = [every[i] for i in needed]
@@ -129,7 +131,7 @@ def _checked(rule: Rule, op: Op, needed: Sequence[int], parts: list[Op | None]) 
     for i, part in zip(needed, parts):
         if part is not None and (part.shape != op.src[i].shape or part.dtype is not op.src[i].dtype):
             raise GradientError(
-                f"backward: row {rule.name!r} of chain_rules gives source {i} of {op.code.value}, {op.src[i].dtype} "
+                f"backward: row {rule.name!r} of chain_rules gives source {i} of {op.code.name}, {op.src[i].dtype} "
                 f"{op.src[i].shape}, a gradient {part.dtype} {part.shape}."
             )
     return parts
@@ -148,4 +150,4 @@ def no_rule(function: str, op: Op) -> GradientError:
 def describe(op: Op) -> str:
     """Returns an Op as an error names it: with its operation where several share an opcode."""
     several = op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER) and op.arg[0] is not None
-    return f"{op.code.value} {op.arg[0].value}" if several else op.code.value
+    return f"{op.code.name} {op.arg[0].name}" if several else op.code.name

@@ -42,7 +42,7 @@ def reshape_transpose(grad: Op, out: Op) -> Op:
 def permute_transpose(grad: Op, out: Op) -> Op:
     """PERMUTE by the inverse permutation."""
     axes: tuple[int, ...] = out.arg
-    return permute(grad, tuple(axes.index(i) for i in range(len(axes))))
+    return permute(grad, tuple(map(axes.index, range(len(axes)))))
 
 
 def expand_transpose(grad: Op, out: Op) -> Op:
@@ -50,7 +50,7 @@ def expand_transpose(grad: Op, out: Op) -> Op:
     shape = out.src[0].shape
     if not shape:
         return reduce(grad, OpCode.ADD, tuple(range(len(out.shape))))
-    axes = tuple(i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large)
+    axes = tuple([i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large])
     return reshape(reduce(grad, OpCode.ADD, axes), shape)
 
 

@@ -58,7 +58,7 @@ class Builder:
 
     def alloc(self, dtype: DType, numel: int, space: MemorySpace) -> Op:
         """Makes memory of `numel` elements."""
-        memory = Op(OpCode.ALLOC, dtype, (), (self._name(space.value.lower()[0]), numel, space))
+        memory = Op(OpCode.ALLOC, dtype, (), (self._name(space.name.lower()[0]), numel, space))
         self._open[-1].append(Alloc(memory))
         return memory
 

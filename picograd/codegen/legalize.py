@@ -77,7 +77,7 @@ def _fma_of_integers(op: Op) -> Op:
 
 
 def _unary(code: OpCode, function: Callable[[Op], Op]) -> tuple[str, Pattern, Callable[..., Op | None]]:
-    return (code.value.lower(), Pattern(code, kinds="f", name="op"), lambda op: function(op.src[0]))
+    return (code.name.lower(), Pattern(code, kinds="f", name="op"), lambda op: function(op.src[0]))
 
 
 EVERYWHERE = PatternMatcher(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.engine.realize import default_device, devices_of, realized
+from picograd.engine.realize import default_device, devices_of
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_schedule
 
@@ -27,7 +27,7 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     Args:
       stages: of "graph", "schedule", "kernel", "choice", "program", "source"
     """
-    graphs = parametrize(roots, template(roots, realized))
+    graphs = parametrize(roots, template(roots))
     schedule = schedule_graphs(graphs)
     parts = [format_graph(graphs)] if "graph" in stages else []
     parts += [format_schedule(schedule)] if "schedule" in stages else []

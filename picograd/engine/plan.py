@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,9 @@ from picograd.schedule.create import create_schedule
 
 if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
+
+
+OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
 @dataclass(frozen=True)
@@ -100,46 +104,65 @@ class CheckError:
         return CheckError(site, length, line_of(check))
 
 
-def template(roots: Sequence[Op], realized: Mapping[Op, Op], order: Sequence[Op] | None = None) -> Template:
+def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops.
 
     Args:
-      order:  toposort(roots, stop=realized), where that is known
+      order:  order_of(roots), where that is known
     """
-    order = toposort(roots, stop=realized) if order is None else order
-    if any(op.code is OpCode.BIND for op in order):  # what a symbolic integer is bound to is no part of the form
-        order = toposort(roots, stop=realized, sources=lambda op: () if op.code is OpCode.BIND else op.src)
+    order = order_of(roots) if order is None else order
     number: dict[Op, int] = {}
+    number_of = number.__getitem__
     leaves: dict[Op, Op] = {}
     slots: dict[Buffer, int] = {}
     variables: dict[str, int] = {}
     key: list[Hashable] = []
-    for op in order:
-        leaf = op if op.code is OpCode.BUFFER else realized.get(op)
-        number[op] = len(number)
+    for i, op in enumerate(order):
+        code, arg = op.code, op.arg
+        leaf = op if code is OpCode.BUFFER else op.realized
+        number[op] = i
         if leaf is not None:
             leaves[op] = leaf
             buffer, shape = leaf.arg
             slot = slots.setdefault(buffer, len(slots))
             key.append((slot, leaf.dtype, unbound(shape, variables)))
-        elif op.code is OpCode.BIND:
-            key.append((op.code, unbound(op, variables)))
+        elif code is OpCode.BIND:
+            key.append((code, unbound(op, variables)))
         else:
-            key.append((op.code, op.dtype, _static(op, variables), *[number[s] for s in op.src]))
-    key.append(tuple(number[root] for root in roots))
+            if arg is not None:
+                arg = _static(op, variables) if code in OWN_ARGS else unbound(arg, variables)
+            key.append((code, op.dtype, arg, *map(number_of, op.src)))
+    key.append(tuple(map(number_of, roots)))
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
 
+def order_of(roots: Sequence[Op]) -> list[Op]:
+    """Returns what has to be computed for `roots` and what that reads, sources first.
+
+    It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is no part of a form.
+    An Op is deeper than its sources, so sorting by depth does what takes a second visit in `toposort`.
+    """
+    found: dict[Op, None] = {}
+    stack = list(roots)[::-1]
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found[op] = None
+            if op.realized is None and op.code is not OpCode.BIND:
+                stack += op.src[::-1]
+    return sorted(found, key=attrgetter("depth"))
+
+
 def _static(op: Op, variables: dict[str, int]) -> Hashable:
-    """The argument as far as a plan depends on it; values of symbolic integers in it go to `variables`."""
+    """The argument of one of OWN_ARGS as far as a plan depends on it; values of symbolic integers go to `variables`."""
     if op.code is OpCode.LEAF:
         return None
-    if op.code is OpCode.CONST and op.dtype.is_float:
-        return struct.pack("d", op.arg)
+    if op.code is OpCode.CONST:
+        return struct.pack("d", op.arg) if op.dtype.is_float else op.arg
     if op.code in WITH_BODY:
         freed = with_body(op, _freed_body(body_of(op), variables))
         return freed.arg if op.code is OpCode.CALL else (*freed.arg[:2], unbound(freed.arg[2], variables))
-    return unbound(op.arg, variables)  # type: ignore[no-any-return]
+    raise AssertionError(f"_static: {op} has an argument like any other")
 
 
 def unbound(arg: Any, variables: dict[str, int]) -> Any:
@@ -162,8 +185,8 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
         return substitute(arg, freed) if freed else arg
     if isinstance(arg, tuple):
         for part in arg:
-            if part.__class__ is not int:
-                return tuple(unbound(part, variables) for part in arg)
+            if part.__class__ is not int and part.__class__ is not OpCode:
+                return tuple([unbound(part, variables) for part in arg])
     return arg
 
 

@@ -15,7 +15,6 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -24,39 +23,54 @@ import numpy as np
 from picograd.config import setting
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
-from picograd.engine.plan import Template, make_evaluator_plan, make_plan, template
+from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.scalars import Scalars
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
 from picograd.evaluator.arrays import dim_value
 from picograd.ir.checks import OutOfRange
-from picograd.ir.op import Buffer, Op, toposort
+from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 
-realized: weakref.WeakKeyDictionary[Op, Op] = weakref.WeakKeyDictionary()
+
+class _Realized:
+    """The Ops whose values have been computed, for those who walk graphs down to them."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.realized is not None
+
+
+realized = _Realized()
 _plans: dict[tuple[str, Hashable], Plan] = {}
 _scalars = Scalars()
 MOST_PLANS = 1024
 
 
 def realize(ops: Sequence[Op]) -> list[Op]:
-    """Returns for each graph a BUFFER Op with its value, contiguous; `realized` then knows it.
+    """Returns for each graph a BUFFER Op with its value, contiguous, which its root then has as `realized`.
 
     Graphs are computed together, one plan for each device. A plan is made once for each form of graph.
     """
-    missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op not in realized]
-    order = toposort(missing, stop=realized)
+    missing = [op for op in dict.fromkeys(ops) if op.code is not OpCode.BUFFER and op.realized is None]
+    order = order_of(missing)
     by_device: dict[str | None, list[Op]] = {}
     for op, device in zip(missing, devices_of(missing, order)):
         by_device.setdefault(device, []).append(op)
-    whole = len(by_device) == 1 and all(op.code is not OpCode.COPY for op in order)
+    whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
         made.update(zip(roots, _compute(roots, name or default_device(), order if whole else None)))
         if name is not None:  # a graph of constants alone is the same Op on every device
-            realized.update((op, made[op]) for op in roots)
-    return [op if op.code is OpCode.BUFFER else made.get(op) or realized[op] for op in ops]
+            for op in roots:
+                op.realized = made[op]
+    return [op if op.code is OpCode.BUFFER else made.get(op) or _value_of(op) for op in ops]
+
+
+def _value_of(op: Op) -> Op:
+    """Returns the BUFFER Op with the value of a realized Op."""
+    assert op.realized is not None, f"realize: {op} is not realized"
+    return op.realized
 
 
 def default_device() -> str:
@@ -68,22 +82,22 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     """Returns for each graph the device whose memory it reads, or None; copies between devices are made on the way.
 
     Args:
-      order:  toposort(roots, stop=realized), where that is known
+      order:  order_of(roots), where that is known
 
     Raises:
       DeviceError: a graph reads memory of two devices.
     """
     found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
-    for op in toposort(roots, stop=realized) if order is None else order:
-        if op.code is OpCode.COPY and op not in realized:
-            realized[op] = _copy(op.src[0], op.arg)
-        buffer = op if op.code is OpCode.BUFFER else realized.get(op)
-        if buffer is None:
+    for op in order_of(roots) if order is None else order:
+        if op.code is OpCode.COPY and op.realized is None:
+            op.realized = _copy(op.src[0], op.arg)
+        buffer = op if op.code is OpCode.BUFFER else op.realized
+        if buffer is None and op.code is not OpCode.BIND:
             for source in op.src:
                 other = found[source]
                 if buffer is None:
                     buffer = other
-                elif other is not None and other.arg[0].device != buffer.arg[0].device:
+                elif other is not None and other is not buffer and other.arg[0].device != buffer.arg[0].device:
                     names = ", ".join(f"{read.shape} on {read.arg[0].device}" for read in (buffer, other))
                     raise DeviceError(f"the operands are on different devices: {names}.", '.to("CPU") moves a tensor')
         found[op] = buffer
@@ -95,10 +109,12 @@ def _copy(source: Op, device: str) -> Op:
 
 
 def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> list[Op]:
-    form = template(roots, realized, order)
-    if name != EVALUATOR and (name, form.key) not in _plans:
-        form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
-    plan = find_plan(roots, form, name)
+    form = template(roots, order)
+    plan = _plans.get((name, form.key))
+    if plan is None:
+        if name != EVALUATOR:
+            form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
+        plan = find_plan(roots, form, name)
     inputs = [form.buffers[op.arg[0]] for op in plan.schedule.inputs]
     outputs = new_outputs(plan, name, form.variables, inputs)
     run(plan, inputs, outputs, form)

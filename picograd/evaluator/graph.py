@@ -122,7 +122,7 @@ def apply(op: Op, args: Sequence[Value], variables: Variables) -> Value:
         return rounded(elementwise(op, arrays), op.dtype)
     rule = RULES.get(op.code)
     if rule is None:
-        fact = f"evaluate: {op.code.value} has no meaning in a tensor graph of one process."
+        fact = f"evaluate: {op.code.name} has no meaning in a tensor graph of one process."
         raise UnsupportedOp(fact, line=line_of(op))
     result = rule(op, arrays, variables)
     return tuple(np.asarray(r) for r in result) if isinstance(result, tuple) else rounded(result, op.dtype)

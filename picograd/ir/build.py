@@ -14,7 +14,7 @@ from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import shape_of  # noqa: F401  (an Op can be built only once its shape rules are known)
+from picograd.ir.shape import RULES  # noqa: F401  (an Op can be built only once its shape rules are known)
 
 
 def static_shape(shape: Shape) -> tuple[int, ...]:
@@ -44,7 +44,7 @@ def reshape(x: Op, shape: Shape) -> Op:
 def permute(x: Op, axes: tuple[int, ...]) -> Op:
     """Returns x with axis i of the result being axis axes[i] of x; two orders become one."""
     if x.code is OpCode.PERMUTE and len(axes) == len(x.arg):
-        x, axes = x.src[0], tuple(x.arg[axis] for axis in axes)
+        x, axes = x.src[0], tuple(map(x.arg.__getitem__, axes))
     return x if axes == tuple(range(len(axes))) else Op(OpCode.PERMUTE, x.dtype, (x,), axes)
 
 
@@ -93,7 +93,7 @@ def repeat_axes(x: Op, axes: Iterable[int], shape: Shape) -> Op:
         return x
     if not x.shape:
         return expand(x, shape)
-    return expand(reshape(x, tuple(1 if i in lost else dim for i, dim in enumerate(shape))), shape)
+    return expand(reshape(x, tuple([1 if i in lost else dim for i, dim in enumerate(shape)])), shape)
 
 
 # ---- elementwise ----
@@ -143,7 +143,7 @@ def zeros_like(x: Op) -> Op:
 
 def _beside(x: Op, value: Op | Scalar) -> Op:
     """Returns an operand that goes with x: an Op as it is, a number in the dtype and shape of x."""
-    return value if isinstance(value, Op) else filled(value, x.dtype, x.shape)
+    return value if isinstance(value, Op) else x.filled(value)
 
 
 # ---- along axes ----
@@ -152,7 +152,7 @@ def _beside(x: Op, value: Op | Scalar) -> Op:
 def reduce(x: Op, operation: OpCode, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     """Returns x with `axes` combined by ADD, MUL, MAX or MIN; they disappear, or with keepdim are of length 1."""
     result = Op(OpCode.REDUCE, x.dtype, (x,), (operation, axes)) if axes else x
-    return reshape(result, tuple(1 if i in axes else dim for i, dim in enumerate(x.shape))) if keepdim else result
+    return reshape(result, tuple([1 if i in axes else dim for i, dim in enumerate(x.shape)])) if keepdim else result
 
 
 def scan(x: Op, operation: OpCode, axis: int) -> Op:

@@ -1,4 +1,4 @@
-"""Where the user made each Op: a weak side table, so that equal graphs stay equal.
+"""Where the user made each Op: in a slot that is no part of what it is, so that equal graphs stay equal.
 
 In:    an Op just built for the user
 Out:   `record`, `lines_of`, `line_of`, `copy_lines`
@@ -8,14 +8,12 @@ Next:  picograd/ir/bodies.py
 from __future__ import annotations
 
 import sys
-import weakref
 
 from picograd.errors import PACKAGE_FOLDER, Line
 from picograd.ir.op import Op
 
 MOST = 3  # lines kept for one Op
 
-_table: weakref.WeakKeyDictionary[Op, tuple[tuple[str, int], ...]] = weakref.WeakKeyDictionary()
 _own: dict[str, bool] = {}  # file name -> is it picograd's
 
 
@@ -29,18 +27,18 @@ def record(op: Op) -> None:
             own = _own[name] = name.startswith(PACKAGE_FOLDER)
         if not own:
             place = (name, frame.f_lineno)
-            known = _table.get(op)
-            if known is None:
-                _table[op] = (place,)
+            known = op.lines
+            if not known:
+                op.lines = (place,)
             elif place not in known and len(known) < MOST:
-                _table[op] = (*known, place)
+                op.lines = (*known, place)
             return
         frame = frame.f_back  # type: ignore[assignment]
 
 
 def lines_of(op: Op) -> tuple[Line, ...]:
     """Returns the user's lines that made `op`, the first one first; () if none is known."""
-    return tuple(Line(*place) for place in _table.get(op, ()))
+    return tuple(Line(*place) for place in op.lines)
 
 
 def line_of(op: Op) -> Line | None:
@@ -48,7 +46,7 @@ def line_of(op: Op) -> Line | None:
     level, seen = [op], {op}
     while level:
         for here in level:
-            if here in _table:
+            if here.lines:
                 return lines_of(here)[0]
         level = list(dict.fromkeys(s for here in level for s in here.src if s not in seen))
         seen.update(level)
@@ -63,8 +61,6 @@ def copy_lines(source: Op, result: Op, replace: bool = False) -> None:
     """
     if result is source:
         return
-    places = _table.get(source)
-    if places and (replace or result not in _table):
-        _table[result] = places
-    elif replace:
-        _table.pop(result, None)
+    places = source.lines
+    if replace or (places and not result.lines):
+        result.lines = places

@@ -7,11 +7,13 @@ Next:  picograd/ir/shape.py
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from math import copysign
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
@@ -60,9 +62,13 @@ class Op:
     shape:       of the result; a dimension is an int or a symbolic integer Op
     needs_grad:  a LEAF is reachable through differentiable Ops
     depth:       Ops on the longest way down to one without sources
+    realized:    the BUFFER Op with its value, once that has been computed
+    lines:       places in the user's source that made it; see ir/lines.py
     """
 
-    __slots__ = ("code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "terms", "text", "__weakref__")
+    __slots__ = (
+        "code", "dtype", "src", "arg", "shape", "needs_grad", "depth", "realized", "lines", "terms", "text", "__weakref__"
+    )  # fmt: skip
     code: OpCode
     dtype: DType
     src: tuple[Op, ...]
@@ -70,11 +76,13 @@ class Op:
     shape: Shape
     needs_grad: bool
     depth: int
+    realized: Op | None
+    lines: tuple[tuple[str, int], ...]
     terms: tuple[dict[Op, int], int]  # of an integer expression, once ir/symbolic.py has looked
     text: str
 
     interned: ClassVar[dict[Hashable, _Interned]] = {}
-    shape_rule: ClassVar[Any] = None  # set by ir/shape.py, which needs Op first
+    shape_rules: ClassVar[dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]]] = {}  # by ir/shape.py, which needs Op first
 
     def __new__(cls, code: OpCode, dtype: DType, src: tuple[Op, ...] = (), arg: Any = None) -> Op:
         # NOTE: 0.0 == -0.0 and nan != nan; a constant is the same only if its bits are.
@@ -85,16 +93,21 @@ class Op:
             if found is not None:
                 return found
         op = object.__new__(cls)
-        op.code, op.dtype, op.src, op.arg = code, dtype, src, arg
-        op.shape = cls.shape_rule(code, src, arg)
+        op.code, op.dtype, op.src, op.arg, op.realized, op.lines = code, dtype, src, arg, None, ()
+        rule = _shape_rules.get(code)
+        op.shape = rule(src, arg) if rule is not None else ()
         depth, needs_grad = 0, code is OpCode.LEAF
         for s in src:
             needs_grad = needs_grad or s.needs_grad
             if s.depth >= depth:
                 depth = s.depth + 1
-        passes = (dtype.kind == "f" and code is not OpCode.DETACH) or code is OpCode.CALL or code is OpCode.LOOP
-        op.needs_grad, op.depth = needs_grad and passes, depth
-        return _intern(key, op)
+        if needs_grad and (dtype.kind != "f" or code is OpCode.DETACH):
+            needs_grad = code is OpCode.CALL or code is OpCode.LOOP
+        op.needs_grad, op.depth = needs_grad, depth
+        entry = _Interned(op, _forget)
+        entry.key = key
+        winner = _interned.setdefault(key, entry)
+        return op if winner is entry else _intern_beside(winner, entry, op)
 
     def __copy__(self) -> Op:
         return self
@@ -104,7 +117,7 @@ class Op:
 
     def __repr__(self) -> str:
         shown = "" if self.arg is None else f" {self.arg}"
-        return f"<{self.code.value}{shown} {self.dtype} {self.shape}>"
+        return f"<{self.code.name}{shown} {self.dtype} {self.shape}>"
 
     def replace(self, src: tuple[Op, ...] | None = None, arg: Any = None) -> Op:
         """Returns this Op with other sources or another argument."""
@@ -118,51 +131,50 @@ class Op:
         return greatest_numel(self.shape)
 
     # ---- arithmetic on Ops of one shape, or with a Python scalar ----
-    def _other(self, value: Op | Scalar) -> Op:
-        return value if isinstance(value, Op) else filled(value, self.dtype, self.shape)
+    def filled(self, value: Scalar) -> Op:
+        """Returns `value` in the dtype and shape of this Op."""
+        return filled(value, self.dtype, self.shape)
 
     def __add__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.ADD, self.dtype, (self, self._other(other)))
+        return Op(OpCode.ADD, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __sub__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.SUB, self.dtype, (self, self._other(other)))
+        return Op(OpCode.SUB, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __mul__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.MUL, self.dtype, (self, self._other(other)))
+        return Op(OpCode.MUL, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __truediv__(self, other: Op | Scalar) -> Op:
-        return Op(OpCode.DIV, self.dtype, (self, self._other(other)))
+        return Op(OpCode.DIV, self.dtype, (self, other if isinstance(other, Op) else self.filled(other)))
 
     def __neg__(self) -> Op:
         return Op(OpCode.NEG, self.dtype, (self,))
 
 
-_interned = Op.interned
+_interned, _shape_rules = Op.interned, Op.shape_rules
 _replacing = threading.RLock()  # an Op may die, and leave the table, while its thread holds this
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
     os.register_at_fork(before=_replacing.acquire, after_in_parent=_replacing.release, after_in_child=_replacing.release)
 
 
-def _forget(entry: weakref.ref[Op]) -> None:
-    assert isinstance(entry, _Interned)
-    with _replacing:
-        if _interned.get(entry.key) is entry:
-            del _interned[entry.key]
+# NOTE: bound as defaults, since at exit a module loses its names before the last Ops die.
+def _forget(entry: Any, interned: dict[Hashable, _Interned] = _interned, replacing: threading.RLock = _replacing) -> None:
+    key = entry.key
+    with replacing:
+        if interned.get(key) is entry:
+            del interned[key]
 
 
-def _intern(key: Hashable, op: Op) -> Op:
-    """Returns `op`, or an equal one that another thread was faster to make."""
-    entry = _Interned(op, _forget)
-    entry.key = key
-    winner = _interned.setdefault(key, entry)
+def _intern_beside(winner: _Interned, entry: _Interned, op: Op) -> Op:
+    """Returns the equal Op that another thread was faster to make, or `op` where `winner` is one that is dying."""
     found = winner()
     if found is not None:
         return found
-    with _replacing:  # it was the entry of an Op that is dying
-        known = _interned.get(key)
+    with _replacing:
+        known = _interned.get(entry.key)
         found = None if known is None else known()
         if found is None:
-            _interned[key] = entry
+            _interned[entry.key] = entry
         return op if found is None else found
 
 
@@ -172,9 +184,17 @@ def const(value: Scalar, dtype: DType) -> Op:
 
 
 def filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
-    """Returns `value` repeated over `shape`."""
+    """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
+    # NOTE: 0.0 and -0.0 are equal and would share an entry.
+    return _kept(value, dtype, shape) if value or copysign(1.0, value) > 0 else _filled(value, dtype, shape)
+
+
+def _filled(value: Scalar, dtype: DType, shape: Shape) -> Op:
     scalar = const(value, dtype)
     return Op(OpCode.EXPAND, dtype, (scalar,), shape) if shape else scalar
+
+
+_kept = functools.lru_cache(maxsize=512, typed=True)(_filled)
 
 
 def const_value(op: Op) -> Scalar | None:
@@ -238,24 +258,18 @@ def toposort(roots: Iterable[Op], stop: OpSet = (), sources: Callable[[Op], Sequ
     `sources` says what comes before an Op where that is more than its `src`. Iterative: a graph may be deeper than
     Python's stack. Cost: linear in Ops and edges.
     """
-    order: list[Op] = []
-    seen: set[Op] = set()
-    waiting: set[Op] = set()  # for their sources, which stand above them on the stack
+    order: dict[Op, None] = {}
     stack = list(roots)[::-1]
     while stack:
-        op = stack.pop()
-        if op in seen:
-            if op in waiting:
-                waiting.remove(op)
-                order.append(op)
-            continue
-        seen.add(op)
-        before = () if op in stop else op.src if sources is None else sources(op)
-        left = [s for s in before if s not in seen]
-        if left:
-            waiting.add(op)
-            stack.append(op)
-            stack += left[::-1]
-        else:
-            order.append(op)
-    return order
+        op = stack[-1]
+        if op not in order:
+            if op not in stop:
+                before = op.src if sources is None else sources(op)
+                for s in before[::-1]:
+                    if s not in order:
+                        stack.append(s)
+                if stack[-1] is not op:  # it waits for what stands above it
+                    continue
+            order[op] = None
+        stack.pop()
+    return list(order)

@@ -1,122 +1,159 @@
 """The operations an Op can be: few and orthogonal, in one list.
 
 In:    nothing
-Out:   `OpCode`, `AxisKind`, `MemorySpace`, and the sets of opcodes that stages dispatch on
+Out:   `OpCode`, `AxisKind`, `MemorySpace`, all `Named`, and the sets of opcodes that stages dispatch on
 Next:  picograd/ir/op.py
 """
 
 from __future__ import annotations
 
-from enum import Enum
+import inspect
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+Member = TypeVar("Member")
 
 
-class OpCode(Enum):
+class _Members(type):
+    """Gives a class one instance for each name that it declares, in order."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> None:
+        super().__init__(name, bases, body)
+        cls.__members__: dict[str, Any] = {}
+        for member in inspect.get_annotations(cls):
+            cls.__members__[member] = cls(member)
+            setattr(cls, member, cls.__members__[member])
+
+    def __iter__(cls: type[Member]) -> Iterator[Member]:
+        return iter(cls.__members__.values())  # type: ignore[attr-defined]
+
+    def __getitem__(cls: type[Member], name: str) -> Member:
+        return cls.__members__[name]  # type: ignore[attr-defined,no-any-return]
+
+
+class Named(metaclass=_Members):
+    """One of a list of names. An Enum would do, but Python 3.11 takes six times as long to find one of its members."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (type(self), self.name)
+
+
+class OpCode(Named):
     """What an Op computes. `src` and `arg` of each are given at its right."""
 
-    __hash__ = object.__hash__  # Enum's own hashes the name in Python, each time an Op is looked up
-
-    # ---- sources ----                src                  arg
-    BUFFER = "BUFFER"  #               ()                   (Buffer, shape): memory of a device
-    CONST = "CONST"  #                 ()                   Python scalar; shape ()
-    VARIABLE = "VARIABLE"  #           ()                   (name, least, greatest): a symbolic integer
-    BIND = "BIND"  #                   (VARIABLE, CONST)    None: the variable, with its value for this run
-    IOTA = "IOTA"  #                   ()                   n: the integers 0..n-1, shape (n,)
+    __slots__ = ()
+    # ---- sources ----                  src                  arg
+    BUFFER: ClassVar[OpCode]  #          ()                   (Buffer, shape): memory of a device
+    CONST: ClassVar[OpCode]  #           ()                   Python scalar; shape ()
+    VARIABLE: ClassVar[OpCode]  #        ()                   (name, least, greatest): a symbolic integer
+    BIND: ClassVar[OpCode]  #            (VARIABLE, CONST)    None: the variable, with its value for this run
+    IOTA: ClassVar[OpCode]  #            ()                   n: the integers 0..n-1, shape (n,)
     # ---- identity with a meaning ----
-    LEAF = "LEAF"  #                   (x,)                 id: x, as a place where gradients are collected
-    DETACH = "DETACH"  #               (x,)                 None: x, with no gradient
-    CONTIGUOUS = "CONTIGUOUS"  #       (x,)                 None: x, stored
-    COPY = "COPY"  #                   (x,)                 device name: x on another device
-    ASSIGN = "ASSIGN"  #               (target, value)      None: value, stored in the memory of target
+    LEAF: ClassVar[OpCode]  #            (x,)                 id: x, as a place where gradients are collected
+    DETACH: ClassVar[OpCode]  #          (x,)                 None: x, with no gradient
+    CONTIGUOUS: ClassVar[OpCode]  #      (x,)                 None: x, stored
+    COPY: ClassVar[OpCode]  #            (x,)                 device name: x on another device
+    ASSIGN: ClassVar[OpCode]  #          (target, value)      None: value, stored in the memory of target
     # ---- movement: never a copy ----
-    RESHAPE = "RESHAPE"  #             (x,)                 shape
-    PERMUTE = "PERMUTE"  #             (x,)                 axes
-    EXPAND = "EXPAND"  #               (x,)                 shape (axes of length 1 repeat; a scalar fills any shape)
-    PAD = "PAD"  #                     (x,)                 ((before, after), ...): zeros
-    SHRINK = "SHRINK"  #               (x,)                 ((start, stop), ...)
-    FLIP = "FLIP"  #                   (x,)                 axes
+    RESHAPE: ClassVar[OpCode]  #         (x,)                 shape
+    PERMUTE: ClassVar[OpCode]  #         (x,)                 axes
+    EXPAND: ClassVar[OpCode]  #          (x,)                 shape (axes of length 1 repeat; a scalar fills any shape)
+    PAD: ClassVar[OpCode]  #             (x,)                 ((before, after), ...): zeros
+    SHRINK: ClassVar[OpCode]  #          (x,)                 ((start, stop), ...)
+    FLIP: ClassVar[OpCode]  #            (x,)                 axes
     # ---- elementwise, one operand ----
-    NEG = "NEG"
-    RECIPROCAL = "RECIPROCAL"
-    EXP = "EXP"
-    EXP2 = "EXP2"
-    LOG = "LOG"
-    LOG2 = "LOG2"
-    SIN = "SIN"
-    COS = "COS"
-    TANH = "TANH"
-    ERF = "ERF"
-    SQRT = "SQRT"
-    FLOOR = "FLOOR"
-    CAST = "CAST"  #                   (x,)                 None: to the dtype of the Op
-    BITCAST = "BITCAST"  #             (x,)                 None: the same bits as the dtype of the Op
+    NEG: ClassVar[OpCode]
+    RECIPROCAL: ClassVar[OpCode]
+    EXP: ClassVar[OpCode]
+    EXP2: ClassVar[OpCode]
+    LOG: ClassVar[OpCode]
+    LOG2: ClassVar[OpCode]
+    SIN: ClassVar[OpCode]
+    COS: ClassVar[OpCode]
+    TANH: ClassVar[OpCode]
+    ERF: ClassVar[OpCode]
+    SQRT: ClassVar[OpCode]
+    FLOOR: ClassVar[OpCode]
+    CAST: ClassVar[OpCode]  #            (x,)                 None: to the dtype of the Op
+    BITCAST: ClassVar[OpCode]  #         (x,)                 None: the same bits as the dtype of the Op
     # ---- elementwise, two operands of one dtype ----
-    ADD = "ADD"
-    SUB = "SUB"
-    MUL = "MUL"
-    DIV = "DIV"  #                     floats: correctly rounded quotient
-    IDIV = "IDIV"  #                   integers: rounds to minus infinity
-    MOD = "MOD"  #                     sign of the divisor
-    POW = "POW"
-    MAX = "MAX"  #                     NaN wins
-    MIN = "MIN"
-    CMPLT = "CMPLT"
-    CMPLE = "CMPLE"
-    CMPEQ = "CMPEQ"
-    CMPNE = "CMPNE"
-    AND = "AND"
-    OR = "OR"
-    XOR = "XOR"
-    SHL = "SHL"
-    SHR = "SHR"
-    THREEFRY = "THREEFRY"  #           (counter, key)       uint64 each: 64 random bits
+    ADD: ClassVar[OpCode]
+    SUB: ClassVar[OpCode]
+    MUL: ClassVar[OpCode]
+    DIV: ClassVar[OpCode]  #             floats: correctly rounded quotient
+    IDIV: ClassVar[OpCode]  #            integers: rounds to minus infinity
+    MOD: ClassVar[OpCode]  #             sign of the divisor
+    POW: ClassVar[OpCode]
+    MAX: ClassVar[OpCode]  #             NaN wins
+    MIN: ClassVar[OpCode]
+    CMPLT: ClassVar[OpCode]
+    CMPLE: ClassVar[OpCode]
+    CMPEQ: ClassVar[OpCode]
+    CMPNE: ClassVar[OpCode]
+    AND: ClassVar[OpCode]
+    OR: ClassVar[OpCode]
+    XOR: ClassVar[OpCode]
+    SHL: ClassVar[OpCode]
+    SHR: ClassVar[OpCode]
+    THREEFRY: ClassVar[OpCode]  #        (counter, key)       uint64 each: 64 random bits
     # ---- elementwise, three operands ----
-    WHERE = "WHERE"  #                 (condition, a, b)
-    FMA = "FMA"  #                     (a, b, c)            a * b + c with one rounding
+    WHERE: ClassVar[OpCode]  #           (condition, a, b)
+    FMA: ClassVar[OpCode]  #             (a, b, c)            a * b + c with one rounding
     # ---- elementwise, with an error for what it does not let pass ----
-    CHECK = "CHECK"  #                 (x,)                 (site, length): x where 0 <= x < length, else 0 and an error
+    CHECK: ClassVar[OpCode]  #           (x,)                 (site, length): x where 0 <= x < length, else 0 and an error
     # ---- along axes ----
-    REDUCE = "REDUCE"  #               (x,)                 (ADD | MUL | MAX | MIN, axes): the axes disappear
-    SCAN = "SCAN"  #                   (x,)                 (ADD | MUL | MAX | MIN, axis): inclusive
-    SORT = "SORT"  #                   (x,)                 (axis, descending): stable argsort, int64
-    GATHER = "GATHER"  #               (x, index)           (axis, batch): see ir/shape.py; outside x it is 0
-    SCATTER = "SCATTER"  #             (base, index, updates)  (op, axis, batch); op None stores; outside: left out
-    UPDATE = "UPDATE"  #               (base, value)        ((start, stop), ...): base, with value in that block
+    REDUCE: ClassVar[OpCode]  #          (x,)                 (ADD | MUL | MAX | MIN, axes): the axes disappear
+    SCAN: ClassVar[OpCode]  #            (x,)                 (ADD | MUL | MAX | MIN, axis): inclusive
+    SORT: ClassVar[OpCode]  #            (x,)                 (axis, descending): stable argsort, int64
+    GATHER: ClassVar[OpCode]  #          (x, index)           (axis, batch): see ir/shape.py; outside x it is 0
+    SCATTER: ClassVar[OpCode]  #         (base, index, updates)  (op, axis, batch); op None stores; outside: left out
+    UPDATE: ClassVar[OpCode]  #          (base, value)        ((start, stop), ...): base, with value in that block
     # ---- contractions ----
-    MATMUL = "MATMUL"  #               (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
-    CONV = "CONV"  #                   (x, w)               ConvArg
-    ATTENTION = "ATTENTION"  #         (q, k, v)            AttentionArg: two results
+    MATMUL: ClassVar[OpCode]  #          (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
+    CONV: ClassVar[OpCode]  #            (x, w)               ConvArg
+    ATTENTION: ClassVar[OpCode]  #       (q, k, v)            AttentionArg: two results
     # ---- several results, bodies ----
-    OUTPUT = "OUTPUT"  #               (x,)                 i: the i-th result of x
-    CALL = "CALL"  #                   arguments            body, a SINK over PARAMs
-    LOOP = "LOOP"  #                   carry + stacked      (body, num_carry, num_steps)
-    COLLECTIVE = "COLLECTIVE"  #       (x,)                 (kind, mesh axis)
-    CUSTOM = "CUSTOM"  #               operands             a hand-written kernel's record
-    SINK = "SINK"  #                   any                  None: the one root of a graph
+    OUTPUT: ClassVar[OpCode]  #          (x,)                 i: the i-th result of x
+    CALL: ClassVar[OpCode]  #            arguments            body, a SINK over PARAMs
+    LOOP: ClassVar[OpCode]  #            carry + stacked      (body, num_carry, num_steps)
+    COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
+    CUSTOM: ClassVar[OpCode]  #          operands             a hand-written kernel's record
+    SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
     # ---- inside kernels and programs ----
-    PARAM = "PARAM"  #                 ()                   (slot, shape): the slot-th argument
-    RANGE = "RANGE"  #                 (extent,)            (id, AxisKind): a loop's integer, from 0
-    LOAD = "LOAD"  #                   (memory, index[, valid])   None: 0 where not valid
-    ALLOC = "ALLOC"  #                 ()                   (name, numel, MemorySpace): memory of the program
-    VAR = "VAR"  #                     ()                   (name, lanes): a value a statement has named
-    LANES = "LANES"  #                 ()                   n: the vector 0..n-1
+    PARAM: ClassVar[OpCode]  #           ()                   (slot, shape): the slot-th argument
+    RANGE: ClassVar[OpCode]  #           (extent,)            (id, AxisKind): a loop's integer, from 0
+    LOAD: ClassVar[OpCode]  #            (memory, index[, valid])   None: 0 where not valid
+    ALLOC: ClassVar[OpCode]  #           ()                   (name, numel, MemorySpace): memory of the program
+    VAR: ClassVar[OpCode]  #             ()                   (name, lanes): a value a statement has named
+    LANES: ClassVar[OpCode]  #           ()                   n: the vector 0..n-1
 
 
-class AxisKind(Enum):
+class AxisKind(Named):
     """What runs a loop."""
 
-    GRID = "GRID"  # blocks of a launch, on a CPU the pieces threads share out
-    BLOCK = "BLOCK"  # threads of a block
-    LOOP = "LOOP"  # one after the other
-    UNROLL = "UNROLL"  # written out
-    VECTOR = "VECTOR"  # lanes of a vector register
+    __slots__ = ()
+    GRID: ClassVar[AxisKind]  # blocks of a launch, on a CPU the pieces threads share out
+    BLOCK: ClassVar[AxisKind]  # threads of a block
+    LOOP: ClassVar[AxisKind]  # one after the other
+    UNROLL: ClassVar[AxisKind]  # written out
+    VECTOR: ClassVar[AxisKind]  # lanes of a vector register
 
 
-class MemorySpace(Enum):
+class MemorySpace(Named):
     """Where memory lives."""
 
-    GLOBAL = "GLOBAL"
-    SHARED = "SHARED"  # one copy a block; on a CPU the stack of the thread
-    REGISTER = "REGISTER"
+    __slots__ = ()
+    GLOBAL: ClassVar[MemorySpace]
+    SHARED: ClassVar[MemorySpace]  # one copy a block; on a CPU the stack of the thread
+    REGISTER: ClassVar[MemorySpace]
 
 
 MOVEMENT = frozenset(

@@ -83,16 +83,23 @@ class PatternMatcher:
     def __init__(self, rules: Iterable[Rule | tuple[str, Pattern, Action]]):
         self.rules = [rule if isinstance(rule, Rule) else Rule(*rule) for rule in rules]
         self._by_code: dict[OpCode, list[Rule]] = {}
+        self._sure: dict[OpCode, tuple[Rule, str]] = {}  # what fits every Op of a code, and the name it is matched by
         for code in OpCode:
             fitting = [r for r in self.rules if not r.pattern.codes or code in _codes(r.pattern)]
             if fitting:
                 self._by_code[code] = fitting
+                first = fitting[0].pattern
+                if first.name is not None and first == Pattern(first.codes, name=first.name):
+                    self._sure[code] = fitting[0], first.name
 
     def __add__(self, other: PatternMatcher) -> PatternMatcher:
         return PatternMatcher(other.rules + self.rules)
 
     def find(self, op: Op) -> tuple[Rule, Mapping[str, Op]] | None:
         """Returns the first rule whose pattern fits `op`, with the named parts."""
+        sure = self._sure.get(op.code)
+        if sure is not None:
+            return sure[0], {sure[1]: op}
         for rule in self._by_code.get(op.code, ()):
             found: dict[str, Op] = {}
             if rule.pattern.match(op, found):

@@ -60,22 +60,12 @@ def numel(shape: Shape) -> Dim:
     return count
 
 
-def shape_of(code: OpCode, src: tuple[Op, ...], arg: Any) -> Shape:
-    """Returns the shape of `Op(code, _, src, arg)`.
-
-    Raises:
-      ShapeError: the sources do not fit together under this opcode.
-    """
-    rule = RULES.get(code)
-    return rule(src, arg) if rule is not None else ()
-
-
 def _elementwise(code: OpCode) -> Callable[[tuple[Op, ...], Any], Shape]:
     def rule(src: tuple[Op, ...], arg: Any) -> Shape:
         first = src[0].shape
-        for other in src[1:]:
+        for other in src:
             if other.shape is not first and other.shape != first:
-                raise ShapeError(f"{code.value.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
+                raise ShapeError(f"{code.name.lower()}: shapes differ: {', '.join(str(s.shape) for s in src)}.")
         return first
 
     return rule
@@ -95,7 +85,7 @@ def _permute(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
     shape = src[0].shape
     if sorted(arg) != list(range(len(shape))):
         raise ShapeError(f"permute: {arg} is no order of the {len(shape)} axes of {shape}.")
-    return tuple(shape[axis] for axis in arg)
+    return tuple(map(shape.__getitem__, arg))
 
 
 def _expand(src: tuple[Op, ...], arg: Shape | int) -> Shape:
@@ -139,7 +129,7 @@ def _flip(src: tuple[Op, ...], arg: tuple[int, ...]) -> Shape:
 
 
 def _check_axes(what: str, axes: tuple[int, ...], shape: Shape) -> None:
-    if any(not 0 <= axis < len(shape) for axis in axes) or len(set(axes)) != len(axes):
+    if axes and (min(axes) < 0 or max(axes) >= len(shape) or len(set(axes)) != len(axes)):
         raise ShapeError(f"{what}: axes {axes} are not distinct axes of {shape}.")
 
 
@@ -148,7 +138,7 @@ def _reduce(src: tuple[Op, ...], arg: tuple[OpCode, tuple[int, ...] | int]) -> S
     if isinstance(axes, int):  # lanes of a vector, in a Program
         return ()
     _check_axes("reduce", axes, shape)
-    return tuple(dim for axis, dim in enumerate(shape) if axis not in axes)
+    return tuple([dim for axis, dim in enumerate(shape) if axis not in axes])
 
 
 def _scan(src: tuple[Op, ...], arg: tuple[OpCode, int]) -> Shape:
@@ -234,7 +224,7 @@ def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
     shapes = _result_shapes(producer)
     if not 0 <= arg < len(shapes):
-        raise ShapeError(f"output: there is no result {arg} of {producer.code.value}, which has {len(shapes)}.")
+        raise ShapeError(f"output: there is no result {arg} of {producer.code.name}, which has {len(shapes)}.")
     return shapes[arg]
 
 
@@ -247,7 +237,7 @@ def _result_shapes(producer: Op) -> list[Shape]:
     if producer.code is OpCode.LOOP:
         body, num_carry, num_steps = producer.arg
         return [s.shape if i < num_carry else (num_steps, *s.shape) for i, s in enumerate(body.src)]
-    raise ShapeError(f"output: {producer.code.value} has one result.")
+    raise ShapeError(f"output: {producer.code.name} has one result.")
 
 
 def _int(dim: Dim) -> int:
@@ -286,4 +276,4 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},
 }
 
-Op.shape_rule = staticmethod(shape_of)
+Op.shape_rules.update(RULES)

@@ -193,7 +193,7 @@ def _verify_ops(roots: Iterable[Op], where: str, spec: str) -> None:
     for op in order:
         for rule in RULES_OF[op.code]:
             if not rule.holds(op):
-                fact = f"{where}, {op.code.value} breaks rule {rule.name!r} of spec {spec}."
+                fact = f"{where}, {op.code.name} breaks rule {rule.name!r} of spec {spec}."
                 raise VerifyError(f"{fact}\n{neighbourhood(op)}", line_of(op))
     bodies = [op.arg if op.code is OpCode.CALL else op.arg[0] for op in order if op.code in (OpCode.CALL, OpCode.LOOP)]
     if bodies:
@@ -261,7 +261,7 @@ def verify_kernel(kernel: Kernel, after: str) -> None:
     for op in order:
         for name, codes, holds in KERNEL_OPS:
             if op.code in codes and not holds(op, kernel):
-                fact = f"{where}, {op.code.value} breaks rule {name!r} of spec KERNEL."
+                fact = f"{where}, {op.code.name} breaks rule {name!r} of spec KERNEL."
                 raise VerifyError(f"{fact}\n{neighbourhood(op)}", line_of(op))
     _verify_ops(order, where, "KERNEL")
     for slot, value, nest in outputs:

@@ -80,7 +80,7 @@ def _text(op: Op) -> str:
     try:
         return op.text
     except AttributeError:
-        found = f"{op.code.value}{op.arg}({','.join(_text(s) for s in op.src)})"
+        found = f"{op.code.name}{op.arg}({','.join(_text(s) for s in op.src)})"
         if len(found) > 200:  # the text of a graph with shared parts would double at each level
             found = found[:100] + blake2b(found.encode()).hexdigest()
         op.text = found

@@ -70,7 +70,7 @@ class _Names:
 
     def line(self, op: Op) -> str:
         """Returns the line that defines `op`."""
-        left = " ".join([self.of(op), "=", op.code.value, *(self.of(s) for s in op.src)])
+        left = " ".join([self.of(op), "=", op.code.name, *(self.of(s) for s in op.src)])
         argument = self.argument(op)
         left = f"{left} {argument}" if argument else left
         return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"
@@ -314,12 +314,12 @@ def neighbourhood(op: Op) -> str:
     names: Mapping[Op, int] = {o: i for i, o in enumerate(order)}
 
     def of(o: Op) -> str:
-        return f"%{names[o]}" if o in names else f"<{o.code.value}>"
+        return f"%{names[o]}" if o in names else f"<{o.code.name}>"
 
     lines = []
     for o in order:
         shown = "" if o.arg is None else " " + show(o.arg, of)
         sources = " ".join(of(s) for s in o.src)
-        left = f"{of(o)} = {o.code.value} {sources}".rstrip() + shown
+        left = f"{of(o)} = {o.code.name} {sources}".rstrip() + shown
         lines.append(f"{'  > ' if o is op else '    '}{left.ljust(WIDTH)}   {o.dtype} {show(o.shape, of)}")
     return "\n".join(lines)

@@ -55,8 +55,8 @@ FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CH
 RESERVED = frozenset(
     {"load", "check", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when", *keyword.kwlist}
     | {t.name for t in dtypes.ALL}
-    | {code.value for code in OpCode}
-    | {code.value.lower() for code in FUNCTIONS}
+    | {code.name for code in OpCode}
+    | {code.name.lower() for code in FUNCTIONS}
 )
 SHARED_COST, LONGEST_COST = 6, 40  # operations from which a repeated, or any, expression gets a line of its own
 
@@ -149,11 +149,11 @@ class _Writer:
         """Returns the line of a statement, without its body."""
         match statement:
             case For(range=r):
-                return f"for {self.declare(r)} in {r.arg[1].value.lower()}({self.expression(r.src[0])}):"
+                return f"for {self.declare(r)} in {r.arg[1].name.lower()}({self.expression(r.src[0])}):"
             case If(condition=c):
                 return f"if {self.expression(c)}:"
             case Alloc(memory=m):
-                return f"alloc {self.declare(m)}: {m.dtype}[{m.arg[1]}] {m.arg[2].value.lower()}"
+                return f"alloc {self.declare(m)}: {m.dtype}[{m.arg[1]}] {m.arg[2].name.lower()}"
             case Let(var=v, value=x):
                 return f"{self.declare(v)}: {vector_type(v)} = {self.expression(x)}"
             case Load(var=v, memory=m, index=i, valid=valid):
@@ -198,15 +198,15 @@ class _Writer:
             memory, index, *valid = sources
             return f"load({memory}, {index}, {valid[0]})" if valid else f"{memory}[{index}]"
         if op.code in FUNCTIONS and op.dtype is derived_dtype(op.code, op.src) and op.arg is None:
-            return f"{op.code.value.lower()}({', '.join(sources)})"
+            return f"{op.code.name.lower()}({', '.join(sources)})"
         if op.code in (OpCode.CAST, OpCode.BITCAST) and op.arg is None:
-            return f"{op.code.value.lower()}({sources[0]}, {op.dtype})"
+            return f"{op.code.name.lower()}({sources[0]}, {op.dtype})"
         if op.code is OpCode.EXPAND and op.dtype is op.src[0].dtype:
             return f"spread({sources[0]}, {show(op.arg, self.expression)})"
         if op.code is OpCode.LANES and op.dtype is dtypes.int64:
             return f"lanes({op.arg})"
         argument = [] if op.arg is None else [f"arg={show(op.arg, self.expression)}"]
-        return f"{op.code.value}({', '.join([op.dtype.name, *sources, *argument])})"
+        return f"{op.code.name}({', '.join([op.dtype.name, *sources, *argument])})"
 
 
 def wanted_name(op: Op) -> str:

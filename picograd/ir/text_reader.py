@@ -41,7 +41,7 @@ AST_CODES: dict[type[ast.AST], OpCode] = {
     ast.Mod: OpCode.MOD,
 }
 assert set(AST_CODES.values()) == set(INFIX), "text_reader: AST_CODES has not the operators of INFIX"
-FUNCTION_CODES = {code.value.lower(): code for code in FUNCTIONS}
+FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
 DECLARED = re.compile(r"^(\w+)(?: as ('(?:\\.|[^'\\])*'|[^:=]*?))?$")
 
 
@@ -183,7 +183,7 @@ class _Reader:
         declared, _, memory = text.rpartition(": ")
         element, space = memory.split(" ")
         dtype, numel = element.removesuffix("]").split("[")
-        where = MemorySpace[space.upper()]
+        where: MemorySpace = MemorySpace[space.upper()]
         return self.declare(declared, lambda n: Op(OpCode.ALLOC, dtype_named(dtype), (), (n, int(numel), where)))
 
     def var(self, text: str) -> Op:

@@ -14,7 +14,6 @@ import ast
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping
-from enum import Enum
 from math import isnan
 from typing import Any
 
@@ -22,13 +21,13 @@ from picograd.dtype import ALL, DType
 from picograd.errors import DataError
 from picograd.ir.checks import Site
 from picograd.ir.op import Op
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 
 # Frozen dataclasses that may stand in an argument, by name; the record of a CUSTOM kernel is added by who defines it.
 RECORDS: dict[str, type[Any]] = {"ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site}
 
-ENUMS: dict[OpCode, type[Enum]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
+ENUMS: dict[OpCode, type[Named]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
 NAN_BITS = struct.pack("d", float("nan"))
 
 
@@ -47,7 +46,7 @@ def show(value: Any, name_of: Callable[[Op], str]) -> str:
     """
     if isinstance(value, Op):
         return name_of(value)
-    if isinstance(value, Enum):
+    if isinstance(value, Named):
         return str(value.name)
     if isinstance(value, DType):
         return value.name

@@ -13,7 +13,7 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.ir.build import unary
+from picograd.ir.build import expand, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.optimizer import Optimizer, ParamGroup
@@ -126,7 +126,7 @@ class Adam(Optimizer):
         for beta in betas:
             if not 0.0 <= beta < 1.0:
                 raise ArgumentError(f"{type(self).__name__}: betas must be in [0, 1), got {betas}.")
-        self._corrections: dict[int, tuple[Op, Op]] = {}
+        self._corrections: dict[tuple[int, DType], tuple[Op, Op]] = {}  # rate and root, by count and dtype
         super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
 
     def _start(self) -> None:
@@ -141,14 +141,15 @@ class Adam(Optimizer):
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Counts the step; parameters without a gradient this time get a count of their own."""
         chosen = set(places)
-        for place in places:
-            shared = self.state[place]["step"]
-            sharing = [i for i, own in self.state.items() if own["step"] is shared]
-            if any(i not in chosen for i in sharing):
-                split = shared.clone()
-                for i in sharing:
-                    if i in chosen:
-                        self.state[i]["step"] = split
+        sharing: dict[int, list[int]] = {}  # by the count, whose it is
+        for place, own in self.state.items():
+            sharing.setdefault(id(own["step"]), []).append(place)
+        for sharers in sharing.values():
+            counted = [place for place in sharers if place in chosen]
+            if counted and len(counted) < len(sharers):
+                split = self.state[counted[0]]["step"].clone()
+                for place in counted:
+                    self.state[place]["step"] = split
         beta1, beta2 = group["betas"]
         self._corrections = {}
         for count in {id(self.state[i]["step"]): self.state[i]["step"] for i in places}.values():
@@ -158,7 +159,8 @@ class Adam(Optimizer):
             powers = [Op(OpCode.POW, step.dtype, (_like(beta, step), step)) for beta in (beta1, beta2)]
             rate = lr / (-powers[0] + 1.0)
             root = unary(OpCode.SQRT, -powers[1] + 1.0)
-            self._corrections[id(count)] = (rate, root)
+            for dtype in dict.fromkeys(self.state[i]["exp_avg"].dtype.wide for i in places):
+                self._corrections[id(count), dtype] = stored(rate, dtype), stored(root, dtype)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Stores both running means and the parameter, in the order of the formulas above."""
@@ -177,9 +179,9 @@ class Adam(Optimizer):
         square = square * beta2 + d * d * (1.0 - beta2)
         state["exp_avg"].write("step", mean)
         state["exp_avg_sq"].write("step", square)
-        rate, root = self._corrections[id(state["step"])]
-        scale = unary(OpCode.SQRT, square) / scalar(stored(root, value.dtype), value) + group["eps"]
-        parameter.write("step", value - mean / scale * scalar(stored(rate, value.dtype), value))
+        rate, root = self._corrections[id(state["step"]), value.dtype]
+        scale = unary(OpCode.SQRT, square) / expand(root, value.shape) + group["eps"]
+        parameter.write("step", value - mean / scale * expand(rate, value.shape))
 
 
 class AdamW(Adam):

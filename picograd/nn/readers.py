@@ -46,7 +46,7 @@ def _drop_graph(cell: Cell, op: Op, buffer: Op) -> None:
     """Keeps the value of a result and marks it: it needs gradients that nobody can compute any more."""
     leaf = Op(OpCode.LEAF, buffer.dtype, (buffer,), next(leaf_ids))
     stale_leaves.add(leaf)
-    realized[leaf] = buffer
+    leaf.realized = buffer
     if replace_op(cell, op, leaf):
         differentiable_cells.discard(cell)
 
@@ -58,14 +58,15 @@ def _readers(cells: Mapping[Cell, Op], replaced: set[Op]) -> dict[Cell, Op]:
         stack = [op]
         while stack:
             op = stack[-1]
-            if op in reads:
-                stack.pop()
-                continue
-            sources = [s for s in op.src if s.needs_grad]
-            waiting = [s for s in sources if s not in reads]
-            if waiting:
-                stack.extend(waiting)
-            else:
-                reads[op] = any(reads[s] for s in sources)
-                stack.pop()
+            if op not in reads:
+                found = False
+                for s in op.src:
+                    if s.needs_grad and s not in reads:
+                        stack.append(s)
+                    elif s.needs_grad and reads[s]:
+                        found = True
+                if stack[-1] is not op:  # it waits for what stands above it
+                    continue
+                reads[op] = found
+            stack.pop()
     return {cell: op for cell, op in cells.items() if reads[op]}

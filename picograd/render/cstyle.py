@@ -82,7 +82,7 @@ class Writer(ABC):
             return f"bitcast<{op.dtype}>({operands[0]})"
         rule = rule_for(op, self.intervals)
         if rule is None:
-            raise self.broken(f"no row of the table writes {op.code.value} of {op.src[-1].dtype}")
+            raise self.broken(f"no row of the table writes {op.code.name} of {op.src[-1].dtype}")
         return write_rule(rule, op, operands)
 
     def memory(self, op: Op) -> str:
@@ -135,7 +135,7 @@ class Writer(ABC):
 
     def write_for(self, loop: For) -> None:
         if loop.range.arg[1] is not AxisKind.LOOP:
-            raise self.broken(f"a {loop.range.arg[1].value} loop stands where only a LOOP can")
+            raise self.broken(f"a {loop.range.arg[1].name} loop stands where only a LOOP can")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, interval_of(extent, self.intervals)[1] - 1)
         name = self.operand(loop.range)

@@ -366,7 +366,7 @@ class _Function:
         lines, place, value = self.waiting.pop(var)
         sources = [self.operand(s, 1) for s in value.src]
         self.values[var] = name = self.name()
-        lines[place] = f"  {name} = {value.code.value.lower()} i64 {sources[0]}, {sources[1]}"
+        lines[place] = f"  {name} = {value.code.name.lower()} i64 {sources[0]}, {sources[1]}"
 
     def operation(self, op: Op, lanes: int) -> str:
         """Writes the value of a Let, or of a scalar expression such as a loop's extent."""

@@ -97,7 +97,7 @@ ONE_INSTRUCTION: dict[tuple[OpCode, str], str] = {
     **{(code, k): f"icmp {c.replace('s', 'u', 1)} {{t}} {{0}}, {{1}}"
        for code, c in _SIGNED_COMPARE.items() for k in "ub"},
     **{(code, "f"): f"fcmp {c} {{t}} {{0}}, {{1}}" for code, c in _FLOAT_COMPARE.items()},
-    **{(code, "b"): f"{code.value.lower()} {{t}} {{0}}, {{1}}" for code in (OpCode.AND, OpCode.OR, OpCode.XOR)},
+    **{(code, "b"): f"{code.name.lower()} {{t}} {{0}}, {{1}}" for code in (OpCode.AND, OpCode.OR, OpCode.XOR)},
     (OpCode.ADD, "b"): "or {t} {0}, {1}", (OpCode.MUL, "b"): "and {t} {0}, {1}",
     (OpCode.MAX, "b"): "or {t} {0}, {1}", (OpCode.MIN, "b"): "and {t} {0}, {1}",
     (OpCode.MAX, "i"): "call {t} @llvm.smax.{s}({t} {0}, {t} {1})",
@@ -257,5 +257,5 @@ def write_operation(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[
         return emit(row.format(*values, t=t, s=suffix(t)))
     steps = SEVERAL_INSTRUCTIONS.get(key)
     if steps is None:
-        raise VerifyError(f"render llvm: {op.code.value} of {dtype} has no row: legalize must replace it.")
+        raise VerifyError(f"render llvm: {op.code.name} of {dtype} has no row: legalize must replace it.")
     return steps(emit, op, sources, values, lanes)

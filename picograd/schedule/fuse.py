@@ -95,7 +95,7 @@ class _Fuser:
         elif op.code is OpCode.OUTPUT:
             self.nests.put(op, self.loops[op.src[0]])
         else:
-            fact = f"{op.code.value}: no kernel is generated for it yet."
+            fact = f"{op.code.name}: no kernel is generated for it yet."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
 
     def visit_loop(self, op: Op) -> None:

@@ -73,7 +73,7 @@ class Autograd(TensorCore):
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     if tensor.grad is None:
-        tensor.grad = type(tensor).holding(grad, tensor.cell.device)
+        tensor.grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
         expect(tensor.grad.cell)
     else:
         tensor.grad.write("backward", tensor.grad.read() + grad)

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.dtype import DType, Scalar
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
-from picograd.ir.op import Dim, Op, Shape, const, filled
+from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
@@ -34,8 +34,9 @@ def apply_step(op: Op, code: OpCode, arg: Any) -> Op:
 
 
 # ---- broadcasting ----
+@functools.lru_cache(maxsize=1024)
 def broadcast_shapes(function: str, *shapes: Shape) -> Shape:
-    """Returns the shape that all `shapes` repeat to, by NumPy's rule.
+    """Returns the shape that all `shapes` repeat to, by NumPy's rule; a network asks for the same few at every step.
 
     Raises:
       ShapeError: two lengths of one axis differ and neither is 1.
@@ -89,17 +90,6 @@ def promoted(a: Op, b: Op) -> DType:
 def to_float(op: Op) -> Op:
     """Returns `op` as a float: integers become the default float, as in PyTorch."""
     return op if op.dtype.kind == "f" else cast(op, dtypes.default_float)
-
-
-@functools.lru_cache(maxsize=512, typed=True)
-def _kept(value: Scalar, dtype: DType, shape: Shape) -> Op:
-    return filled(value, dtype, shape)
-
-
-def number(value: Scalar, dtype: DType, shape: Shape) -> Op:
-    """Returns `value` repeated over `shape`; those used last are kept, so that x * 0.5 builds one Op and not three."""
-    # NOTE: 0.0 and -0.0 are equal and would share an entry.
-    return _kept(value, dtype, shape) if value else filled(value, dtype, shape)
 
 
 def detached(op: Op) -> Op:

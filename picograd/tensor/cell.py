@@ -57,10 +57,12 @@ class Cell:
     def op(self) -> Op:
         """The value it holds now."""
         value = self._value
-        if isinstance(value, Claim):
-            value = self._settled()
         if isinstance(value, Op):
             return value
+        if isinstance(value, Claim):
+            value = self._settled()
+            if isinstance(value, Op):
+                return value
         named = self._named
         if named is None or named[0] is not value:
             self._named = named = value, Op(OpCode.BUFFER, value[0].dtype, (), value)

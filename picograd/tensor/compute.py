@@ -34,14 +34,14 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
       OutOfRange: an index is outside its axis. Nothing is computed then; writes in place that needed it have not
                   happened, others are still pending.
     """
-    wanted = {cell: cell.op for cell in cells if cell.op.code is not OpCode.BUFFER}
+    wanted = {cell: op for cell in cells if (op := cell.op).code is not OpCode.BUFFER}
     asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
     if joined:
         grads = (reference() for cell in asked for reference in gradients_of.get(cell, ()))
         written = (reference() for reference in pending.writes.keyrefs())
         for cell in [*grads, *written]:
-            if cell is not None and cell.op.code is not OpCode.BUFFER:
-                wanted.setdefault(cell, cell.op)
+            if cell is not None and cell not in wanted and (op := cell.op).code is not OpCode.BUFFER:
+                wanted[cell] = op
     try:
         buffers = realize([*wanted.values(), *ops])
     except OutOfRange as error:
@@ -69,13 +69,14 @@ def _undo_writes_of(error: OutOfRange) -> None:
 @contextmanager
 def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
     """Takes back every write of the block to these cells if it ends in an error."""
-    marks = [(cell, cell.op, len(pending.writes.get(cell, ()))) for cell in cells]
+    values = [(cell, cell.op) for cell in cells]
+    num_writes = {cell: len(before) for cell, before in pending.writes.items()}
     try:
         yield
     except PicogradError:
-        for cell, op, num_writes in marks:
+        for cell, op in values:
             cell.op = op
-            before = pending.writes.get(cell, [])[:num_writes]
+            before = pending.writes.get(cell, [])[: num_writes.get(cell, 0)]
             pending.writes.pop(cell, None)
             if before:
                 pending.writes[cell] = before
@@ -83,4 +84,4 @@ def all_or_nothing(cells: Iterable[Cell]) -> Iterator[None]:
 
 
 def _known(op: Op) -> bool:
-    return op.code is OpCode.BUFFER or op in realized
+    return op.code is OpCode.BUFFER or op.realized is not None

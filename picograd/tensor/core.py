@@ -12,7 +12,6 @@ import math
 import weakref
 from collections.abc import Iterable
 from typing import Any, Self
-from typing import cast as typed
 
 import numpy as np
 
@@ -86,21 +85,16 @@ class TensorCore:
         self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
 
     @classmethod
-    def from_op(cls, op: Op, device: str | None = None) -> Self:
-        """Returns a tensor with new storage whose value is `op`."""
-        tensor = cls.holding(op, device)
-        settle(tensor.cell)
-        return tensor
-
-    @classmethod
-    def holding(cls, op: Op, device: str | None) -> Self:
-        """Returns a tensor with new storage whose value is `op`, which stays a graph however long it is."""
+    def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
+        """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
         tensor.steps, tensor.grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
+        if settles:
+            settle(cell, op)
         return tensor
 
     @classmethod
@@ -154,7 +148,7 @@ class TensorCore:
         active = trace.get()
         if active is not None:
             active.on_read(self.cell)
-        op = self.op
+        op = self.op if self.steps else self.cell.op
         return op if not op.needs_grad or grad_mode.get() else detached(op)
 
     def write(self, function: str, value: Op) -> Self:
@@ -171,11 +165,15 @@ class TensorCore:
         active = trace.get()
         if active is not None:
             active.on_read(cell)
-        set_op(cell, write_through(cell.op, self.steps, cast(value, cell.op.dtype)))
-        if cell.op.needs_grad:
+        before = cell.op
+        op = cast(value, before.dtype)
+        if self.steps:
+            op = write_through(before, self.steps, op)
+        set_op(cell, op)
+        if op.needs_grad:
             differentiable_cells.add(cell)
-        record(cell.op)
-        settle(cell)
+        record(op)
+        settle(cell, op)
         return self
 
     def _check_writable(self, function: str) -> None:
@@ -214,7 +212,7 @@ class TensorCore:
     @property
     def shape(self) -> tuple[int, ...]:
         """Lengths of the axes."""
-        return typed("tuple[int, ...]", self.op.shape)
+        return self.op.shape  # type: ignore[return-value]  # symbolic ones answer to the same operations
 
     @property
     def dtype(self) -> DType:

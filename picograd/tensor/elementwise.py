@@ -15,15 +15,16 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import unary
-from picograd.ir.op import Op
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import pointwise
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, number, promoted
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.joining import Joining
 
 Operand = TensorCore | Scalar
+OPERANDS: Any = (TensorCore, int, float, np.generic)  # what an operator takes at its other side
 
 
 class Elementwise(Joining):
@@ -46,16 +47,19 @@ class Elementwise(Joining):
             rhs = other.read()
             dtype = lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs)
         else:
-            value = scalar_of(function, other)
+            rhs, value = None, scalar_of(function, other)
             dtype = dtypes.promote_scalar(lhs.dtype, value)
-            rhs = None
             if dtype.kind in "iu" and not -(1 << 63) <= value < 1 << 64:
                 raise DTypeError(f"{function}: {value} does not fit 64 bits.", hint="write it as a float.")
         if dtype.kind not in kinds:
             dtype = self._lifted(function, dtype, kinds)
-        lhs = cast(lhs, dtype)
-        # NOTE: the number becomes the common dtype at once: by way of uint8, 1000 in x / 1000 would be 232.
-        rhs = number(value, dtype, lhs.shape) if rhs is None else cast(rhs, dtype)
+        if lhs.dtype is not dtype:
+            lhs = cast(lhs, dtype)
+        if rhs is None:
+            # NOTE: the number becomes the common dtype at once: by way of uint8, 1000 in x / 1000 would be 232.
+            return lhs, filled(value, dtype, lhs.shape)
+        if rhs.dtype is not dtype:
+            rhs = cast(rhs, dtype)
         if lhs.shape != rhs.shape:
             shape = broadcast_shapes(function, lhs.shape, rhs.shape)
             lhs, rhs = broadcast_to(lhs, shape), broadcast_to(rhs, shape)
@@ -188,25 +192,25 @@ class Elementwise(Joining):
         return self._binary("pow", OpCode.POW, base, swap=True)
 
     def __add__(self, other: Any) -> Self:
-        return self.add(other) if is_operand(other) else NotImplemented
+        return self.add(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __sub__(self, other: Any) -> Self:
-        return self._binary("sub", OpCode.SUB, other, "iuf") if is_operand(other) else NotImplemented
+        return self._binary("sub", OpCode.SUB, other, "iuf") if isinstance(other, OPERANDS) else NotImplemented
 
     def __mul__(self, other: Any) -> Self:
-        return self.mul(other) if is_operand(other) else NotImplemented
+        return self.mul(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __truediv__(self, other: Any) -> Self:
-        return self._binary("div", OpCode.DIV, other, "f") if is_operand(other) else NotImplemented
+        return self._binary("div", OpCode.DIV, other, "f") if isinstance(other, OPERANDS) else NotImplemented
 
     def __floordiv__(self, other: Any) -> Self:
-        return self.floor_divide(other) if is_operand(other) else NotImplemented
+        return self.floor_divide(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __mod__(self, other: Any) -> Self:
-        return self.remainder(other) if is_operand(other) else NotImplemented
+        return self.remainder(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __pow__(self, other: Any) -> Self:
-        return self.pow(other) if is_operand(other) else NotImplemented
+        return self.pow(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __radd__(self, other: Any) -> Self:
         return self.add(other)
@@ -241,7 +245,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).lt(2)
         Tensor([ True, False, False])
         """
-        return self._compare("lt", OpCode.CMPLT, other) if is_operand(other) else NotImplemented
+        return self._compare("lt", OpCode.CMPLT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __le__(self, other: Any) -> Self:
         """Returns True where self <= other.
@@ -249,7 +253,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).le(2)
         Tensor([ True,  True, False])
         """
-        return self._compare("le", OpCode.CMPLE, other) if is_operand(other) else NotImplemented
+        return self._compare("le", OpCode.CMPLE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __gt__(self, other: Any) -> Self:
         """Returns True where self > other.
@@ -257,7 +261,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).gt(2)
         Tensor([False, False,  True])
         """
-        return self._compare("gt", OpCode.CMPLT, other, swap=True) if is_operand(other) else NotImplemented
+        return self._compare("gt", OpCode.CMPLT, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ge__(self, other: Any) -> Self:
         """Returns True where self >= other.
@@ -265,7 +269,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).ge(2)
         Tensor([False,  True,  True])
         """
-        return self._compare("ge", OpCode.CMPLE, other, swap=True) if is_operand(other) else NotImplemented
+        return self._compare("ge", OpCode.CMPLE, other, swap=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __eq__(self, other: Any) -> Self:  # type: ignore[override]
         """Returns True where self == other.
@@ -273,7 +277,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).eq(2)
         Tensor([False,  True, False])
         """
-        return self._compare("eq", OpCode.CMPEQ, other) if is_operand(other) else NotImplemented
+        return self._compare("eq", OpCode.CMPEQ, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ne__(self, other: Any) -> Self:  # type: ignore[override]
         """Returns True where self != other.
@@ -281,7 +285,7 @@ class Elementwise(Joining):
         >>> Tensor([1, 2, 3]).ne(2)
         Tensor([ True, False,  True])
         """
-        return self._compare("ne", OpCode.CMPNE, other) if is_operand(other) else NotImplemented
+        return self._compare("ne", OpCode.CMPNE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     lt, le, gt, ge, eq, ne = __lt__, __le__, __gt__, __ge__, __eq__, __ne__
 
@@ -367,11 +371,6 @@ class Elementwise(Joining):
         Tensor([False,  True])
         """
         return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(other))
-
-
-def is_operand(value: Any) -> bool:
-    """True for what an operator takes at its other side: tensors and numbers."""
-    return isinstance(value, (TensorCore, int, float, np.generic))
 
 
 def scalar_of(function: str, value: Any) -> Scalar:

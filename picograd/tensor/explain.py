@@ -57,4 +57,4 @@ def count_ops(*tensors: TensorCore, known: Iterable[TensorCore] = ()) -> dict[st
     {'MUL': 3, 'COS': 1, 'ADD': 1}
     """
     found = counts.count_ops([tensor.op for tensor in tensors], [tensor.op for tensor in known])
-    return {code.value: count for code, count in found.items()}
+    return {code.name: count for code, count in found.items()}

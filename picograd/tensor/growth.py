@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 import weakref
 
-from picograd.engine.realize import realized
 from picograd.errors import Line, user_line
 from picograd.ir.op import Op
 from picograd.tensor.cell import Cell, trace
@@ -38,9 +37,8 @@ class _Watch:
     left = EVERY * MAX_LIVE
 
 
-def settle(cell: Cell) -> None:
-    """Computes the value of `cell` if its graph is one that has grown step by step. Cost: two comparisons, as a rule."""
-    op = cell.op
+def settle(cell: Cell, op: Op) -> None:
+    """Computes `op`, the value of `cell`, if that is a graph that has grown step by step. Mostly two comparisons."""
     if op.depth >= MAX_DEPTH and not op.needs_grad:
         is_long = unrealized(op, MAX_DEPTH // 4) >= MAX_DEPTH // 4
     elif len(Op.interned) >= _Watch.limit and op.depth % EVERY == 0:
@@ -84,7 +82,7 @@ def unrealized(root: Op, most: int) -> int:
     stack = [root]
     while stack and len(seen) < most:
         op = stack.pop()
-        if op not in realized:
+        if op.realized is None:
             for s in op.src:
                 if s not in seen:
                     seen.add(s)

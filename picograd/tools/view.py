@@ -207,13 +207,13 @@ def _kind(op: Op, root: Op, sources: list[tuple[Op, str]]) -> str:
 
 def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
     """Returns the title of a box and the line below it."""
-    title = op.code.value
+    title = op.code.name
     constants = [const_value(source) for source in op.src] if op.code is not OpCode.LEAF else []
     if op.code is OpCode.CONST:
         title = f"CONST {_number(op.arg)}"
     elif op.code in (OpCode.REDUCE, OpCode.SCAN, OpCode.SCATTER):
         combine, *rest = op.arg
-        title = f"{title} {combine.value if combine else 'store'} {rest[0]}"
+        title = f"{title} {combine.name if combine else 'store'} {rest[0]}"
     elif op.code in (OpCode.PERMUTE, OpCode.FLIP, OpCode.SHRINK, OpCode.PAD, OpCode.COPY, OpCode.OUTPUT):
         title = f"{title} {op.arg}"
     if any(value is not None for value in constants):
@@ -224,7 +224,7 @@ def _heading(op: Op, names: Mapping[Op, str]) -> list[tuple[str, str]]:
 
 
 def _note(op: Op) -> str:
-    return "\n".join([op.code.value, *(f"made at {line}" for line in lines_of(op))])
+    return "\n".join([op.code.name, *(f"made at {line}" for line in lines_of(op))])
 
 
 def _shape(shape: Shape) -> str:
@@ -260,7 +260,7 @@ def _evaluated(ops: list[Op]) -> list[np.ndarray[Any, Any]]:
 
     By the evaluator: a kernel with a result for each Op of a graph would take minutes to compile.
     """
-    held = {op: realized.get(op, op) for op in toposort(ops, stop=realized)}
+    held = {op: op.realized or op for op in toposort(ops, stop=realized)}
     known = {op: to_host(buffer) for op, buffer in held.items() if buffer.code is OpCode.BUFFER}
     return evaluate(ops, known)
 

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
 from picograd.engine.plan import template
-from picograd.engine.realize import default_device, devices_of, find_plan, realized
+from picograd.engine.realize import default_device, devices_of, find_plan
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -203,9 +203,9 @@ class Jit:
         guards: Guards,
     ) -> Capture:  # fmt: skip
         """Returns what a trace found, by where each buffer comes from."""
-        form = template(roots, realized)
+        form = template(roots)
         arguments = {op.arg[0]: i for i, op in enumerate(starts)}
-        state = {realized.get(op, op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
+        state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
         cells = list(watch.before)
         sources: list[tuple[str, int]] = []
         constants: list[Buffer] = []

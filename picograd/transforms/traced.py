@@ -138,7 +138,7 @@ def _shown(part: Any) -> str:
     if isinstance(part, tuple) and len(part) >= 3 and isinstance(part[0], OpCode):
         code, dtype, arg = part[:3]
         value = struct.unpack("d", arg)[0] if isinstance(arg, bytes) else arg
-        return _brief(f"{code.value} {dtype}" if value is None else f"{code.value} {value} {dtype}")
+        return _brief(f"{code.name} {dtype}" if value is None else f"{code.name} {value} {dtype}")
     if isinstance(part, tuple) and len(part) == 3 and isinstance(part[1], DType):
         return f"input {part[0]}, {part[1]} {part[2]},"
     return _brief(part)

@@ -52,7 +52,7 @@ def test_forward_mode_costs_a_run_for_each_input_and_reverse_mode_one(capsys: py
             forward[code] = forward.get(code, 0) + count
     print("operations beyond the value itself")
     for name, counts in (("value", count_ops([result])), ("reverse", reverse), ("forward", forward)):
-        print(f"{name:8} {sum(counts.values()):4}  " + ", ".join(f"{code.value} {n}" for code, n in counts.items()))
+        print(f"{name:8} {sum(counts.values()):4}  " + ", ".join(f"{code.name} {n}" for code, n in counts.items()))
     assert count_ops([result]) == {OpCode.SIN: 10, OpCode.MUL: 9}
     assert reverse == {OpCode.COS: 10, OpCode.MUL: 10 + 2 * 9}
     # input i moves its product and every SIN and MUL after it

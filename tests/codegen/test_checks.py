@@ -116,7 +116,7 @@ def test_what_is_checked_needs_no_condition_to_be_read() -> None:
 
 
 def test_an_index_that_is_certainly_inside_has_no_check() -> None:
-    program = program_of(gather(TABLE, checked(Op(OpCode.MOD, I64, (INDEX, INDEX._other(5))), 5)))
+    program = program_of(gather(TABLE, checked(Op(OpCode.MOD, I64, (INDEX, INDEX.filled(5))), 5)))
     assert not checks_in(program) and all(param.role != "report" for param in program.params)
 
 

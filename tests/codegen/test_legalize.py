@@ -122,7 +122,7 @@ def samples(dtype: DType, rng: np.random.Generator) -> Array:
 
 # ---- functions ----
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
-@pytest.mark.parametrize("code", ULP, ids=lambda c: c.value)
+@pytest.mark.parametrize("code", ULP, ids=lambda c: c.name)
 def test_function_is_within_its_bound(code: OpCode, dtype: DType, rng: np.random.Generator) -> None:
     x = samples(dtype, rng)
     wider = np.float64 if dtype is SINGLE or code is OpCode.ERF else np.longdouble
@@ -165,7 +165,7 @@ def test_common_exponents_are_products_and_roots(exponent: float) -> None:
 LLVM, CUDA = host_target(), Target("CUDA", "cuda", "sm_90", block_threads=256)
 
 
-@pytest.mark.parametrize("code", sorted(TRANSCENDENTAL - {OpCode.THREEFRY}, key=str), ids=lambda c: c.value)
+@pytest.mark.parametrize("code", sorted(TRANSCENDENTAL - {OpCode.THREEFRY}, key=str), ids=lambda c: c.name)
 def test_cuda_keeps_its_own_functions(code: OpCode) -> None:
     x = Op(OpCode.PARAM, SINGLE, (), (0, ()))
     op = Op(code, SINGLE, (x, x) if code is OpCode.POW else (x,))
@@ -209,7 +209,7 @@ def test_float_rounds_to_nearest_even_when_narrowed(dtype: DType, wider: DType, 
 @pytest.mark.parametrize(
     "code",
     [OpCode.ADD, OpCode.MUL, OpCode.DIV, OpCode.MAX, OpCode.MIN, OpCode.CMPLT, OpCode.CMPEQ],
-    ids=lambda c: c.value,
+    ids=lambda c: c.name,
 )
 def test_arithmetic_of_narrow_floats_is_that_of_float32_rounded(code: OpCode, dtype: DType) -> None:
     arrays = pairs([*SPECIAL, 0.1, 300.0, -1e-3, 1e-7, 6e4], dtype)
@@ -244,11 +244,11 @@ def test_float16_without_the_instruction(monkeypatch: pytest.MonkeyPatch) -> Non
     "code",
     [OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.DIV, OpCode.MAX, OpCode.MIN, OpCode.MOD, OpCode.IDIV, OpCode.CMPLT,
      OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE],
-    ids=lambda c: c.value,
+    ids=lambda c: c.name,
 )  # fmt: skip
 def test_arithmetic_of_floats(code: OpCode, dtype: DType) -> None:
     arrays = pairs([*SPECIAL, 0.1, -7.3, 1e30, 1e-40], dtype)
-    output = dtypes.bool_ if code.value.startswith("CMP") else dtype
+    output = dtypes.bool_ if code.name.startswith("CMP") else dtype
     result, expected = map_native(of(code), arrays, [dtype] * 2, output), meaning(of(code), arrays, [dtype] * 2)
     if code in (OpCode.MAX, OpCode.MIN):  # which zero wins is nobody's promise
         result, expected = result + 0.0, expected + 0.0
@@ -256,7 +256,7 @@ def test_arithmetic_of_floats(code: OpCode, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
-@pytest.mark.parametrize("code", [OpCode.NEG, OpCode.RECIPROCAL, OpCode.SQRT, OpCode.FLOOR], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [OpCode.NEG, OpCode.RECIPROCAL, OpCode.SQRT, OpCode.FLOOR], ids=lambda c: c.name)
 def test_functions_with_an_instruction(code: OpCode, dtype: DType) -> None:
     x = np.array([*SPECIAL, 0.1, -7.3, 1e30, 1e-40, 2.0**52 + 1, -0.5], dtype.numpy)
     same(map_native(of(code), [x], [dtype], dtype), meaning(of(code), [x], [dtype]))
@@ -264,7 +264,7 @@ def test_functions_with_an_instruction(code: OpCode, dtype: DType) -> None:
 
 @pytest.mark.parametrize("constant", [0.0, 1.5, math.nan])
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize("code", [OpCode.MAX, OpCode.MIN], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [OpCode.MAX, OpCode.MIN], ids=lambda c: c.name)
 def test_extremum_with_a_constant_keeps_nan(code: OpCode, constant: float, first: bool) -> None:
     x = np.array([*SPECIAL, 5.0], np.float32)
     operands = (lambda v, c: (c, v)) if first else (lambda v, c: (v, c))
@@ -278,7 +278,7 @@ def test_extremum_with_a_constant_keeps_nan(code: OpCode, constant: float, first
     "code",
     [OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MAX, OpCode.MIN, OpCode.AND, OpCode.OR,
      OpCode.XOR, OpCode.SHL, OpCode.SHR, OpCode.CMPLT, OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE, OpCode.POW],
-    ids=lambda c: c.value,
+    ids=lambda c: c.name,
 )  # fmt: skip
 def test_arithmetic_of_integers(code: OpCode, dtype: DType) -> None:
     """It wraps; division rounds down and by 0 gives 0; shifts by the width or more leave nothing but the sign."""
@@ -287,12 +287,12 @@ def test_arithmetic_of_integers(code: OpCode, dtype: DType) -> None:
     values |= {least, least + 1, -1, -2, -3, -7} if dtype.kind == "i" else set()
     array = np.array([v for v in sorted(values) if least <= v <= most], dtype.numpy)
     arrays = pairs(array, dtype)
-    output = dtypes.bool_ if code.value.startswith("CMP") else dtype
+    output = dtypes.bool_ if code.name.startswith("CMP") else dtype
     same(map_native(of(code), arrays, [dtype] * 2, output), meaning(of(code), arrays, [dtype] * 2))
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 64, -1, -2, -7, 0])
-@pytest.mark.parametrize("code", [OpCode.IDIV, OpCode.MOD], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [OpCode.IDIV, OpCode.MOD], ids=lambda c: c.name)
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64], ids=str)
 def test_division_by_a_constant(code: OpCode, dtype: DType, divisor: int) -> None:
     x = np.array([*range(-20, 20), dtype.min, dtype.max], dtype.numpy)
@@ -310,7 +310,7 @@ def test_index_division_is_left_to_the_processor() -> None:
 
 
 @pytest.mark.parametrize("code", [OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN,
-                                  OpCode.CMPLT, OpCode.CMPEQ, OpCode.CMPNE], ids=lambda c: c.value)  # fmt: skip
+                                  OpCode.CMPLT, OpCode.CMPEQ, OpCode.CMPNE], ids=lambda c: c.name)  # fmt: skip
 def test_arithmetic_of_bools(code: OpCode) -> None:
     arrays = pairs([False, True], dtypes.bool_)
     expected = meaning(of(code), arrays, [dtypes.bool_] * 2)

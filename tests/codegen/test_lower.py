@@ -193,7 +193,7 @@ def test_a_reduction_over_any_axes(inputs: Inputs, shape: tuple[int, ...], axes:
     inputs.check(build.reduce(x, ADD, axes), build.reduce(x * x, MAX, axes))
 
 
-@pytest.mark.parametrize("code", [ADD, MUL, MAX, MIN], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [ADD, MUL, MAX, MIN], ids=lambda c: c.name)
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda d: d.name)
 def test_a_reduction_of_any_dtype(inputs: Inputs, dtype: DType, code: OpCode) -> None:
     x = inputs(3, 11, dtype=dtype)
@@ -215,7 +215,7 @@ def test_a_long_reduction_is_a_sum_of_sums(inputs: Inputs, shape: tuple[int, ...
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)], ids=str)
-@pytest.mark.parametrize("code", [ADD, MUL, MAX], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [ADD, MUL, MAX], ids=lambda c: c.name)
 def test_a_reduction_of_nothing_is_its_identity(inputs: Inputs, shape: tuple[int, ...], code: OpCode) -> None:
     x = inputs(*shape)
     inputs.check(*[build.reduce(x, code, (axis,)) for axis in range(len(shape))])
@@ -333,7 +333,7 @@ def test_an_index_out_of_range_touches_no_memory_and_gives_zero(inputs: Inputs) 
     assert np.array_equal(run_on("CPU", [picked], arrays, {})[0], expected)
 
 
-@pytest.mark.parametrize("code", [None, ADD, MAX, MIN], ids=lambda c: "store" if c is None else c.value)
+@pytest.mark.parametrize("code", [None, ADD, MAX, MIN], ids=lambda c: "store" if c is None else c.name)
 @pytest.mark.parametrize(("axis", "batch"), [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)])
 def test_a_scatter_along_any_axis(inputs: Inputs, axis: int, batch: int, code: OpCode | None) -> None:
     base = inputs(4, 5, 6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from picograd import Tensor
 from picograd.engine.plan import parametrize, template
-from picograd.engine.realize import realized
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.rewrites.merge_bodies import merge_bodies
@@ -13,7 +12,7 @@ from picograd.rewrites.merge_bodies import merge_bodies
 def merged_ops(tensors: list[Tensor]) -> list[Op]:
     """Returns the Ops of these tensors after CALLs and LOOPs were merged, sources first."""
     roots = [tensor.op for tensor in tensors]
-    return toposort(merge_bodies(parametrize(roots, template(roots, realized))))
+    return toposort(merge_bodies(parametrize(roots, template(roots))))
 
 
 def of_code(code: OpCode, ops: list[Op]) -> list[Op]:

@@ -73,7 +73,7 @@ def test_results_alias_neither_inputs_nor_each_other() -> None:
 
 # ---- reductions ----
 @pytest.mark.parametrize("axes", [(), (0,), (2, 0), (0, 1, 2)])
-@pytest.mark.parametrize("code", [OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN], ids=lambda c: c.value)
+@pytest.mark.parametrize("code", [OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN], ids=lambda c: c.name)
 def test_reduce(code: OpCode, axes: tuple[int, ...]) -> None:
     function = {OpCode.ADD: np.sum, OpCode.MUL: np.prod, OpCode.MAX: np.max, OpCode.MIN: np.min}[code]
     x = X.astype(np.int64) % 7 + 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import gc
+import sys
 from itertools import product
 
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.ir import op as op_module
 from picograd.ir.op import Buffer, Op, const, const_value, filled, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
@@ -142,3 +144,24 @@ def test_greatest_is_the_largest_value_of_a_dimension(dim: Op, meaning) -> None:
 
 def test_numel_of_a_symbolic_shape_counts_the_greatest() -> None:
     assert Op(OpCode.PARAM, dtypes.float32, (), (0, (3, subtract(6, N)))).numel == 15
+
+
+def test_filled_keeps_numbers_apart_that_are_equal_and_differ_in_bits_or_type() -> None:
+    for first, second in ((0.0, -0.0), (np.float64(0.0), np.float64(-0.0))):
+        for value in (first, second):
+            kept = filled(value, dtypes.float32, (2,)).src[0].arg
+            assert np.signbit(kept) == np.signbit(value)
+    assert filled(True, dtypes.bool_, (2,)) is not filled(1, dtypes.int64, (2,))
+    assert filled(1, dtypes.float32, (2,)) is filled(1.0, dtypes.float32, (2,))
+
+
+def test_an_op_that_dies_at_exit_when_its_module_has_lost_its_names_dies_in_silence(monkeypatch) -> None:
+    op = Op(OpCode.IOTA, dtypes.int64, (), 987_654)
+    num_ops, raised = len(Op.interned), []
+    with monkeypatch.context() as at_exit:
+        at_exit.setattr(sys, "unraisablehook", raised.append)
+        for name in ("_interned", "_replacing", "_Interned"):
+            at_exit.setattr(op_module, name, None)
+        del op
+    assert raised == []
+    assert len(Op.interned) == num_ops - 1

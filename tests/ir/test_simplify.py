@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
     "strip leaf": (Op(OpCode.LEAF, f32, (x,), "id"), (x,), x),
     "strip detach": (Op(OpCode.DETACH, f32, (x,)), (x,), x),
 }
-FOLDED = sorted((UNARY | BINARY) - {OpCode.CAST}, key=lambda code: code.value)
+FOLDED = sorted((UNARY | BINARY) - {OpCode.CAST}, key=lambda code: code.name)
 RULES = {rule.name: rule for rule in [*simplify.rules, *strip_identity.rules]}
 
 
@@ -244,7 +244,7 @@ def test_a_deep_graph_is_simplified_without_recursion() -> None:
 
 # ---- folding equals the evaluator ----
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-@pytest.mark.parametrize("code", FOLDED, ids=lambda code: code.value)
+@pytest.mark.parametrize("code", FOLDED, ids=lambda code: code.name)
 def test_folding_gives_the_bits_of_the_evaluator(code: OpCode, dtype: DType) -> None:
     rng = np.random.default_rng(1)
     arity = 1 if code in UNARY else 2

@@ -56,7 +56,7 @@ class Case:
 
     def __init__(self, code: OpCode, dtype: DType, result: DType, bounded: bool, letter: str):
         self.code, self.dtype, self.result, self.bounded, self.letter = code, dtype, result, bounded, letter
-        self.name = f"{code.value} {dtype} -> {result}{' bounded' if bounded else ''}"
+        self.name = f"{code.name} {dtype} -> {result}{' bounded' if bounded else ''}"
 
     def phase(self, slots: list[int], out: int) -> tuple[tuple[For, ...], Rule | None]:
         """Returns statements that compute the operation element by element, and the row that will write it."""

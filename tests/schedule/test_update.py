@@ -29,7 +29,7 @@ def state(*shape: int) -> Tensor:
 
 def scheduled(*tensors: Tensor | Op) -> Schedule:
     roots = [t.cell.op if isinstance(t, Tensor) else t for t in tensors]
-    form = template(roots, {})
+    form = template(roots)
     return schedule_graphs(parametrize(roots, form))
 
 
