@@ -48,12 +48,14 @@ def check_same_meaning(
     targets: Sequence[Target] = TARGETS,
     device: bool = True,
     variables: Mapping[str, int] | None = None,
+    kernel_tolerance: float | None = None,
 ) -> Schedule:
     """Checks that `roots`, on `arrays` for its PARAMs, has one value at every level; returns the schedule.
 
     Args:
       tolerance: greatest absolute error of a root (one for all, or one each); 0 asks for equal values. Bounds come
                  from an error analysis of the graph, or from whole numbers so small that every sum is exact.
+      kernel_tolerance: of a kernel against its Programs; the greatest of `tolerance` where it is not given
     """
     known = dict(variables or {})
     tolerances = list(tolerance) if isinstance(tolerance, Sequence) else [tolerance] * len(roots)
@@ -65,7 +67,7 @@ def check_same_meaning(
     schedule = create_schedule(simple)
     _check_order(schedule)
     memory = _memory_of(schedule, arrays, known)
-    _run_items(schedule, memory, known, targets, max(tolerances))
+    _run_items(schedule, memory, known, targets, max(tolerances) if kernel_tolerance is None else kernel_tolerance)
     found = [memory[i][: e.size].reshape(e.shape) for i, e in zip(schedule.outputs, expected)]
     _compare("the Kernels", found, expected, tolerances, roots)
     if device:

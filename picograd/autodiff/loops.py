@@ -202,7 +202,7 @@ class _Backward:
         added = [slot for slot in fixed if rest[slot]]
         first = self.num_sources + len(self.body.src)
         totals = [param(self.params[slot], first + i) for i, slot in enumerate(added)]
-        on = [found.get(slot, zeros_like(self.params[slot])) for slot in handed]
+        on = [found.get(slot, zeros_like(self.body.src[slot])) for slot in handed]  # not every carry is read
         more = [_total([total, *rest[slot]]) for slot, total in zip(added, totals)]
         slots = [slot for slot in found if slot >= self.num_carry]
         own = [*on, *more, *(found[slot] for slot in slots)]

@@ -21,7 +21,7 @@ from typing import Any
 from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import default_device
-from picograd.errors import DeviceError
+from picograd.errors import DeviceError, JitError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
@@ -71,6 +71,17 @@ class Trace(FunctionTrace):
     def stand_of(self, cell: Cell) -> Op:
         """Returns what a cell held while the function ran."""
         return self._stand[cell]
+
+    def check_arguments(self, given: Iterable[Tensor]) -> None:
+        """Raises JitError where the function wrote to storage that it was given a view of: it saw the value before."""
+        changed = set(self.changed())
+        for tensor in given:
+            if tensor.cell in changed:
+                raise JitError(
+                    f"{self.transform}: {self.function} writes in place to a tensor of shape {tensor.cell.op.shape} that it"
+                    " is also given as an argument, which would not change.",
+                    "let the function read it as a closure alone, or pass x.clone().",
+                )
 
     def check_returned(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError where a tensor that the function made outlives it without being returned."""

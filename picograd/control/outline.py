@@ -73,6 +73,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
                     f"{transform}: {watch.function} writes to its argument of shape {op.shape} in place.",
                     "return the new value, or write to a Tensor that is no argument.",
                 )
+    watch.check_arguments(given.tensors)
     watch.check_returned([*returned.tensors, *inside])
     cells = watch.changed()
     first = [*stands, *(watch.stand_of(cell) for cell in cells)]

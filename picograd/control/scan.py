@@ -17,7 +17,7 @@ from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.lines import record
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.cell import grad_mode
@@ -151,6 +151,7 @@ class Scan:
                     traced, kept = again, {**before, **added}
         finally:
             _restore(kept)
+        traced.watch.check_arguments([*self.carry.tensors, *self.xs.tensors])
         traced.watch.check_returned([*traced.carry[0].tensors, *traced.y[0].tensors])
         return traced
 
@@ -223,6 +224,11 @@ class Scan:
         roots = (*closed.roots[: len(first)], *fixed, *closed.roots[len(first) :])
         if not roots:
             return put(carry.container, ()), put(y.container, ())
+        if steps == 0:  # what no step changes has its own gradient
+            none = [filled(0, op.dtype, (0, *op.shape)) for op in rows]
+            last = [Tensor.from_op(op, before.cell.device) for op, before in zip(start, self.carry.tensors)]
+            stacks = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(none, y.tensors)]
+            return put(carry.container, last), put(y.container, stacks)
         body = Op(OpCode.SINK, roots[0].dtype, roots)
         loop = Op(OpCode.LOOP, roots[0].dtype, (*sources, *stacked), (body, len(sources), steps))
         record(loop)

@@ -440,3 +440,45 @@ def test_an_error_inside_leaves_tensors_as_they_were(device: str) -> None:
     with pytest.raises(RuntimeError, match="stop"):
         pg.scan(step, Tensor(0.0), Tensor([1.0]))
     assert count.tolist() == [1.0] and (count + 1).tolist() == [2.0]
+
+
+# ---- found by random programs (tests/fuzz/test_control.py) ----
+def test_a_carry_that_no_step_reads_has_gradients(device: str) -> None:
+    x = Tensor([2.0, 3.0], requires_grad=True)
+    last, _ = pg.scan(lambda s, x: (x * x, None), Tensor(0.0), x)
+    last.backward()
+    assert x.grad.tolist() == [0.0, 6.0]
+
+
+def test_a_step_may_return_what_a_loop_or_call_in_it_only_passes_on(device: str) -> None:
+    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        c, passed = pg.outline(lambda a, b: (a + 1.0, b))(c, x)
+        (same, total), _ = pg.scan(lambda s, _: ((s[0], s[1] * 2.0), None), (passed, c), length=3)
+        return total, same
+
+    last, ys = pg.scan(step, Tensor([1.0, 2.0]), Tensor([[3.0, 4.0], [5.0, 6.0]]))
+    assert last.tolist() == [136.0, 200.0] and ys.tolist() == [[3.0, 4.0], [5.0, 6.0]]
+
+
+def test_gradients_of_the_first_carry_flow_through_no_steps(device: str) -> None:
+    x = Tensor([2.0], requires_grad=True)
+    last, ys = pg.scan(lambda s, row: (row, row), x * 3.0, Tensor.zeros(0, 1))
+    last.sum().backward()
+    assert x.grad.tolist() == [3.0] and ys.shape == (0, 1)
+
+
+@pytest.mark.parametrize("transform", ["scan", "outline", "checkpoint"])
+def test_an_argument_that_is_written_in_place_as_a_closure_is_refused(transform: str, device: str) -> None:
+    state = pg.zeros(2).clone().realize()
+
+    def step(x: Tensor, row: Any = None) -> tuple[Tensor, Tensor]:
+        state.add_(1.0)
+        return x * 2.0, x
+
+    with pytest.raises(JitError, match=r"step writes in place to a tensor of shape \(2,\) that it is also given"):
+        if transform == "scan":
+            pg.scan(step, state[:2], length=2)
+        elif transform == "outline":
+            pg.outline(step)(state)
+        else:
+            pg.checkpoint(step, state)
