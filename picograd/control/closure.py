@@ -34,11 +34,13 @@ from picograd.tensor.tensor import Tensor
 class Trace(FunctionTrace):
     """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
 
-    stands:  stand-in -> its cell
+    stands:   stand-in -> its cell
+    needing:  cells whose stand-in needs gradients whether their value does or not
     """
 
-    def __init__(self, transform: str, function: str):
+    def __init__(self, transform: str, function: str, needing: Collection[Cell] = ()):
         super().__init__(transform, function)
+        self.needing = needing
         self.outer: OuterTrace | None = trace.get()
         self.stands: dict[Op, Cell] = {}
         self._stand: dict[Cell, Op] = {}
@@ -61,7 +63,7 @@ class Trace(FunctionTrace):
         if self.outer is not None:
             self.outer.on_read(cell)
         self.before[cell] = before = cell.op
-        cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad)
+        cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad or cell in self.needing)
         self.stands[stand], self._stand[cell] = cell, stand
 
     def changed(self) -> list[Cell]:

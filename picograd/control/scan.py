@@ -20,7 +20,7 @@ from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.cell import grad_mode
+from picograd.tensor.cell import Cell, grad_mode
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 
@@ -156,9 +156,20 @@ class Scan:
         return traced
 
     def _trace_once(self, start: list[Op], stacked: list[Op]) -> _Traced:
-        """Runs the function on stand-ins."""
+        """Runs the function on stand-ins; again where it leaves a gradient in a cell that later steps begin with."""
+        needing: set[Cell] = set()
+        while True:
+            traced = self._run_on_stand_ins(start, stacked, needing)
+            watch = traced.watch
+            late = {c for c in watch.changed() if watch.written[c].needs_grad and not watch.stand_of(c).needs_grad}
+            if not late:
+                return traced
+            needing |= late
+
+    def _run_on_stand_ins(self, start: list[Op], stacked: list[Op], needing: set[Cell]) -> _Traced:
+        """Runs the function once; the cells of `needing` need gradients from the start."""
         name, records = name_of(self.function), grad_mode.get()
-        with Trace(self.transform, name) as watch:
+        with Trace(self.transform, name, needing) as watch:
             first = [
                 stand_in(op.dtype, op.shape, tensor.cell.device, records and op.dtype.is_float)
                 for op, tensor in zip(start, self.carry.tensors)

@@ -482,3 +482,34 @@ def test_an_argument_that_is_written_in_place_as_a_closure_is_refused(transform:
             pg.outline(step)(state)
         else:
             pg.checkpoint(step, state)
+
+
+@pytest.mark.parametrize("wrap", ["plain", "outline", "checkpoint"])
+def test_state_that_begins_to_need_gradients_in_a_step_has_them_in_the_next(wrap: str, device: str) -> None:
+    """state becomes s - a in the first step; what a call in the second step gives of it depends on a."""
+
+    def of(scan: bool) -> Tensor:
+        a, state = Tensor([0.5, -0.25], requires_grad=True), Tensor([1.0, 2.0])
+
+        def body(x: Tensor) -> Tensor:
+            before = state * 0.5
+            state.add_(-x)
+            return before
+
+        def step(carry: Tensor, _: None) -> tuple[Tensor, None]:
+            if wrap == "plain":
+                return body(a), None
+            return (pg.outline(body)(a) if wrap == "outline" else pg.checkpoint(body, a)), None
+
+        last = pg.scan(step, pg.zeros(2), length=3)[0] if scan else [step(a, None)[0] for _ in range(3)][-1]
+        return pg.grad(last.sum(), [a])[0]
+
+    assert of(scan=True).tolist() == of(scan=False).tolist() == [-1.0, -1.0]
+
+
+def test_forward_mode_through_a_loop_of_which_nothing_changes(device: str) -> None:
+    x = Tensor([2.0], requires_grad=True)
+    _, ys = pg.scan(lambda c, row: (c, row * 0.0 if c is None else pg.ones(1)), x * 1.0, x.expand(3, 1))
+    assert pg.jvp(ys.sum() + (x * x).sum(), [x], [Tensor([1.0])]).item() == 4.0
+    _, flat = pg.scan(lambda c, row: (None, row.detach()), None, x.expand(3, 1))
+    assert pg.jvp(flat.sum() + (x * x).sum(), [x], [Tensor([1.0])]).item() == 4.0
