@@ -16,8 +16,8 @@ from picograd.codegen.lower import lower
 from picograd.device import Target
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
-from picograd.evaluator.arrays import dim_value
 from picograd.ir.bodies import map_bodies
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.autodiff.bodies import MOST_BODIES, body_gradients, output, params_of, sink
-from picograd.autodiff.contract import Sum, as_sums, contracted, step_of
 from picograd.autodiff.flow import active_slots, is_differentiable
 from picograd.autodiff.forward import forward
 from picograd.autodiff.split import constant_part, depending, keep, reads
+from picograd.autodiff.step_sums import Sum, as_sums, contracted, step_of
 from picograd.ir.build import zeros_like
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import OpCode

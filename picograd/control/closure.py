@@ -1,7 +1,7 @@
 """Traces a function into a body: a graph over PARAMs, with whatever it reads of the world outside made a source.
 
 In:    a Python function, and graphs for its arguments
-Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
+Out:   `BodyTrace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
 Called by: control/scan.py, control/outline.py, control/accumulate.py.    Next: picograd/control/trace.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
@@ -25,13 +25,12 @@ from picograd.errors import DeviceError, JitError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.tensor.cell import Cell, set_op, trace
-from picograd.tensor.cell import Trace as OuterTrace
+from picograd.tensor.cell import Cell, Trace, set_op, trace
 from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
 
 
-class Trace(FunctionTrace):
+class BodyTrace(FunctionTrace):
     """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
 
     stands:   stand-in -> its cell
@@ -41,12 +40,12 @@ class Trace(FunctionTrace):
     def __init__(self, transform: str, function: str, needing: Collection[Cell] = ()):
         super().__init__(transform, function)
         self.needing = needing
-        self.outer: OuterTrace | None = trace.get()
+        self.outer: Trace | None = trace.get()
         self.stands: dict[Op, Cell] = {}
         self._stand: dict[Cell, Op] = {}
-        self._token: Token[OuterTrace | None] | None = None
+        self._token: Token[Trace | None] | None = None
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> BodyTrace:
         self._token = trace.set(self)
         return self
 
@@ -127,7 +126,7 @@ class Closed:
     sources: tuple[Op, ...]
 
 
-def close(watch: Trace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
+def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
     """Cuts graphs from the outside: `first` become PARAM 0, 1, ..., then stand the invariants, then `last`.
 
     Raises:
@@ -159,7 +158,7 @@ class _Cut:
     invariants:  the Ops outside that the inside reads
     """
 
-    def __init__(self, watch: Trace, roots: Sequence[Op], inside: Sequence[Op]):
+    def __init__(self, watch: BodyTrace, roots: Sequence[Op], inside: Sequence[Op]):
         stop = {*inside, *watch.stands}
         self.order = toposort(roots, stop=stop)
         self.place: dict[Op, Place] = dict.fromkeys(inside, Place.INSIDE)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.autodiff.flow import active_slots, varying
-from picograd.control.closure import Trace, close, described, name_of, stand_in, store
+from picograd.control.closure import BodyTrace, close, described, name_of, stand_in, store
 from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
@@ -70,7 +70,7 @@ class _Traced:
     y:      the result of the step, and its graphs
     """
 
-    watch: Trace
+    watch: BodyTrace
     first: list[Op]
     last: list[Op]
     carry: tuple[Taken, list[Op]]
@@ -169,7 +169,7 @@ class Scan:
     def _run_on_stand_ins(self, start: list[Op], stacked: list[Op], needing: set[Cell]) -> _Traced:
         """Runs the function once; the cells of `needing` need gradients from the start."""
         name, records = name_of(self.function), grad_mode.get()
-        with Trace(self.transform, name, needing) as watch:
+        with BodyTrace(self.transform, name, needing) as watch:
             first = [
                 stand_in(op.dtype, op.shape, tensor.cell.device, records and op.dtype.is_float)
                 for op, tensor in zip(start, self.carry.tensors)
@@ -212,7 +212,7 @@ class Scan:
                     else f"init must have the shape that {name} returns.",
                 )
 
-    def _check_grads(self, watch: Trace, before: dict[int, Tensor | None]) -> None:
+    def _check_grads(self, watch: BodyTrace, before: dict[int, Tensor | None]) -> None:
         """Raises JitError where the first step would add to a `.grad` that later steps do not find."""
         for number, grad in _grads():
             old = before.get(number)

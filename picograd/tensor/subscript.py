@@ -17,7 +17,7 @@ import numpy as np
 from picograd.errors import DTypeError, IndexingError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import bounds, substitute, subtract
+from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
@@ -194,7 +194,7 @@ def _needs_order(a: Place, b: Place, fact: str) -> None:
 def _now(dim: Op) -> int:
     """Returns the value a symbolic length has now."""
     bindings = {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}
-    value = substitute(dim, bindings)
+    value = with_values(dim, bindings)
     assert isinstance(value, int), f"{dim} has no value"
     return value
 
