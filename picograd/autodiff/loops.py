@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.autodiff.bodies import MOST_BODIES, body_gradients, output, params_of, sink
-from picograd.autodiff.contract import Sum, as_sums, contracted, step_of
 from picograd.autodiff.flow import active_slots, is_differentiable
 from picograd.autodiff.forward import forward
 from picograd.autodiff.split import constant_part, depending, keep, reads
+from picograd.autodiff.step_sums import Sum, as_sums, contracted, step_of
 from picograd.ir.build import zeros_like
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import OpCode
@@ -202,7 +202,7 @@ class _Backward:
         added = [slot for slot in fixed if rest[slot]]
         first = self.num_sources + len(self.body.src)
         totals = [param(self.params[slot], first + i) for i, slot in enumerate(added)]
-        on = [found.get(slot, zeros_like(self.params[slot])) for slot in handed]
+        on = [found.get(slot, zeros_like(self.body.src[slot])) for slot in handed]  # not every carry is read
         more = [_total([total, *rest[slot]]) for slot, total in zip(added, totals)]
         slots = [slot for slot in found if slot >= self.num_carry]
         own = [*on, *more, *(found[slot] for slot in slots)]
@@ -286,6 +286,8 @@ def loop_forward(loop: Op, parts: Sequence[Op | None], rules: PatternMatcher) ->
     body, num_carry, steps = loop.arg
     moving = tuple(i for i, part in enumerate(parts) if part is not None)
     made = _loop_tangent(body, num_carry, len(loop.src), moving, rules)
+    if all(place is None for place in made.places):
+        return [None] * len(made.places)
     begin = [_or_zeros(parts[slot], loop.src[slot]) for slot in made.carries]
     rows = [part for slot, part in enumerate(parts) if slot >= num_carry and part is not None]
     sources = (*loop.src[:num_carry], *begin, *loop.src[num_carry:], *rows)
@@ -329,6 +331,8 @@ def _loop_tangent(
     final.update((op, param(op, slot + len(carries))) for slot, op in params.items() if slot >= num_carry)
     on = [_or_zeros(changes[slot], body.src[slot]) for slot in carries]
     rows = list(dict.fromkeys(change for change in changes[num_carry:] if change is not None))
+    if not carries and not rows:  # nothing that the loop gives changes
+        return LoopTangent(body, (), (None,) * len(body.src))
     roots = substitute([*body.src[:num_carry], *on, *rows], final)
     first = num_carry + len(carries)
     results: list[int | None] = [places.get(slot) for slot in range(num_carry)]

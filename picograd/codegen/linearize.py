@@ -18,7 +18,7 @@ from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, substitute, to_op, without
+from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, to_op, with_values, without
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -220,7 +220,7 @@ class _Linearizer:
             split = self.splits[op] = (*without(op, open_here), steps)
         rest, constant, steps = split
         if steps is None:
-            return to_op(substitute(op, self.constants))
+            return to_op(with_values(op, self.constants))
         return to_op(plus(rest, constant + sum(c * self.constants[atom] for atom, c in steps)))
 
     def is_index(self, op: Op) -> bool:

@@ -1,7 +1,7 @@
 """Traces a function into a body: a graph over PARAMs, with whatever it reads of the world outside made a source.
 
 In:    a Python function, and graphs for its arguments
-Out:   `Trace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
+Out:   `BodyTrace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
 Called by: control/scan.py, control/outline.py, control/accumulate.py.    Next: picograd/control/trace.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
@@ -21,30 +21,31 @@ from typing import Any
 from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
 from picograd.engine.realize import default_device
-from picograd.errors import DeviceError
+from picograd.errors import DeviceError, JitError
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Op, Shape, const_value, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, OpCode
-from picograd.tensor.cell import Cell, set_op, trace
-from picograd.tensor.cell import Trace as OuterTrace
+from picograd.tensor.cell import Cell, Trace, set_op, trace
 from picograd.tensor.core import differentiable_cells, leaf_ids
 from picograd.tensor.tensor import Tensor
 
 
-class Trace(FunctionTrace):
+class BodyTrace(FunctionTrace):
     """A context in which cells made before it hold stand-ins; `written` says afterwards what the function left in them.
 
-    stands:  stand-in -> its cell
+    stands:   stand-in -> its cell
+    needing:  cells whose stand-in needs gradients whether their value does or not
     """
 
-    def __init__(self, transform: str, function: str):
+    def __init__(self, transform: str, function: str, needing: Collection[Cell] = ()):
         super().__init__(transform, function)
-        self.outer: OuterTrace | None = trace.get()
+        self.needing = needing
+        self.outer: Trace | None = trace.get()
         self.stands: dict[Op, Cell] = {}
         self._stand: dict[Cell, Op] = {}
-        self._token: Token[OuterTrace | None] | None = None
+        self._token: Token[Trace | None] | None = None
 
-    def __enter__(self) -> Trace:
+    def __enter__(self) -> BodyTrace:
         self._token = trace.set(self)
         return self
 
@@ -61,7 +62,7 @@ class Trace(FunctionTrace):
         if self.outer is not None:
             self.outer.on_read(cell)
         self.before[cell] = before = cell.op
-        cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad)
+        cell.op = stand = stand_in(before.dtype, before.shape, cell.device, before.needs_grad or cell in self.needing)
         self.stands[stand], self._stand[cell] = cell, stand
 
     def changed(self) -> list[Cell]:
@@ -71,6 +72,17 @@ class Trace(FunctionTrace):
     def stand_of(self, cell: Cell) -> Op:
         """Returns what a cell held while the function ran."""
         return self._stand[cell]
+
+    def check_arguments(self, given: Iterable[Tensor]) -> None:
+        """Raises JitError where the function wrote to storage that it was given a view of: it saw the value before."""
+        changed = set(self.changed())
+        for tensor in given:
+            if tensor.cell in changed:
+                raise JitError(
+                    f"{self.transform}: {self.function} writes in place to a tensor of shape {tensor.cell.op.shape} that it"
+                    " is also given as an argument, which would not change.",
+                    "let the function read it as a closure alone, or pass x.clone().",
+                )
 
     def check_returned(self, returned: Iterable[Tensor]) -> None:
         """Raises JitError where a tensor that the function made outlives it without being returned."""
@@ -114,7 +126,7 @@ class Closed:
     sources: tuple[Op, ...]
 
 
-def close(watch: Trace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
+def close(watch: BodyTrace, roots: Sequence[Op], first: Sequence[Op], last: Sequence[Op] = ()) -> Closed:
     """Cuts graphs from the outside: `first` become PARAM 0, 1, ..., then stand the invariants, then `last`.
 
     Raises:
@@ -146,7 +158,7 @@ class _Cut:
     invariants:  the Ops outside that the inside reads
     """
 
-    def __init__(self, watch: Trace, roots: Sequence[Op], inside: Sequence[Op]):
+    def __init__(self, watch: BodyTrace, roots: Sequence[Op], inside: Sequence[Op]):
         stop = {*inside, *watch.stands}
         self.order = toposort(roots, stop=stop)
         self.place: dict[Op, Place] = dict.fromkeys(inside, Place.INSIDE)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from picograd.autodiff.flow import varying
-from picograd.control.closure import Trace, close, name_of, stand_in, store
+from picograd.control.closure import BodyTrace, close, name_of, stand_in, store
 from picograd.control.structure import put, take
 from picograd.errors import JitError
 from picograd.ir.lines import record
@@ -61,7 +61,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
     """
     given = take((args, kwargs), "arguments")
     start = [tensor.read() for tensor in given.tensors]
-    with Trace(transform, name_of(function)) as watch:
+    with BodyTrace(transform, name_of(function)) as watch:
         stands = [stand_in(op.dtype, op.shape, t.cell.device, op.needs_grad) for op, t in zip(start, given.tensors)]
         inside = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(stands, given.tensors)]
         own_args, own_kwargs = put(given.container, inside)
@@ -73,6 +73,7 @@ def called(transform: str, function: Callable[..., Any], args: Any, kwargs: Any,
                     f"{transform}: {watch.function} writes to its argument of shape {op.shape} in place.",
                     "return the new value, or write to a Tensor that is no argument.",
                 )
+    watch.check_arguments(given.tensors)
     watch.check_returned([*returned.tensors, *inside])
     cells = watch.changed()
     first = [*stands, *(watch.stand_of(cell) for cell in cells)]

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.autodiff.flow import active_slots, varying
-from picograd.control.closure import Trace, close, described, name_of, stand_in, store
+from picograd.control.closure import BodyTrace, close, described, name_of, stand_in, store
 from picograd.control.structure import Taken, put, shown, take
 from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.build import flip, zeros_like
 from picograd.ir.lines import record
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
-from picograd.tensor.cell import grad_mode
+from picograd.tensor.cell import Cell, grad_mode
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 
@@ -70,7 +70,7 @@ class _Traced:
     y:      the result of the step, and its graphs
     """
 
-    watch: Trace
+    watch: BodyTrace
     first: list[Op]
     last: list[Op]
     carry: tuple[Taken, list[Op]]
@@ -151,13 +151,25 @@ class Scan:
                     traced, kept = again, {**before, **added}
         finally:
             _restore(kept)
+        traced.watch.check_arguments([*self.carry.tensors, *self.xs.tensors])
         traced.watch.check_returned([*traced.carry[0].tensors, *traced.y[0].tensors])
         return traced
 
     def _trace_once(self, start: list[Op], stacked: list[Op]) -> _Traced:
-        """Runs the function on stand-ins."""
+        """Runs the function on stand-ins; again where it leaves a gradient in a cell that later steps begin with."""
+        needing: set[Cell] = set()
+        while True:
+            traced = self._run_on_stand_ins(start, stacked, needing)
+            watch = traced.watch
+            late = {c for c in watch.changed() if watch.written[c].needs_grad and not watch.stand_of(c).needs_grad}
+            if not late:
+                return traced
+            needing |= late
+
+    def _run_on_stand_ins(self, start: list[Op], stacked: list[Op], needing: set[Cell]) -> _Traced:
+        """Runs the function once; the cells of `needing` need gradients from the start."""
         name, records = name_of(self.function), grad_mode.get()
-        with Trace(self.transform, name) as watch:
+        with BodyTrace(self.transform, name, needing) as watch:
             first = [
                 stand_in(op.dtype, op.shape, tensor.cell.device, records and op.dtype.is_float)
                 for op, tensor in zip(start, self.carry.tensors)
@@ -200,7 +212,7 @@ class Scan:
                     else f"init must have the shape that {name} returns.",
                 )
 
-    def _check_grads(self, watch: Trace, before: dict[int, Tensor | None]) -> None:
+    def _check_grads(self, watch: BodyTrace, before: dict[int, Tensor | None]) -> None:
         """Raises JitError where the first step would add to a `.grad` that later steps do not find."""
         for number, grad in _grads():
             old = before.get(number)
@@ -223,6 +235,11 @@ class Scan:
         roots = (*closed.roots[: len(first)], *fixed, *closed.roots[len(first) :])
         if not roots:
             return put(carry.container, ()), put(y.container, ())
+        if steps == 0:  # what no step changes has its own gradient
+            none = [filled(0, op.dtype, (0, *op.shape)) for op in rows]
+            last = [Tensor.from_op(op, before.cell.device) for op, before in zip(start, self.carry.tensors)]
+            stacks = [Tensor.from_op(op, tensor.cell.device) for op, tensor in zip(none, y.tensors)]
+            return put(carry.container, last), put(y.container, stacks)
         body = Op(OpCode.SINK, roots[0].dtype, roots)
         loop = Op(OpCode.LOOP, roots[0].dtype, (*sources, *stacked), (body, len(sources), steps))
         record(loop)

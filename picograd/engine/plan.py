@@ -21,9 +21,9 @@ from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
-from picograd.evaluator.arrays import dim_value
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
 from picograd.ir.checks import OutOfRange, Site
+from picograd.ir.dims import dim_value
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import OpCode
@@ -32,7 +32,7 @@ from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
-from picograd.ir.symbolic import substitute
+from picograd.ir.symbolic import with_values
 from picograd.ir.text import format_plan, format_schedule
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
@@ -182,7 +182,7 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                         "give one of the two symbolic integers another name.",
                     )
                 freed[bind] = bind.src[0]
-        return substitute(arg, freed) if freed else arg
+        return with_values(arg, freed) if freed else arg
     if isinstance(arg, tuple):
         for part in arg:
             if part.__class__ is not int and part.__class__ is not OpCode:
@@ -205,7 +205,7 @@ def bound(shape: Shape, variables: Mapping[str, int]) -> Shape:
     for op in symbols:
         value = const(variables[op.src[0].arg[0]], op.dtype)
         values[op] = op.replace(src=(op.src[0], value))
-    return tuple(substitute(dim, values) for dim in shape)
+    return tuple(with_values(dim, values) for dim in shape)
 
 
 def parametrize(roots: Sequence[Op], form: Template) -> list[Op]:

@@ -27,8 +27,8 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order
 from picograd.engine.scalars import Scalars
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
-from picograd.evaluator.arrays import dim_value
 from picograd.ir.checks import OutOfRange
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan

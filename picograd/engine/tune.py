@@ -21,9 +21,9 @@ from picograd.device import Target
 from picograd.engine.cache import entry_name
 from picograd.engine.entries import read_entry, write_entry
 from picograd.engine.watch import note
-from picograd.evaluator.arrays import dim_value
 from picograd.ir.backend import Device
 from picograd.ir.checks import OutOfRange
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts

@@ -15,41 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import UnsupportedOp
 from picograd.evaluator.elementwise import Array, double
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 
 Variables = Mapping[str, int]
 Rule = Callable[[Op, Sequence[Array], Variables], Any]
-
-
-def dim_value(dim: Dim, variables: Variables) -> int:
-    """Returns the number a dimension has for these values of the symbolic integers."""
-    if isinstance(dim, int):
-        return dim
-    if dim.code is OpCode.CONST:
-        return int(dim.arg)
-    if dim.code is OpCode.BIND:
-        return int(dim.src[1].arg)
-    if dim.code is OpCode.VARIABLE:
-        name = dim.arg[0]
-        if name not in variables:
-            raise UnsupportedOp(f"evaluate: the symbolic integer {name} has no value here.")
-        return variables[name]
-    a, b = (dim_value(s, variables) for s in dim.src)
-    return _INTEGER[dim.code](a, b)
-
-
-_INTEGER: dict[OpCode, Callable[[int, int], int]] = {
-    OpCode.ADD: lambda a, b: a + b,
-    OpCode.SUB: lambda a, b: a - b,
-    OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b if b else 0,
-    OpCode.MOD: lambda a, b: a % b if b else 0,
-    OpCode.MAX: max,
-    OpCode.MIN: min,
-}
 
 
 def shape_value(shape: Sequence[Dim], variables: Variables) -> tuple[int, ...]:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from picograd.errors import VerifyError
-from picograd.evaluator.arrays import dim_value, shape_value
+from picograd.evaluator.arrays import shape_value
 from picograd.evaluator.elementwise import Array
 from picograd.evaluator.graph import evaluate
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Kernel, Param

@@ -17,6 +17,7 @@ from math import copysign
 from typing import Any, ClassVar, Protocol, Union
 
 from picograd.dtype import DType, Scalar
+from picograd.errors import ShapeError
 from picograd.ir.opcode import OpCode
 
 Dim = Union[int, "Op"]
@@ -116,6 +117,9 @@ class Op:
         return self
 
     def __repr__(self) -> str:
+        length = _length_text(self)
+        if length is not None:
+            return length
         shown = "" if self.arg is None else f" {self.arg}"
         return f"<{self.code.name}{shown} {self.dtype} {self.shape}>"
 
@@ -149,6 +153,18 @@ class Op:
 
     def __neg__(self) -> Op:
         return Op(OpCode.NEG, self.dtype, (self,))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    # ---- what Python asks of numbers: a symbolic length of a shape has no one value ----
+    def _no_number(self, other: object = None) -> int:
+        raise ShapeError(
+            f"a symbolic length, {self}, stands where one number is needed.",
+            "use the symbolic integer n itself, as in x[:n] and x.reshape(n, -1), or n.value, its number for now.",
+        )
+
+    __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rsub__ = _no_number
 
 
 _interned, _shape_rules = Op.interned, Op.shape_rules
@@ -244,6 +260,56 @@ _COMBINE: dict[OpCode, Callable[[int, int], int]] = {
     OpCode.MIN: min,
     OpCode.MAX: max,
 }
+
+
+def _length_text(op: Op) -> str | None:
+    """Returns a symbolic length as users write it, with its value where it has one; None for any other Op."""
+    if op.shape or op.code not in _LENGTHS or not op.dtype.is_int or op.depth > MOST_SHOWN:
+        return None
+    parts = _shown(op)
+    if parts is None or parts[0].isdigit():
+        return None
+    text, value = parts
+    return text if value is None else f"{text}{' = ' if ' ' in text else '='}{value}"
+
+
+def length_name(dim: Op) -> str:
+    """Returns a symbolic length as users write it.
+
+    >>> length_name(Op(OpCode.VARIABLE, int64, (), ("n", 1, 8)))
+    'n'
+    """
+    found = _shown(dim)
+    return repr(dim) if found is None else found[0]
+
+
+def _shown(op: Op) -> tuple[str, int | None] | None:
+    """Returns the text and the value of a part of a symbolic length."""
+    if op.code is OpCode.CONST:
+        return str(op.arg), int(op.arg)
+    if op.code is OpCode.VARIABLE:
+        return str(op.arg[0]), None
+    if op.code is OpCode.BIND:
+        return str(op.src[0].arg[0]), int(op.src[1].arg)
+    found = [_shown(s) for s in op.src] if op.code in _LENGTHS else [None]
+    if None in found:
+        return None
+    (left, a), (right, b) = found  # type: ignore[misc]
+    value = None if a is None or b is None else a - b if op.code is OpCode.SUB else _COMBINE[op.code](a, b)
+    if op.code in _SIGNS:
+        if op.code is OpCode.ADD and right.startswith("-"):
+            return f"{left} - {right[1:]}", value
+        if op.code is not OpCode.ADD:
+            left, right = (f"({part})" if " " in part else part for part in (left, right))
+        if op.code is OpCode.MUL:
+            left, right = right, left
+        return f"{left} {_SIGNS[op.code]} {right}", value
+    return f"{op.code.name.lower()}({left}, {right})", value
+
+
+MOST_SHOWN = 16  # Ops below one another in a length that is written out
+_SIGNS = {OpCode.ADD: "+", OpCode.SUB: "-", OpCode.MUL: "*", OpCode.IDIV: "//", OpCode.MOD: "%"}
+_LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, OpCode.SUB, *_COMBINE})
 
 
 class OpSet(Protocol):

@@ -1,8 +1,8 @@
 """Integer expressions of loop variables: always in normal form, so that equal ones are the same Op.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
-Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `substitute`
-Next:  picograd/ir/coordinates.py
+Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `with_values`
+Next:  picograd/ir/dims.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
 VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.
@@ -313,7 +313,7 @@ def both(a: bool | Op, b: bool | Op) -> bool | Op:
     return a if a is b else Op(OpCode.AND, dtypes.bool_, (a, b))
 
 
-def substitute(value: Dim, values: Mapping[Op, Dim]) -> Dim:
+def with_values(value: Dim, values: Mapping[Op, Dim]) -> Dim:
     """Returns an expression with RANGEs and VARIABLEs replaced; integers around them are in normal form again.
 
     Cost: linear in the atoms; a sum is put together once, whatever is replaced in it.

@@ -23,7 +23,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
-from picograd.ir.symbolic import add, bounds, from_op, substitute, to_op
+from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
 
@@ -101,7 +101,7 @@ def _definitions(before: Sequence[Statement]) -> dict[Op, Dim]:
     known: dict[Op, Dim] = {}
     for statement in before:
         if isinstance(statement, Let) and statement.value.dtype.is_int:
-            known[statement.var] = substitute(from_op(statement.value), known)
+            known[statement.var] = with_values(from_op(statement.value), known)
     return known
 
 
@@ -116,7 +116,7 @@ def _block_loops(statements: Sequence[Statement]) -> list[For]:
 
 
 def _block_extent(program: Program, loop: For, definitions: dict[Op, Dim]) -> int:
-    extent = bounds(substitute(from_op(loop.range.src[0]), definitions))[1]
+    extent = bounds(with_values(from_op(loop.range.src[0]), definitions))[1]
     if extent > MAX_THREADS:
         raise _broken(program, f"a block has at most {MAX_THREADS} threads, a BLOCK loop can have {extent}")
     return max(1, extent)
@@ -124,7 +124,7 @@ def _block_extent(program: Program, loop: For, definitions: dict[Op, Dim]) -> in
 
 def grid_of(program: Program, phase: Phase) -> Dim:
     """Returns the number of blocks as an expression of the variables."""
-    grid = substitute(phase.starts[-1], _definitions(phase.before))
+    grid = with_values(phase.starts[-1], _definitions(phase.before))
     if isinstance(grid, int):
         if grid > MAX_GRID:
             raise _broken(program, f"a launch has at most {MAX_GRID} blocks, this one {grid}")

@@ -11,7 +11,7 @@ first, what is read is found; sources first, what is left is built. Linear in Op
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -87,7 +87,7 @@ class _Body:
 @lru_cache(maxsize=512)  # bodies hold no memory
 def _body(carries: tuple[Op, ...], rows: tuple[Op, ...], read: frozenset[int]) -> _Body:
     """Returns the body that gives `rows` and the carries in `read`, and hands on what these need."""
-    slots = _slots([*rows, *(carries[i] for i in read)], carries)
+    slots = _slots([*rows, *(carries[i] for i in read)], dict(enumerate(carries)))
     kept = sorted(slot for slot in slots | read if slot < len(carries))
     inner = merge_bodies([*(carries[slot] for slot in kept), *rows])
     new = dict(zip(kept, inner))
@@ -101,7 +101,7 @@ def _body(carries: tuple[Op, ...], rows: tuple[Op, ...], read: frozenset[int]) -
     return _Body(tuple(roots), tuple(wanted), (*kept, *rows))
 
 
-def _slots(roots: Iterable[Op], carries: Sequence[Op] | dict[int, Op]) -> set[int]:
+def _slots(roots: Iterable[Op], carries: Mapping[int, Op]) -> set[int]:
     """Returns the slots of the PARAMs that roots depend on, through the steps of a LOOP."""
     slots: set[int] = set()
     seen: set[Op] = set()
@@ -114,7 +114,7 @@ def _slots(roots: Iterable[Op], carries: Sequence[Op] | dict[int, Op]) -> set[in
         stack.extend(s for s in op.src if s not in seen)
         if op.code is OpCode.PARAM:
             slots.add(op.arg[0])
-            if op.arg[0] < len(carries):
+            if op.arg[0] in carries:
                 stack.append(carries[op.arg[0]])
     return slots
 

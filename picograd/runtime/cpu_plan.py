@@ -8,15 +8,13 @@ Called by: picograd/runtime/cpu_runner.py.    Next: picograd/runtime/scratch.py
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from picograd.errors import VerifyError
-from picograd.ir.op import Dim, Op, greatest, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
 from picograd.runtime.cpu_uses import History, Use, last_conflict, touched
@@ -313,36 +311,6 @@ def chunk_of(count: int, work: int, num_threads: int) -> int:
     if num_threads == 1 or count < 2 or count * work < SHARE_WORK:
         return max(1, min(count, patience))
     return min(patience, -(-count // (CHUNKS_PER_THREAD * num_threads)) if count >= num_threads else 1)
-
-
-def evaluate_dim(dim: Dim, variables: Mapping[str, int]) -> int:
-    """Returns the value of an expression of variables."""
-    if isinstance(dim, int):
-        return dim
-    values: dict[Op, int] = {}
-    for op in toposort([dim]):
-        if op.code is OpCode.CONST:
-            values[op] = int(op.arg)
-        elif op.code is OpCode.VARIABLE:
-            values[op] = variables[op.arg[0]]
-        elif op.code is OpCode.BIND:
-            values[op] = values[op.src[0]]
-        elif op.code in _ARITHMETIC:
-            values[op] = _ARITHMETIC[op.code](*[values[s] for s in op.src])
-        else:
-            raise VerifyError(f"plan: {op} stands in the extent of a grid.")
-    return values[dim]
-
-
-_ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
-    OpCode.ADD: lambda a, b: a + b,
-    OpCode.SUB: lambda a, b: a - b,
-    OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b,
-    OpCode.MOD: lambda a, b: a % b,
-    OpCode.MIN: min,
-    OpCode.MAX: max,
-}
 
 
 # ---- what is used ----

@@ -17,10 +17,11 @@ import numpy as np
 
 from picograd.config import num_threads
 from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule
 from picograd.runtime.cpu_memory import MemoryPool
-from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, lay_out
 from picograd.runtime.cpu_pool import pool
 from picograd.runtime.cpu_walker import (
     ARGUMENTS,
@@ -144,12 +145,12 @@ class Runner:
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
         for symbolic in layout.symbolic:
-            count = max(0, evaluate_dim(symbolic.dim, variables))
+            count = max(0, dim_value(symbolic.dim, variables))
             layout.entries[symbolic.row, COUNT] = count
             if symbolic.work:
                 layout.entries[symbolic.row, CHUNK] = chunk_of(count, symbolic.work, self.num_threads)
         for stride in layout.strides:
-            layout.patches[stride.row, STRIDE] = stride.scale * evaluate_dim(stride.dim, variables)
+            layout.patches[stride.row, STRIDE] = stride.scale * dim_value(stride.dim, variables)
         self._count_helpers()
 
     def _count_helpers(self) -> None:

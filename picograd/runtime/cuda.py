@@ -25,9 +25,10 @@ from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
 from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
-from picograd.runtime.launches import Call, Place, bound, list_launches, value_of
+from picograd.runtime.launches import Call, Place, list_launches
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
 SMALL_STEP, LARGE_STEP, LARGE = 512, 2 << 20, 1 << 20  # bytes that allocations are rounded up to, below and from LARGE
@@ -247,7 +248,7 @@ class CudaDevice:
     def _start(self, started: Started, addresses: list[int], variables: Mapping[str, int]) -> None:
         """Launches one phase of a kernel; a grid of no blocks is left out."""
         launch, names = started.call.launch, started.call.variables
-        grid = value_of(launch.grid, bound(names, variables))
+        grid = dim_value(launch.grid, variables)
         if grid <= 0:
             return
         for i, value in enumerate([*addresses, *[variables[v.arg[0]] for v in names]]):

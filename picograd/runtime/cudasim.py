@@ -23,9 +23,10 @@ from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import MemoryCount, Runner
 from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
-from picograd.runtime.launches import REPORT_NBYTES, Call, Place, bound, list_launches, value_of
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
 TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
 ORDERS = ("forward", "backward", "shuffled")
@@ -136,11 +137,10 @@ class CudaSimDevice:
             self._launch(call, [address_of(place) for place in call.places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
-        values = bound(call.variables, variables)
-        grid = value_of(call.launch.grid, values)
+        grid = dim_value(call.launch.grid, variables)
         arguments: list[int] = []
         for place, address in zip(call.places, addresses):
-            arguments += [address, value_of(place.numel, values) * place.dtype.itemsize]
+            arguments += [address, dim_value(place.numel, variables) * place.dtype.itemsize]
         for variable in call.variables:
             arguments += [variables[variable.arg[0]], -1]
         packed = (ctypes.c_int64 * len(arguments))(*arguments)

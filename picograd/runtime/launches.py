@@ -7,15 +7,14 @@ Called by: runtime/cuda.py, runtime/cudasim.py.    Next: picograd/compile/hostcx
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from picograd.dtype import DType
-from picograd.errors import UnsupportedOp, VerifyError
+from picograd.errors import UnsupportedOp
 from picograd.ir.op import Dim, Op, greatest
 from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Schedule, ScheduleItem
-from picograd.ir.symbolic import substitute
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
@@ -160,16 +159,3 @@ def _stored(result: Result, home: Sequence[Home], memory: int, r: int, steps: in
     if result.is_row:
         return places[0].row(r * nbytes)
     return places[0] if (steps - 1 - r) % 2 == 0 else places[-1]
-
-
-def value_of(dim: Dim, values: Mapping[Op, Dim]) -> int:
-    """Returns the value of an expression of variables."""
-    value = substitute(dim, values)
-    if not isinstance(value, int):
-        raise VerifyError(f"launch: {value} is no number once the variables {list(values)} have values.")
-    return value
-
-
-def bound(variables: Sequence[Op], values: Mapping[str, int]) -> dict[Op, Dim]:
-    """Returns the values of variables by their Ops."""
-    return {variable: values[variable.arg[0]] for variable in variables}

@@ -56,12 +56,12 @@ def create_schedule(roots: Sequence[Op]) -> Schedule:
 
     A root that is a BUFFER already is its own output and runs nothing.
     """
-    return _schedule(roots, {}, True)
+    return _schedule(settle_loops(roots), {}, True)
 
 
 def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool) -> Schedule:
-    """Returns the schedule of some graphs; those of the bodies in them are made once and kept in `bodies`."""
-    roots, refused = settle_loops(roots), set[int]()
+    """Returns the schedule of settled graphs; those of the bodies in them are made once and kept in `bodies`."""
+    refused = set[int]()
     while True:
         settled = contract(write_blocks(roots, refused) if is_outermost else roots)
         fused = fuse(settled)

@@ -2,7 +2,7 @@
 
 In:    Ops, coordinates of a domain
 Out:   `Draft`, `Attached`, `Fused`; `fits`, `is_element`, `is_row`: whether an Op is a value of each element or of each row
-Called by: schedule/fuse.py, schedule/nests.py, schedule/order.py.    Next: picograd/schedule/group.py
+Called by: schedule/fuse.py, schedule/nests.py, schedule/edges.py.    Next: picograd/schedule/group.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
-from picograd.ir.symbolic import substitute
+from picograd.ir.symbolic import with_values
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
@@ -101,7 +101,7 @@ def moved(op: Op, where: Coordinates) -> Coordinates:
     source = op.src[0]
     coordinates, _ = move(op, placeholders(op.shape))
     values = {old: new for old, new in zip(placeholders(source.shape), coordinates) if isinstance(old, Op)}
-    return tuple((axis, substitute(dim, values)) for axis, dim in where)
+    return tuple((axis, with_values(dim, values)) for axis, dim in where)
 
 
 # ---- values of every element, values of every row ----

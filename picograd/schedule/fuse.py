@@ -23,9 +23,9 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_element, is_row, meet, moved, nbytes
+from picograd.schedule.edges import can_require, depends, require
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nests import MAX_OPS, Nests
-from picograd.schedule.order import can_require, depends, require
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 MOST_READ = 2  # large values from which one is computed again at each of its readers

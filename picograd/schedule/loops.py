@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, with_body
+from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, map_bodies, with_body
 from picograd.ir.build import reshape, shrink
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
@@ -24,12 +24,17 @@ from picograd.schedule.memory import aligned
 
 # ---- before fusion ----
 def settle_loops(roots: Sequence[Op]) -> list[Op]:
-    """Returns graphs whose LOOPs and CALLs store every result somewhere of its own, once.
+    """Returns graphs whose LOOPs and CALLs, inner ones first, store every result somewhere of its own, once.
 
     After:   a carry that never changes is read from the LOOP's source; a carry that is stacked too is the last row; equal
              results are one; a body stores what it only passes on; no LOOP of no steps is left.
     Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
     """
+    return _settled(map_bodies(roots, _settled))
+
+
+def _settled(roots: Sequence[Op]) -> list[Op]:
+    """Settles what `roots` hold, whose bodies are settled: what one of these passes on, its CALL or LOOP does not give."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
         src = tuple(became[s] for s in op.src)

@@ -2,7 +2,7 @@
 
 In:    Ops in an order that works, and where fusion puts each
 Out:   `Nests`
-Called by: schedule/fuse.py.    Next: picograd/schedule/order.py
+Called by: schedule/fuse.py.    Next: picograd/schedule/edges.py
 
 Nothing here walks more than one nest, or the expression of one value, whose length is limited: so fusing a graph takes
 time linear in its Ops.
@@ -17,7 +17,7 @@ from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import ELEMENTWISE, SOURCES, OpCode
 from picograd.ir.stages import NestKind
 from picograd.schedule.draft import KINDS, Attached, Coordinates, Draft, fits, in_memory
-from picograd.schedule.order import can_replace, can_require, replace, require
+from picograd.schedule.edges import can_replace, can_require, replace, require
 
 MAX_OPS = 256  # of the expression of one value: a longer one is stored in between
 MAX_NEST_OPS = 512  # of a nest: one that is full goes on in another, so that kernels stay small

@@ -141,7 +141,7 @@ def static(dim: Dim) -> int:
     """
     if isinstance(dim, int):
         return dim
-    raise ShapeError(f"a symbolic length {dim} stands where a number is needed.")
+    return dim.__index__()
 
 
 def sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   `Cell`; `Claim`; `read_through`, `write_through`; grad mode; the trace hook of transforms/jit.py
-Next:  picograd/tensor/host.py
+Next:  picograd/tensor/blocks.py
 
 A view is a tuple of steps (opcode, arg) applied to the cell's Op: movement, LEAF (gradients are collected here) and
 DETACH. A write through a view replaces the cell's Op by the functional update, so that aliases see it and graphs
@@ -24,6 +24,7 @@ from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, subtract
+from picograd.tensor.blocks import cut_first
 from picograd.tensor.build import apply_step, detached
 
 Step = tuple[OpCode, Any]
@@ -239,7 +240,7 @@ def write_through(op: Op, view: View, value: Op) -> Op:
     Raises:
       ShapeError: the view shows one place several times (EXPAND).
     """
-    shown = [op]
+    shown, view = [op], cut_first(op.shape, view)
     for code, arg in view:
         shown.append(apply_step(shown[-1], code, arg))
     for (code, arg), before in zip(reversed(view), reversed(shown[:-1])):

@@ -10,6 +10,7 @@ What is made here is a constant graph: it takes no memory until it is realized, 
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, Self
 
 from picograd import dtype as dtypes
@@ -22,6 +23,7 @@ from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named, fitting
 from picograd.tensor.sorting import Sorting
+from picograd.tensor.variable import Length, lengths
 
 
 class Creation(Sorting):
@@ -108,6 +110,9 @@ class Creation(Sorting):
         """
         if end is None:
             start, end = 0, start
+        for value in (start, end, step):
+            if isinstance(value, Op | Length):
+                operator.index(value)  # raises
         if step == 0 or (end - start) * step < 0:
             raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
         whole = all(isinstance(value, int) for value in (start, end, step))
@@ -226,8 +231,8 @@ def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
     Raises:
       ShapeError: a length is negative or no integer.
     """
-    lengths = sizes(args)
-    for length in lengths:
+    given = lengths(sizes(args))
+    for length in given:
         if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
-            raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {lengths}.")
-    return tuple(length if isinstance(length, Op) else int(length) for length in lengths)
+            raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
+    return tuple(length if isinstance(length, Op) else int(length) for length in given)

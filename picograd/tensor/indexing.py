@@ -20,11 +20,13 @@ from picograd.ir.build import compare, iota, permute, reshape, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of, broadcast_to, cast, static
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
+from picograd.tensor.variable import known
 
 
 class Indexing(Linalg):
@@ -209,6 +211,9 @@ class Indexing(Linalg):
         >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
         Tensor([1, 3])
         """
+        for tensor in (self, mask):
+            for axis in range(tensor.ndim):
+                known("masked_select", tensor.shape, axis)
         whole = self.expand(np.broadcast_shapes(self.shape, mask.shape))
         return whole[type(self).from_op(broadcast_to(mask.read(), whole.op.shape), mask.cell.device)]
 
@@ -298,9 +303,7 @@ def _merge(op: Op, places: tuple[int, ...], order: tuple[int, ...]) -> Op:
         return op
     moved = permute(op, order)
     first = order.index(places[0])
-    merged = 1
-    for dim in moved.shape[first : first + len(places)]:
-        merged *= dim  # type: ignore[operator]
+    merged = numel(moved.shape[first : first + len(places)])
     return reshape(moved, (*moved.shape[:first], merged, *moved.shape[first + len(places) :]))
 
 

@@ -16,6 +16,7 @@ from picograd.dtype import DType
 from picograd.errors import GradientError, ShapeError
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.random import Random
+from picograd.tensor.variable import known
 
 
 class Interop(Random):
@@ -92,7 +93,7 @@ class Interop(Random):
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("a 0-d tensor has no length")
-        return self.shape[0]
+        return known("len", self.shape, 0)
 
     def __iter__(self) -> Iterator[Self]:
         if not self.shape:

@@ -15,9 +15,11 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import pad, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import mul
 from picograd.tensor.build import axis_of, broadcast_to, cast, promoted, sizes, static
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement import Movement
+from picograd.tensor.variable import known, lengths
 
 
 class Joining(Movement):
@@ -34,14 +36,14 @@ class Joining(Movement):
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        times = sizes(repeats)
+        times = lengths(sizes(repeats))
         if len(times) < self.ndim:
             raise ShapeError(f"repeat: {times} needs a number for each axis of {self.shape}.")
         shape = (1,) * (len(times) - self.ndim) + self.shape
         paired = tuple(n for dim in shape for n in (1, dim))
         tiled = tuple(n for count, dim in zip(times, shape) for n in (count, dim))
         op = broadcast_to(self.reshape(paired).read(), tiled)
-        joined = tuple(count * dim for count, dim in zip(times, shape))
+        joined = tuple(mul(count, dim) for count, dim in zip(times, shape))
         return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
 
     def flip(self, *dims: Any) -> Self:
@@ -102,7 +104,7 @@ class Joining(Movement):
         result = self
         for move, dim in zip(moves, axes):
             axis = axis_of("roll", self.shape, dim)
-            length = self.shape[axis]
+            length = known("roll", self.shape, axis)
             cut = (-move) % length if length else 0
             result = result.cat([result.narrow(axis, cut, length - cut), result.narrow(axis, 0, cut)], axis)
         return result

@@ -14,8 +14,11 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import floordiv, mul
 from picograd.tensor.build import axes_of, axis_of, sizes
 from picograd.tensor.core import TensorCore
+from picograd.tensor.variable import known, lengths
 
 
 class Movement(TensorCore):
@@ -33,7 +36,7 @@ class Movement(TensorCore):
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
-        target = sizes(shape)
+        target = lengths(sizes(shape))
         if target == self.op.shape:
             return self.viewed(OpCode.RESHAPE, target)
         return self.viewed(OpCode.RESHAPE, self._full_shape(target))
@@ -45,13 +48,11 @@ class Movement(TensorCore):
             return tuple(dim if isinstance(dim, Op) else int(dim) for dim in target)
         if len(unknown) > 1 or target[unknown[0]] != -1:
             raise ShapeError(f"reshape: {target} may have one unknown dimension, written -1.")
-        known = 1
-        for dim in target:
-            known *= dim if dim != -1 else 1
-        count = self.numel()
-        if known == 0 or count % known:
-            raise ShapeError(f"reshape: {self.shape} has {count} elements, {target} needs a multiple of {known}.")
-        return tuple(count // known if dim == -1 else int(dim) for dim in target)
+        left, count = numel(tuple(dim for dim in target if dim != -1)), numel(self.op.shape)
+        rest = 0 if left == 0 else floordiv(count, left)
+        if left == 0 or mul(rest, left) != count:
+            raise ShapeError(f"reshape: {self.shape} has {count} elements, {target} needs a multiple of {left}.")
+        return tuple(rest if dim == -1 else dim if isinstance(dim, Op) else int(dim) for dim in target)
 
     def view(self, *shape: Any) -> Self:
         """Returns a view of another shape, as reshape does, or with the bits of another dtype of the same width.
@@ -86,23 +87,23 @@ class Movement(TensorCore):
         start, end = axis_of("flatten", shape, start_dim), axis_of("flatten", shape, end_dim)
         if start > end:
             raise ArgumentError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}.")
-        length = 1
-        for dim in shape[start : end + 1]:
-            length *= dim
-        return self.reshape(*shape[:start], length, *shape[end + 1 :])
+        return self.reshape(*shape[:start], numel(shape[start : end + 1]), *shape[end + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[int]) -> Self:  # noqa: A002
         """Returns a view with one axis split into axes of `sizes`; one of them may be -1.
+
+        Raises:
+          ShapeError: the sizes do not multiply to the length of the axis.
 
         >>> Tensor.zeros(6, 2).unflatten(0, (2, -1)).shape
         (2, 3, 2)
         """
         shape = self.shape
         axis = axis_of("unflatten", shape, dim)
-        known = 1
-        for length in sizes:
-            known *= length if length != -1 else 1
-        parts = tuple(shape[axis] // known if length == -1 else length for length in sizes)
+        left = numel(tuple(length for length in sizes if length != -1))
+        if -1 in sizes and left == 0:
+            raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
+        parts = tuple(floordiv(shape[axis], left) if length == -1 else length for length in sizes)
         return self.reshape(*shape[:axis], *parts, *shape[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
@@ -186,7 +187,7 @@ class Movement(TensorCore):
         Tensor([[1, 1, 1],
                 [2, 2, 2]])
         """
-        target, own = sizes(shape), self.shape
+        target, own = lengths(sizes(shape)), self.shape
         extra = len(target) - len(own)
         if extra < 0:
             raise ShapeError(f"expand: {own} has more axes than {target}.")
@@ -250,7 +251,7 @@ class Movement(TensorCore):
         [[1, 2], [3]]
         """
         axis = axis_of("split", self.shape, dim)
-        length = self.shape[axis]
+        length = known("split", self.shape, axis)
         if isinstance(split_size, int):
             if split_size < 1:
                 raise ArgumentError(f"split: a piece must have at least 1 element, got {split_size}.")
@@ -268,7 +269,7 @@ class Movement(TensorCore):
         >>> [piece.tolist() for piece in Tensor([1, 2, 3]).chunk(2)]
         [[1, 2], [3]]
         """
-        length = self.shape[axis_of("chunk", self.shape, dim)]
+        length = known("chunk", self.shape, axis_of("chunk", self.shape, dim))
         return self.split(max(1, -(-length // chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
@@ -279,4 +280,4 @@ class Movement(TensorCore):
         """
         axis = axis_of("unbind", self.shape, dim)
         shape = self.shape[:axis] + self.shape[axis + 1 :]
-        return tuple(self.narrow(axis, i, 1).reshape(shape) for i in range(self.shape[axis]))
+        return tuple(self.narrow(axis, i, 1).reshape(shape) for i in range(known("unbind", self.shape, axis)))

@@ -324,7 +324,7 @@ def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     key = (generator or default_generator).next_key(device)
     count = 1
     for dim in shape:
-        count *= int(dim)  # type: ignore[arg-type]
+        count *= int(dim)
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (iota(count, dtypes.uint64), broadcast_to(key, (count,))))
     return reshape(bits, shape)
 

@@ -15,6 +15,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of
 from picograd.tensor.indexing import Indexing
+from picograd.tensor.variable import known
 
 
 class SortResult(NamedTuple):
@@ -64,7 +65,7 @@ class Sorting(Indexing):
         >>> Tensor([3, 1, 2]).topk(2)
         SortResult(values=Tensor([3, 2]), indices=Tensor([0, 2]))
         """
-        length = self.shape[axis_of("topk", self.op.shape, dim)] if self.ndim else 1
+        length = known("topk", self.shape, axis_of("topk", self.op.shape, dim)) if self.ndim else 1
         if not isinstance(k, SupportsIndex) or not 0 <= (k := k.__index__()) <= length:
             raise ArgumentError(f"topk: k must be from 0 to {length}, the length of axis {dim} of {self.shape}; got {k}.")
         order = self.argsort(dim, largest)

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import DTypeError, IndexingError, ShapeError
-from picograd.ir.op import Dim, Op, Shape, greatest, toposort
+from picograd.ir.op import Dim, Op, Shape, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.symbolic import bounds, substitute, subtract
-from picograd.tensor.build import static
+from picograd.ir.symbolic import bounds, subtract, with_values
 from picograd.tensor.cell import Step, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
-from picograd.tensor.variable import Length
+from picograd.tensor.variable import Length, known
 
 Place = int | Length
 
@@ -56,7 +55,7 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
         if isinstance(item, TensorCore):
             arrays.append(item)
         elif isinstance(item, np.ndarray):
-            arrays.append(_checked(item, int(shape[axis]), axis, shape))  # type: ignore[arg-type]
+            arrays.append(_checked(item, known("index", shape, axis), axis, shape))
         axis += item is not None
     return Subscript(steps, tuple(arrays), places)
 
@@ -123,10 +122,12 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
         cut: tuple[Dim, Dim] = (0, dim)
         count, step, margin = dim, 1, 0
         if isinstance(item, slice):
-            if isinstance(item.start, Length) or isinstance(item.stop, Length):
+            symbolic = isinstance(item.start, Length) or isinstance(item.stop, Length) or isinstance(dim, Op)
+            if symbolic and item != slice(None):
                 cut, count = _bound(item, dim, axis, shape)
             elif item != slice(None):
-                flipped, cut, count, step, margin = _slice(item, static(dim))
+                assert isinstance(dim, int)
+                flipped, cut, count, step, margin = _slice(item, dim)
                 flips += [axis] * flipped
             final.append(count)
         elif isinstance(item, (TensorCore, np.ndarray)):
@@ -134,8 +135,11 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
             final.append(dim)
         elif isinstance(item, Length):
             cut, count = _bound(slice(item, item + 1), dim, axis, shape)
+        elif isinstance(dim, Op):
+            place = _place(item, 0, dim)
+            cut, count = _bound(slice(place, place + 1), dim, axis, shape)
         else:
-            start = _wrapped(operator.index(item), static(dim), axis, shape)
+            start = _wrapped(operator.index(item), dim, axis, shape)
             cut, count = (start, start + 1), 1
         cuts.append(cut)
         margins.append((0, margin))
@@ -145,10 +149,12 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
 
 
 def _bound(item: slice, dim: Dim, axis: int, shape: Shape) -> tuple[tuple[Dim, Dim], Dim]:
-    """Returns (block to cut, elements) of `x[:n]`, `x[n:]`, `x[n : n + 2]` for symbolic integers."""
+    """Returns (block to cut, elements) of `x[:n]`, `x[n:]`, `x[n : n + 2]` where an end or the axis is symbolic."""
     if item.step not in (None, 1):
-        raise IndexingError(f"index: a slice to a symbolic length has step 1; got {item}.")
-    end = Length(dim, _now(dim), "its end") if isinstance(dim, Op) else dim
+        raise IndexingError(
+            f"index: a slice to a symbolic length has step 1; got step {item.step} along axis {axis} of shape {shape}."
+        )
+    end = _end(dim)
     start, stop = (_place(end_of, default, dim) for end_of, default in ((item.start, 0), (item.stop, end)))
     said = f"of axis {axis} in shape {tuple(d if isinstance(d, int) else greatest(d) for d in shape)}"
     _needs_order(0, start, f"index: {start} is before the beginning {said}.")
@@ -165,7 +171,12 @@ def _place(given: Any, default: Place, dim: Dim) -> Place:
     if isinstance(given, Length):
         return given
     place = operator.index(given)
-    return place if place >= 0 else place + static(dim)
+    return place if place >= 0 else _end(dim) + place
+
+
+def _end(dim: Dim) -> Place:
+    """Returns the length of an axis as a place in it."""
+    return Length(dim, _now(dim), length_name(dim)) if isinstance(dim, Op) else dim
 
 
 def _needs_order(a: Place, b: Place, fact: str) -> None:
@@ -183,7 +194,7 @@ def _needs_order(a: Place, b: Place, fact: str) -> None:
 def _now(dim: Op) -> int:
     """Returns the value a symbolic length has now."""
     bindings = {op: int(op.src[1].arg) for op in toposort([dim]) if op.code is OpCode.BIND}
-    value = substitute(dim, bindings)
+    value = with_values(dim, bindings)
     assert isinstance(value, int), f"{dim} has no value"
     return value
 

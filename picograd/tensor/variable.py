@@ -1,17 +1,19 @@
 """Symbolic lengths: one compiled kernel for every length an axis can have.
 
 In:    a name and bounds
-Out:   `Variable`, `Length`
+Out:   `Variable`, `Length`; `lengths`, `known`
 Next:  picograd/tensor/sorting.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, JitError
-from picograd.ir.op import Dim, Op, const
+from picograd.errors import ArgumentError, JitError, ShapeError
+from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, to_op
 from picograd.tensor.cell import trace
@@ -71,6 +73,39 @@ class Length:
 
     def __repr__(self) -> str:
         return f"{self.name}{' = ' if ' ' in self.name else '='}{self.current}"
+
+    def _no_number(self, other: object = None) -> Any:
+        raise ShapeError(
+            f"{self} is a symbolic integer and stands for every value of {self.name}; here one number is needed.",
+            "use n.value, its number for now: a plan is then made for each value.",
+        )
+
+    __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_number
+
+
+def lengths(dims: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns dimensions as shapes hold them.
+
+    >>> lengths((2, Variable("n", 1, 8).bind(3)))
+    (2, n=3)
+    """
+    return tuple(dim.op if isinstance(dim, Length) else dim for dim in dims)
+
+
+def known(function: str, shape: Shape, axis: int) -> int:
+    """Returns the length of an axis that must be a number.
+
+    Raises:
+      ShapeError: it is symbolic.
+    """
+    dim = shape[axis]
+    if isinstance(dim, Op):
+        raise ShapeError(
+            f"{function}: axis {axis} of shape {shape} has a symbolic length, {dim}; here one number is needed.",
+            "cut it to a number of elements first, as in x[:3], or along another axis.",
+        )
+    return dim
 
 
 def _length(op: Dim, value: int, name: str) -> Length:

@@ -440,3 +440,76 @@ def test_an_error_inside_leaves_tensors_as_they_were(device: str) -> None:
     with pytest.raises(RuntimeError, match="stop"):
         pg.scan(step, Tensor(0.0), Tensor([1.0]))
     assert count.tolist() == [1.0] and (count + 1).tolist() == [2.0]
+
+
+# ---- found by random programs (tests/fuzz/test_control.py) ----
+def test_a_carry_that_no_step_reads_has_gradients(device: str) -> None:
+    x = Tensor([2.0, 3.0], requires_grad=True)
+    last, _ = pg.scan(lambda s, x: (x * x, None), Tensor(0.0), x)
+    last.backward()
+    assert x.grad.tolist() == [0.0, 6.0]
+
+
+def test_a_step_may_return_what_a_loop_or_call_in_it_only_passes_on(device: str) -> None:
+    def step(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        c, passed = pg.outline(lambda a, b: (a + 1.0, b))(c, x)
+        (same, total), _ = pg.scan(lambda s, _: ((s[0], s[1] * 2.0), None), (passed, c), length=3)
+        return total, same
+
+    last, ys = pg.scan(step, Tensor([1.0, 2.0]), Tensor([[3.0, 4.0], [5.0, 6.0]]))
+    assert last.tolist() == [136.0, 200.0] and ys.tolist() == [[3.0, 4.0], [5.0, 6.0]]
+
+
+def test_gradients_of_the_first_carry_flow_through_no_steps(device: str) -> None:
+    x = Tensor([2.0], requires_grad=True)
+    last, ys = pg.scan(lambda s, row: (row, row), x * 3.0, Tensor.zeros(0, 1))
+    last.sum().backward()
+    assert x.grad.tolist() == [3.0] and ys.shape == (0, 1)
+
+
+@pytest.mark.parametrize("transform", ["scan", "outline", "checkpoint"])
+def test_an_argument_that_is_written_in_place_as_a_closure_is_refused(transform: str, device: str) -> None:
+    state = pg.zeros(2).clone().realize()
+
+    def step(x: Tensor, row: Any = None) -> tuple[Tensor, Tensor]:
+        state.add_(1.0)
+        return x * 2.0, x
+
+    with pytest.raises(JitError, match=r"step writes in place to a tensor of shape \(2,\) that it is also given"):
+        if transform == "scan":
+            pg.scan(step, state[:2], length=2)
+        elif transform == "outline":
+            pg.outline(step)(state)
+        else:
+            pg.checkpoint(step, state)
+
+
+@pytest.mark.parametrize("wrap", ["plain", "outline", "checkpoint"])
+def test_state_that_begins_to_need_gradients_in_a_step_has_them_in_the_next(wrap: str, device: str) -> None:
+    """state becomes s - a in the first step; what a call in the second step gives of it depends on a."""
+
+    def of(scan: bool) -> Tensor:
+        a, state = Tensor([0.5, -0.25], requires_grad=True), Tensor([1.0, 2.0])
+
+        def body(x: Tensor) -> Tensor:
+            before = state * 0.5
+            state.add_(-x)
+            return before
+
+        def step(carry: Tensor, _: None) -> tuple[Tensor, None]:
+            if wrap == "plain":
+                return body(a), None
+            return (pg.outline(body)(a) if wrap == "outline" else pg.checkpoint(body, a)), None
+
+        last = pg.scan(step, pg.zeros(2), length=3)[0] if scan else [step(a, None)[0] for _ in range(3)][-1]
+        return pg.grad(last.sum(), [a])[0]
+
+    assert of(scan=True).tolist() == of(scan=False).tolist() == [-1.0, -1.0]
+
+
+def test_forward_mode_through_a_loop_of_which_nothing_changes(device: str) -> None:
+    x = Tensor([2.0], requires_grad=True)
+    _, ys = pg.scan(lambda c, row: (c, row * 0.0 if c is None else pg.ones(1)), x * 1.0, x.expand(3, 1))
+    assert pg.jvp(ys.sum() + (x * x).sum(), [x], [Tensor([1.0])]).item() == 4.0
+    _, flat = pg.scan(lambda c, row: (None, row.detach()), None, x.expand(3, 1))
+    assert pg.jvp(flat.sum() + (x * x).sum(), [x], [Tensor([1.0])]).item() == 4.0

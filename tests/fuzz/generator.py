@@ -53,20 +53,28 @@ class Value:
 
 @dataclass
 class Graph:
-    """A generated graph: its roots, arrays for its PARAMs, and a bound on the error of each root."""
+    """A generated graph: its roots, arrays for its PARAMs, and a bound on the error of each root.
+
+    most_error:  bound on the error of any value in it, read or not
+    """
 
     roots: list[Op] = field(default_factory=list)
     arrays: dict[Op, np.ndarray[Any, Any]] = field(default_factory=dict)
     errors: list[float] = field(default_factory=list)
+    most_error: float = 0.0
 
 
 class Generator:
     """Makes one graph from a seed; the same seed makes the same graph."""
 
-    def __init__(self, seed: int, most_elements: int = 600, dtypes_used: tuple[DType, ...] = (dtypes.float32,)):
+    def __init__(
+        self, seed: int, most_elements: int = 600, dtypes_used: tuple[DType, ...] = (dtypes.float32,),
+        actions: tuple[Action, ...] | None = None,
+    ):  # fmt: skip
         self.rng = np.random.default_rng(seed)
         self.most = most_elements
         self.dtypes = dtypes_used
+        self.actions = actions or ACTIONS
         self.graph = Graph()
         self.values: list[Value] = []
 
@@ -74,15 +82,19 @@ class Generator:
         """Returns a graph of about `steps` operations."""
         for _ in range(int(self.rng.integers(1, 4))):
             self.add(self.param(self.random_shape(), self.pick(self.dtypes)))
+        self.grow(steps)
+        self.choose_roots()
+        return self.graph
+
+    def grow(self, steps: int) -> None:
+        """Adds that many values, or fewer where nothing applies."""
         tries = 0
         while steps > 0 and tries < 400:
             tries += 1
-            made = self.pick(ACTIONS)(self, self.recent())
+            made = self.pick(self.actions)(self, self.recent())
             if made is not None and self.is_usable(made):
                 self.add(made)
                 steps -= 1
-        self.choose_roots()
-        return self.graph
 
     def choose_roots(self) -> None:
         chosen = [self.values[-1]]
@@ -118,6 +130,7 @@ class Generator:
 
     def add(self, value: Value) -> None:
         self.values.append(value)
+        self.graph.most_error = max(self.graph.most_error, value.error)
 
     def is_usable(self, value: Value) -> bool:
         if value.op.numel > self.most or len(value.shape) > 6 or not np.isfinite(value.size):

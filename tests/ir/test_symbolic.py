@@ -22,9 +22,9 @@ from picograd.ir.symbolic import (
     minimum,
     mod,
     mul,
-    substitute,
     subtract,
     to_op,
+    with_values,
 )
 
 LIMITED = settings(max_examples=120, deadline=None, derandomize=True)
@@ -128,14 +128,14 @@ def test_less_is_the_comparison(left, right) -> None:
 def test_substitute_puts_in_values(pair) -> None:
     value, meaning = pair
     for values in VALUES[::7]:
-        assert substitute(value, values) == meaning(values)
+        assert with_values(value, values) == meaning(values)
 
 
 @LIMITED
 @given(expressions, expressions)
 def test_substitute_puts_in_expressions(pair, inner) -> None:
     within = mod(inner[0], 5)  # what replaces a RANGE is one of its values
-    moved = substitute(pair[0], {R: within})
+    moved = with_values(pair[0], {R: within})
     for values in VALUES[::5]:
         assert number(moved, values) == pair[1]({**values, R: inner[1](values) % 5})
 
@@ -162,7 +162,7 @@ def test_multiplication_commutes_and_distributes(a, b, c) -> None:
 @LIMITED
 @given(expressions)
 def test_building_an_expression_again_gives_the_same_op(pair) -> None:
-    assert substitute(pair[0], {Op(OpCode.VARIABLE, dtypes.int64, (), ("other", 0, 1)): 0}) is pair[0] or isinstance(
+    assert with_values(pair[0], {Op(OpCode.VARIABLE, dtypes.int64, (), ("other", 0, 1)): 0}) is pair[0] or isinstance(
         pair[0], int
     )
 

@@ -16,7 +16,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program
 from picograd.ir.statements import Alloc, Barrier, For, If, Statement
-from picograd.ir.symbolic import substitute
+from picograd.ir.symbolic import with_values
 from picograd.render.cuda import render
 from tests.gpu_programs import F32, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
 
@@ -56,12 +56,12 @@ def test_text_is_golden(name: str) -> None:
 def test_launch_counts_blocks_of_all_grid_loops() -> None:
     (launch,) = render(two_grids(), TARGET).launches
     assert (launch.symbol, launch.block) == ("two_grids_0", 128)
-    assert substitute(launch.grid, {N: 10}) == 3 + 10
+    assert with_values(launch.grid, {N: 10}) == 3 + 10
 
 
 def test_grid_named_before_its_loop_is_an_expression_of_variables() -> None:
     (launch,) = render(elementwise(threads=256), TARGET).launches
-    assert [substitute(launch.grid, {N: n}) for n in (0, 1, 256, 257)] == [0, 1, 1, 2]
+    assert [with_values(launch.grid, {N: n}) for n in (0, 1, 256, 257)] == [0, 1, 1, 2]
 
 
 def test_tiled_matmul_has_one_launch() -> None:

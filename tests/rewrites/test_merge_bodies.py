@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+import picograd as pg
+from picograd import Tensor
 from picograd import dtype as dtypes
 from picograd.evaluator import evaluate
 from picograd.ir.build import unary
@@ -107,3 +109,14 @@ def test_merging_is_linear_in_depth() -> None:
         tanh = unary(OpCode.TANH, A)
         x = out(call(sink(tanh), x), 0) if i % 2 else out(call(sink(filled(1.0, f64, (3,)) * A, tanh), x), 1)
     assert len([op for op in toposort(merge_bodies([x])) if op.code is OpCode.CALL]) == 3000
+
+
+def test_what_the_last_carry_needs_is_kept_when_the_others_go(device: str) -> None:
+    """The rows need the third carry, that one the factor; nobody reads the others, or the last value of any."""
+    factor = Tensor([3.0])
+
+    def step(s: tuple[Tensor, ...], x: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        return (s[0] + x, s[1] - x, s[2] * factor), s[2] + x
+
+    _, ys = pg.scan(step, (Tensor([0.0]), Tensor([0.0]), Tensor([1.0])), Tensor.zeros(3, 1))
+    assert ys.tolist() == [[1.0], [3.0], [9.0]]

@@ -16,13 +16,14 @@ import pytest
 
 from picograd.compile.llvm import compile_source, host_target
 from picograd.errors import DeviceError, OutOfMemoryError
+from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Source
 from picograd.ir.statements import For, Load, Store
 from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
-from picograd.runtime.cpu_plan import chunk_of, evaluate_dim, lay_out
+from picograd.runtime.cpu_plan import chunk_of, lay_out
 from picograd.runtime.cpu_uses import LOOK_BACK
 from picograd.runtime.cpu_walker import AFTER, CHUNK, COUNT
 from picograd.runtime.null import NullDevice
@@ -381,7 +382,7 @@ def test_chunks_share_what_is_worth_it() -> None:
 def test_extent_of_a_grid_is_evaluated() -> None:
     n = Op(OpCode.VARIABLE, I64, (), ("n", 0, 100))
     blocks = Op(OpCode.IDIV, I64, (n + 15, const(16, I64)))
-    assert [evaluate_dim(blocks, {"n": v}) for v in (0, 1, 16, 17)] == [0, 1, 1, 2]
+    assert [dim_value(blocks, {"n": v}) for v in (0, 1, 16, 17)] == [0, 1, 1, 2]
 
 
 # ---- the device that never runs ----

@@ -200,3 +200,37 @@ def test_a_step_needs_no_second_copy_of_the_parameters() -> None:
     held = pg.memory_allocated()
     step(x)
     assert pg.max_memory_allocated() - held < w.nbytes // 2
+
+
+WRITES = {
+    "row of a layer": lambda cache, row, n: cache[1].__setitem__(n, row),
+    "row of one layer": lambda cache, row, n: cache[1].unsqueeze(0).__setitem__((0, n), row),
+    "layer of a row": lambda cache, row, n: cache.transpose(0, 1).__setitem__((n, 1), row),
+    "view of a view": lambda cache, row, n: cache[1:][0][n].assign(row),
+    "both indices": lambda cache, row, n: cache.__setitem__((1, n), row),
+}
+
+
+@IN_PLACE
+@pytest.mark.req("G4")
+@pytest.mark.parametrize("form", WRITES)
+def test_a_row_is_written_where_it_lies_through_views_of_views_of_a_stacked_cache(form: str) -> None:
+    cache, n = pg.zeros(3, 500, 64).clone().realize(), pg.Variable("n", 0, 499)
+    expected, layer = np.zeros((3, 500, 64), np.float32), cache[1]
+
+    @pg.jit
+    def put(row: Tensor, n: object) -> None:
+        WRITES[form](cache, row, n)
+
+    for number, k in enumerate((0, 7, 499, 3)):
+        row = Tensor(np.full(64, k + 1.0, np.float32)).realize()
+        expected[1, k] = k + 1
+        gc.collect()
+        pg.reset_peak_memory_stats()
+        held = pg.memory_allocated()
+        with watch() as counts:
+            put(row, n.bind(k))
+        if number >= 2:
+            assert pg.max_memory_allocated() - held <= 1024 and counts.kernels == 1
+    np.testing.assert_array_equal(cache.numpy(), expected)
+    np.testing.assert_array_equal(layer.numpy(), expected[1])

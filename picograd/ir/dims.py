@@ -1,0 +1,68 @@
+"""What a length comes to once the symbolic integers in it have values.
+
+In:    a Dim, and numbers by the names of symbolic integers
+Out:   `dim_value`
+Next:  picograd/ir/coordinates.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from picograd.errors import UnsupportedOp, VerifyError
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import OpCode
+
+
+def dim_value(dim: Dim, variables: Mapping[str, int]) -> int:
+    """Returns the number a dimension has; a bound symbolic integer that is not in `variables` has its own value.
+
+    Raises:
+      UnsupportedOp: a symbolic integer has no value.
+      VerifyError:   something else than integer arithmetic stands in it.
+
+    >>> n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 8))
+    >>> dim_value(Op(OpCode.MUL, dtypes.int64, (n, const(4, dtypes.int64))), {"n": 3})
+    12
+    """
+    if isinstance(dim, int):
+        return dim
+    values: dict[Op, int] = {}
+    for op in toposort([dim], stop=_Bound()):
+        if op.code is OpCode.CONST:
+            values[op] = int(op.arg)
+        elif op.code is OpCode.VARIABLE or op.code is OpCode.BIND:
+            values[op] = _symbolic_value(op, variables)
+        elif op.code in ARITHMETIC:
+            values[op] = ARITHMETIC[op.code](*[values[s] for s in op.src])
+        else:
+            raise VerifyError(f"{op} stands in a length, which numbers and symbolic integers make up.")
+    return values[dim]
+
+
+class _Bound:
+    """The Ops below which there is no arithmetic."""
+
+    def __contains__(self, op: Op) -> bool:
+        return op.code is OpCode.BIND
+
+
+def _symbolic_value(op: Op, variables: Mapping[str, int]) -> int:
+    name = (op.src[0] if op.code is OpCode.BIND else op).arg[0]
+    if name in variables:
+        return variables[name]
+    if op.code is OpCode.BIND:
+        return int(op.src[1].arg)
+    raise UnsupportedOp(f"evaluate: the symbolic integer {name} has no value here.")
+
+
+# NOTE: x // 0 and x % 0 are 0, as in kernels: they stand where nothing reads them.
+ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
+    OpCode.ADD: lambda a, b: a + b,
+    OpCode.SUB: lambda a, b: a - b,
+    OpCode.MUL: lambda a, b: a * b,
+    OpCode.IDIV: lambda a, b: a // b if b else 0,
+    OpCode.MOD: lambda a, b: a % b if b else 0,
+    OpCode.MIN: min,
+    OpCode.MAX: max,
+}

@@ -1,0 +1,159 @@
+"""Loops and calls for random graphs: their bodies are random graphs, too, with bounds that hold at every step.
+
+What a loop carries is exact and kept within its first bound, so that nothing grows from step to step; its rows may be
+anything. What a body reads of the graph around it is a source that stays the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from picograd.ir.op import Op, filled, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.substitute import param, substitute
+from tests.fuzz.generator import ACTIONS, Action, Generator, Graph, Value
+
+FIXED, ROWS = 1000, 2000  # first slots while a body is made: what stays the same, rows of what is stacked
+ANY_INTEGER = 2e19
+MOST_DEEP = 2
+
+
+class Inside(Generator):
+    """Makes a body; PARAMs that it needs are PARAMs of the graph around it.
+
+    carries, fixed, rows:  what the sources are, outside
+    """
+
+    def __init__(self, outer: Generator):
+        self.outer = outer
+        self.depth = outer.depth + 1 if isinstance(outer, Inside) else 1
+        self.rng, self.dtypes, self.most = outer.rng, outer.dtypes, outer.most // 2
+        self.actions = WITH_BODIES if self.depth < MOST_DEEP else ACTIONS
+        self.graph, self.values = Graph(), []
+        self.carries: list[Op] = []
+        self.fixed: list[Op] = []
+        self.rows: list[Op] = []
+
+    def add(self, value: Value) -> None:
+        super().add(value)
+        self.outer.graph.most_error = max(self.outer.graph.most_error, self.graph.most_error)
+
+    def carry(self, value: Value) -> None:
+        stand = Op(OpCode.PARAM, value.op.dtype, (), (len(self.carries), value.shape))
+        self.carries.append(value.op)
+        self.add(Value(stand, _within(value), 0.0))
+
+    def row(self, value: Value) -> None:
+        stand = Op(OpCode.PARAM, value.op.dtype, (), (ROWS + len(self.rows), value.shape[1:]))
+        self.rows.append(value.op)
+        self.add(Value(stand, value.size, value.error))
+
+    def same(self, value: Value) -> Value:
+        stand = Op(OpCode.PARAM, value.op.dtype, (), (FIXED + len(self.fixed), value.shape))
+        self.fixed.append(value.op)
+        return Value(stand, value.size, value.error)
+
+    def param(self, shape: tuple[int, ...], dtype):  # type: ignore[no-untyped-def]
+        return self.same(self.outer.param(shape, dtype))
+
+    def index(self, shape: tuple[int, ...], length: int) -> Op:
+        return self.same(Value(self.outer.index(shape, length), length, 0.0)).op
+
+    def next_carry(self, number: int) -> Op:
+        """Returns a value that is exact and fits the carry of this number, within its bound."""
+        before = self.values[number]
+        dtype = before.op.dtype
+        fitting = [v for v in self.values if v.op.dtype is dtype and v.shape == before.shape and v.exact]
+        op: Op = self.pick(fitting[-4:]).op
+        if dtype.is_float:
+            op = Op(OpCode.MIN, dtype, (op, filled(before.size, dtype, before.shape)))
+            op = Op(OpCode.MAX, dtype, (op, filled(-before.size, dtype, before.shape)))
+        return op
+
+    def body(self, roots: list[Op]) -> tuple[Op, tuple[Op, ...]]:
+        """Returns the body over PARAMs in order, and its sources."""
+        at = {FIXED: len(self.carries), ROWS: len(self.carries) + len(self.fixed)}
+        inside = [op for op in toposort(roots) if op.code is OpCode.PARAM]
+        places = {op: param(op, op.arg[0] % 1000 + at.get(op.arg[0] // 1000 * 1000, 0)) for op in inside}
+        roots = substitute(roots, places)
+        return Op(OpCode.SINK, roots[0].dtype, tuple(roots)), (*self.carries, *self.fixed, *self.rows)
+
+
+def _within(value: Value) -> float:
+    """A bound that a carry keeps: whole numbers stay whole where they are cut off."""
+    return float(math.ceil(value.size)) if value.op.dtype.is_float else ANY_INTEGER if value.op.dtype.is_int else 1.0
+
+
+def loop(g: Generator, v: Value) -> Value | None:
+    steps = int(g.rng.integers(1, 5))
+    if v.shape and v.shape[0] <= 5 and g.chance(0.7):
+        steps = v.shape[0]
+    inside = Inside(g)
+    exact = [w for w in g.values[-6:] if w.exact and (not w.op.dtype.is_float or w.size <= 100)]
+    for _ in range(int(g.rng.integers(0, 4)) if exact else 0):
+        inside.carry(g.pick(exact))
+    for stack in [w for w in g.values[-6:] if w.shape and w.shape[0] == steps][: int(g.rng.integers(0, 3))]:
+        inside.row(stack)
+    for _ in range(int(g.rng.integers(0 if inside.values else 1, 3))):
+        inside.add(inside.same(g.recent()))
+    inside.grow(int(g.rng.integers(1, 9)))
+    carry = [inside.next_carry(i) for i in range(len(inside.carries))]
+    rows = [inside.recent() for _ in range(int(g.rng.integers(0 if carry else 1, 3)))]
+    rows = [w for w in dict.fromkeys(rows) if w.op.numel * steps <= g.most]
+    if not carry and not rows:
+        return None
+    fixed = [Op(OpCode.PARAM, op.dtype, (), (FIXED + i, op.shape)) for i, op in enumerate(inside.fixed)]
+    body, sources = inside.body([*carry, *fixed, *(w.op for w in rows)])
+    num_carry = len(carry) + len(fixed)
+    made = Op(OpCode.LOOP, body.dtype, sources, (body, num_carry, steps))
+    results = [Value(_output(made, i), inside.values[i].size, 0.0) for i in range(len(carry))]
+    results += [Value(_output(made, num_carry + i), w.size, w.error) for i, w in enumerate(rows)]
+    return _all_but_last(g, results)
+
+
+def call(g: Generator, v: Value) -> Value | None:
+    inside = Inside(g)
+    for value in (v, *(g.recent() for _ in range(int(g.rng.integers(0, 3))))):
+        inside.add(inside.same(value))
+    inside.grow(int(g.rng.integers(1, 9)))
+    chosen = [inside.values[-1], *(inside.recent() for _ in range(int(g.rng.integers(0, 3))))]
+    chosen = [w for w in dict.fromkeys(chosen) if w.op.code is not OpCode.PARAM]
+    if not chosen:
+        return None
+    body, sources = inside.body([w.op for w in chosen])
+    made = Op(OpCode.CALL, body.dtype, sources, body)
+    if g.chance(0.4) and all(g.is_usable(w) for w in chosen):  # the same body, called again with what fits
+        again = [g.pick([w.op, *_alike(g, w)]) for w in (Value(s, 0.0, 0.0) for s in sources)]
+        if again != list(sources):
+            other = made.replace(src=tuple(again))
+            g.graph.roots += [_output(other, i) for i in range(len(chosen))] if _is_outer(g) else []
+            g.graph.errors += [w.error for w in chosen] if _is_outer(g) else []
+    return _all_but_last(g, [Value(_output(made, i), w.size, w.error) for i, w in enumerate(chosen)])
+
+
+def _is_outer(g: Generator) -> bool:
+    return not isinstance(g, Inside)
+
+
+def _alike(g: Generator, source: Value) -> list[Op]:
+    """PARAMs of whole numbers from -4 to 4 for one another: bounds of the body hold."""
+    op = source.op
+    same = [w for w in g.graph.arrays if w.dtype is op.dtype and w.shape == op.shape] if op.code is OpCode.PARAM else []
+    return [w for w in same if w.dtype.is_float and op in g.graph.arrays]
+
+
+def _output(made: Op, number: int) -> Op:
+    body = made.arg if isinstance(made.arg, Op) else made.arg[0]
+    return Op(OpCode.OUTPUT, body.src[number].dtype, (made,), number)
+
+
+def _all_but_last(g: Generator, results: list[Value]) -> Value:
+    for value in results[:-1]:
+        if g.is_usable(value) and int(np.prod(value.shape)) <= g.most:
+            g.add(value)
+    return results[-1]
+
+
+WITH_BODIES: tuple[Action, ...] = (*ACTIONS, *[loop] * 4, *[call] * 3)
