@@ -64,30 +64,28 @@ def emit_matmul(
         right = rhs or own_right(product, at, first_column, build)
         height = minimum(subtract(row_panels, first_row), tile.panels)
         with (
-            _left_panels(product, at, first_row, height, lhs, build) as (row, left),
-            build.loop(columns, AxisKind.LOOP) as index,
+            _rows(product, at, first_row, height, lhs, build) as (begin, count, left),
+            build.loop(columns, AxisKind.LOOP) as column_index,
+            build.loop(count, AxisKind.LOOP) as row_index,
         ):
-            column = add(first_column, index)
+            row, column = add(begin, row_index), add(first_column, column_index)
             done = _multiply_tile(product, at, row, column, left, right, build)
             _store_tile(nest, product, params, at, row, column, done, build)
 
 
 @contextmanager
-def _left_panels(
+def _rows(
     product: Product, batch: Sequence[Dim], first: Dim, count: Dim, lhs: Operand | None, build: Builder
-) -> Iterator[tuple[Dim, Operand]]:
-    """Opens a loop over panels of rows; gives the number of each, and what reads it."""
+) -> Iterator[tuple[Dim, Dim, Operand]]:
+    """Gives panels of rows, as the first, how many, and what reads them: all, or in a loop those packed together."""
     if lhs is not None:
-        with build.loop(count, AxisKind.LOOP) as index:
-            yield add(first, index), lhs
+        yield first, count, lhs
         return
     group = group_of(product)
     with build.loop(count_of(count, group), AxisKind.LOOP) as number:
         done = mul(number, group)
         begin = add(first, done)
-        left = own_left(product, batch, begin, group, build)
-        with build.loop(minimum(subtract(count, done), group), AxisKind.LOOP) as index:
-            yield add(begin, index), left
+        yield begin, minimum(subtract(count, done), group), own_left(product, batch, begin, group, build)
 
 
 def _multiply_tile(

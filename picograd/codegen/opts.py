@@ -11,9 +11,10 @@ is the same in all of them.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
-from picograd.codegen.panels import fits_a_thread, is_along_k, lanes_of, reads_rows_in_place
+from picograd.codegen.panels import MOST_COLUMNS, fits_a_thread, is_along_k, lanes_of, reads_rows_in_place
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.ir.build import swap_last
@@ -24,10 +25,12 @@ from picograd.ir.stages import Kernel, NestKind
 
 ROW_PANELS = 8  # of a piece where an extent is unknown
 CUTS = (1, 2, 4, 8)  # panels of columns that a GRID iteration packs; pieces that the rows are cut into
-THREAD_STEPS = 1 << 22  # multiply-adds that are worth calling another thread for
-MOST_THREADS = 8  # among which a product should be cut evenly
-# What packing an element costs, counted in the multiply-adds that take as long.
-COPY_COST, SIDE_BY_SIDE_COST, TRANSPOSE_COST = 16, 48, 64
+MOST_THREADS = 8  # among which a large product should be cut evenly
+THREAD_STEPS = 1 << 22  # n squared times as many multiply-adds are worth cutting a product into n
+# What packing an element costs, counted in the multiply-adds that take as long (measured, AVX-512): rows copied along K
+# or put side by side, columns copied or transposed.
+ROW_COST, ROW_SIDE_BY_SIDE_COST, COLUMN_COST, COLUMN_TRANSPOSE_COST = 16, 48, 40, 72
+CACHED = 1 << 19  # bytes of columns that stay in the second-level cache
 OWN = 4
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
@@ -87,17 +90,19 @@ def _cut(lhs: Op, rhs: Op, rows: int, nr: int, itemsize: int) -> tuple[int, int]
     if not fits_a_thread(k, rows, nr, itemsize):
         return 1, ROW_PANELS
     row_panels, column_panels, steps = -(-m // rows), -(-n // nr), m * n * k
-    threads = min(MOST_THREADS, max(1, count * steps // THREAD_STEPS))
-    row_cost = COPY_COST if is_along_k(lhs, -1) else SIDE_BY_SIDE_COST
+    threads = min(MOST_THREADS, max(1, math.isqrt(count * steps // THREAD_STEPS)))
+    row_cost = ROW_COST if is_along_k(lhs, -1) else ROW_SIDE_BY_SIDE_COST
     row_cost = 0 if reads_rows_in_place(lhs, n, nr) else row_cost * m * k
-    column_cost = (TRANSPOSE_COST if is_along_k(rhs, -2) else COPY_COST) * n * k
+    column_cost = (COLUMN_TRANSPOSE_COST if is_along_k(rhs, -2) else COLUMN_COST) * n * k
 
     def cost(cut: tuple[int, int]) -> float:
         blocks, pieces = -(-column_panels // cut[0]), -(-row_panels // cut[1])
         num_jobs = count * blocks * pieces
         return (steps + row_cost * blocks + column_cost * pieces) * -(-num_jobs // threads) / max(1, num_jobs)
 
-    columns = [c for c in CUTS if c == 1 or (c <= column_panels and fits_a_thread(k, rows, c * nr, itemsize))]
+    # Rows that are put side by side cost more to pack again than columns outside that cache cost to read.
+    room = CACHED if is_along_k(lhs, -1) else MOST_COLUMNS
+    columns = [c for c in CUTS if c == 1 or (c <= column_panels and c * nr * k * itemsize <= room)]
     panels = [-(-row_panels // pieces) for pieces in CUTS if pieces <= max(1, row_panels)]
     return min(itertools.product(columns, panels), key=cost)
 

@@ -35,7 +35,7 @@ PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each 
 MOST_COLUMNS = 1 << 20  # bytes of the panels of columns that a GRID iteration packs
 MOST_ROWS = 384 << 10  # bytes of a panel of rows that it packs
 MOST_GROUP = 192 << 10  # bytes up to which several are packed together
-GROUP = 4  # such panels: rows of 12 floats side by side fill cache lines by fours
+GROUP = 4  # panels of rows that one panel of columns is read for; rows of 12 floats side by side fill lines by fours
 DIRECT = 4  # panels of columns up to which rows are read where they lie
 APART = 16  # elements between rows: with a K of a power of two they would all share one cache set
 
@@ -138,8 +138,6 @@ def rows_in_place(product: Product) -> Operand:
 def group_of(product: Product) -> int:
     """Returns how many panels of rows are packed together."""
     assert isinstance(product.k, int)
-    if is_along_k(product.lhs, -1):
-        return 1
     nbytes = product.k * product.tile.rows * product.dtype.itemsize
     return max(1, min(GROUP, product.tile.panels, MOST_GROUP // max(1, nbytes)))
 
@@ -165,7 +163,7 @@ def own_left(product: Product, batch: Sequence[Dim], begin: Dim, group: int, bui
         with build.loop(minimum(subtract(k, start), PACK_ROWS), AxisKind.LOOP) as kk:
             _across(build, count, min(4, lanes), lambda i: put(panel, i, add(start, kk)))
 
-    if along_k:
+    if along_k:  # rows of all panels, one after the other
         with build.loop(height, AxisKind.LOOP) as i:
             along(build, 0, k, lanes, lambda kk: put(0, i, kk))
     else:
@@ -182,13 +180,14 @@ def own_right(product: Product, batch: Sequence[Dim], begin: Dim, build: Builder
     """The tile's panels of columns from panel `begin` on, row after row of K; what the last lacks is never stored."""
     b, nr, lanes, dtype, k = product.rhs, product.nr, product.lanes, product.dtype, product.k
     assert isinstance(k, int)
-    memory = build.alloc(dtype, product.tile.columns * k * nr, MemorySpace.SHARED)
+    length = (k + 1) * nr  # one row apart: panels of a power of two would all share one cache set
+    memory = build.alloc(dtype, product.tile.columns * length, MemorySpace.SHARED)
     first = mul(begin, nr)
     width = minimum(subtract(product.n, first), product.tile.columns * nr)
     whole, rest = floordiv(width, nr), mod(width, nr)
 
     def where(panel: Dim, c: Dim, kk: Dim) -> Dim:
-        return add(mul(panel, k * nr), add(mul(kk, nr), c))
+        return add(mul(panel, length), add(mul(kk, nr), c))
 
     def put(panel: Dim, c: Dim, kk: Dim) -> None:
         value = element_within(b, (*batch, kk, add(first, add(mul(panel, nr), c))))
