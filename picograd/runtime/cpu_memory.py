@@ -4,8 +4,10 @@ In:    a number of bytes
 Out:   `Memory`, which gives its block back when it dies; arenas, which plans lend each other
 Called by: picograd/runtime/cpu.py, picograd/runtime/cpu_runner.py
 
-Blocks up to 1 MiB are cut from slabs; larger ones are mappings of their own on huge pages. A freed block keeps its
-pages: the next plan finds them in place, which is worth more than returning them (a fresh page costs 0.1 us to map).
+Blocks up to 2 MiB are cut from slabs, larger ones are mappings of their own. Both start where a huge page does, and the
+system is asked for huge pages as far as whole ones fit: a small block shares one with others, and a large one ends on
+small pages, so that nothing is resident that nobody asked for. A freed block keeps its pages: the next plan finds them
+in place, which is worth more than returning them (a fresh page costs 0.1 us to map).
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from functools import lru_cache
 from picograd.errors import OutOfMemoryError
 
 ALIGNMENT = 64
-SLAB_NBYTES = 4 << 20
-MOST_SLAB_BLOCK = 1 << 20
+HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
+SLAB_NBYTES = 8 << 20
+MOST_SLAB_BLOCK = HUGE_NBYTES
 MOST_KEPT = 4 << 30  # bytes of large blocks kept for reuse
 
 
@@ -186,18 +189,18 @@ class MemoryPool:
     def _new_block(self, length: int) -> int:
         if length <= MOST_SLAB_BLOCK:
             if self._slab_left < length:
-                slab = self._map(SLAB_NBYTES)
+                slab, self._slab = self._map(SLAB_NBYTES)
                 self._slabs.append(slab)
-                self._slab, self._slab_left = _address(slab), SLAB_NBYTES
+                self._slab_left = SLAB_NBYTES
             address = self._slab
             self._slab, self._slab_left = address + length, self._slab_left - length
             return address
-        block = self._map(length)
-        address = _address(block)
+        block, address = self._map(length)
         self._maps[address] = block
         return address
 
-    def _map(self, length: int) -> mmap.mmap:
+    def _map(self, length: int) -> tuple[mmap.mmap, int]:
+        """Returns a mapping, and where in it `length` bytes begin on a huge page."""
         try:
             return _anonymous(length)
         except (OSError, OverflowError, ValueError):
@@ -219,16 +222,16 @@ class MemoryPool:
                 self._kept -= length
 
 
-def _anonymous(length: int) -> mmap.mmap:
+def _anonymous(length: int) -> tuple[mmap.mmap, int]:
+    room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: what lies around the block is never touched
     if hasattr(mmap, "MAP_PRIVATE"):  # NOTE: the default is shared, and a forked child would write into its parent
-        block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     else:
-        block = mmap.mmap(-1, length)
-    if length >= 2 << 20 and hasattr(mmap, "MADV_HUGEPAGE"):
+        block = mmap.mmap(-1, room)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    address = -(-start // HUGE_NBYTES) * HUGE_NBYTES
+    whole = length // HUGE_NBYTES * HUGE_NBYTES
+    if whole and hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without huge pages
-            block.madvise(mmap.MADV_HUGEPAGE)
-    return block
-
-
-def _address(block: mmap.mmap) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(block))
+            block.madvise(mmap.MADV_HUGEPAGE, address - start, whole)
+    return block, address

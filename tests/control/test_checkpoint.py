@@ -1,0 +1,55 @@
+"""pg.checkpoint: what it saves, measured on a GPT of twelve layers."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd.models.gpt import GPT, GPTConfig
+
+B, T, C, V = 8, 32, 32, 16  # batch, length, width, vocabulary
+STREAM_NBYTES = 4 * B * T * C
+F = pg.nn.functional
+
+
+def peak_of_step(layers: int, is_checkpointed: bool) -> tuple[int, list[float]]:
+    """Returns the bytes that a jitted training step needs beyond network and data, and the losses of three steps."""
+    pg.manual_seed(0)
+    model = GPT(GPTConfig(vocabulary=V, block=T, layers=layers, heads=2, width=C))
+    optimizer = pg.optim.SGD(model.parameters(), lr=0.1)
+    rng = np.random.default_rng(0)
+    x, y = (pg.Tensor(rng.integers(0, V, (B, T)).astype(np.int32)) for _ in range(2))
+
+    @pg.jit
+    def step() -> pg.Tensor:
+        optimizer.zero_grad()
+        stream = model.wte(x) + model.wpe.weight
+        for block in model.h:
+            stream = pg.checkpoint(block, stream) if is_checkpointed else block(stream)
+        loss = F.cross_entropy((model.ln_f(stream) @ model.wte.weight.T).flatten(0, 1), y.flatten())
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [step().item() for _ in range(3)]
+    gc.collect()
+    held = pg.memory_allocated()
+    pg.reset_peak_memory_stats()
+    step().realize()
+    return pg.max_memory_allocated() - held, losses
+
+
+def test_a_checkpointed_layer_keeps_its_input_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each further layer: one stream, where the plain network keeps some sixteen. Twelve layers: a fifth in all."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    plain_2, _ = peak_of_step(2, False)
+    plain_12, losses = peak_of_step(12, False)
+    kept_2, _ = peak_of_step(2, True)
+    kept_12, losses_again = peak_of_step(12, True)
+    assert losses == losses_again
+    assert (kept_12 - kept_2) / 10 <= 1.01 * STREAM_NBYTES
+    assert (plain_12 - plain_2) / 10 >= 12 * STREAM_NBYTES
+    assert kept_12 <= 0.25 * plain_12

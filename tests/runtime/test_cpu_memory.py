@@ -1,0 +1,54 @@
+"""Blocks lie on huge pages: those of a slab share them, larger ones have as many as fit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from picograd.runtime.cpu_memory import HUGE_NBYTES, MOST_SLAB_BLOCK, SLAB_NBYTES, MemoryPool
+
+pytestmark = pytest.mark.req("G8")
+SMAPS = Path("/proc/self/smaps")
+
+
+def on_huge_pages(address: int, nbytes: int) -> int:
+    """Returns for how many of these bytes the system has been asked for huge pages (proc(5): VmFlags hg)."""
+    found, start, end = 0, 0, 0
+    for line in SMAPS.read_text().splitlines():
+        if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            start, end = (int(word, 16) for word in head.groups())
+        elif line.startswith("VmFlags:") and " hg" in line:
+            found += max(0, min(end, address + nbytes) - max(start, address))
+    return found
+
+
+has_huge_pages = pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists() or not SMAPS.exists(),
+    reason="this system has no transparent huge pages, or does not say where",
+)
+
+
+@has_huge_pages
+@pytest.mark.parametrize("nbytes", [100, 1 << 20, 3 << 19, HUGE_NBYTES])
+def test_a_block_of_a_slab_lies_on_huge_pages(nbytes: int) -> None:
+    pool = MemoryPool()  # its mappings go with it
+    block = pool.allocate(nbytes)
+    assert on_huge_pages(block.address, nbytes) == nbytes
+
+
+@has_huge_pages
+@pytest.mark.parametrize("nbytes", [HUGE_NBYTES + 1, 3 << 20, 16 << 20, 5 * HUGE_NBYTES - 1])
+def test_a_large_block_has_as_many_as_fit(nbytes: int) -> None:
+    pool = MemoryPool()  # its mappings go with it
+    block = pool.allocate(nbytes)
+    assert block.address % HUGE_NBYTES == 0
+    assert on_huge_pages(block.address, nbytes) == min(nbytes, block._class // HUGE_NBYTES * HUGE_NBYTES)
+
+
+def test_slabs_are_cut_without_gaps() -> None:
+    pool = MemoryPool()
+    blocks = [pool.allocate(MOST_SLAB_BLOCK) for _ in range(SLAB_NBYTES // MOST_SLAB_BLOCK)]
+    first = blocks[0].address
+    assert [block.address - first for block in blocks] == [i * MOST_SLAB_BLOCK for i in range(len(blocks))]

@@ -1,0 +1,77 @@
+"""Thousands of training steps hold no more than the first ones: buffers, memory of plans, plans, Ops, the process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine import realize
+from picograd.engine.devices import compiler_for
+from picograd.ir.op import Buffer, Op
+
+pytestmark = pytest.mark.req("G8")
+F = pg.nn.functional
+RESIDENT_NBYTES = 2 << 20  # what a process may grow by: Python's own heap is not quite still
+
+
+def training() -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns a step of a tiny network, with momentum."""
+    pg.manual_seed(0)
+    layers = pg.nn.Sequential(pg.nn.Linear(4, 6), pg.nn.ReLU(), pg.nn.Linear(6, 3))
+    optimizer = pg.optim.SGD(layers.parameters(), lr=1e-3, momentum=0.9)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(layers(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def counted() -> dict[str, int]:
+    """Returns how many Buffers, plans and Ops there are, and the bytes of tensors, held and kept for reuse."""
+    gc.collect()
+    pool = compiler_for("CPU").device.memory
+    return {
+        "buffers": sum(isinstance(found, Buffer) for found in gc.get_objects()),
+        "plans": len(realize._plans),
+        "ops": len(Op.interned),
+        "held": pool.in_use,
+        "blocks and arenas": pool.in_use + pool.kept,  # type: ignore[attr-defined]
+    }
+
+
+def resident_nbytes() -> int:
+    """Returns the bytes of this process that are in memory now; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 0
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize(("is_jitted", "num_steps"), [(True, 10_000), (False, 2_000)], ids=["jit", "eager"])
+def test_nothing_grows_over_thousands_of_steps(is_jitted: bool, num_steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    rng = np.random.default_rng(0)
+    xs = [Tensor(rng.standard_normal((16, 4)).astype(np.float32)) for _ in range(4)]
+    ys = [Tensor(rng.integers(0, 3, 16).astype(np.int32)) for _ in range(4)]
+    step = pg.jit(training()) if is_jitted else training()
+
+    def run(count: int) -> list[float]:
+        return [step(xs[number % 4], ys[number % 4]).item() for number in range(count)][-4:]
+
+    first = run(100)
+    before, resident = counted(), resident_nbytes()
+    last = run(num_steps)
+    assert counted() == before
+    assert resident_nbytes() - resident <= RESIDENT_NBYTES
+    assert sum(last) < sum(first)
