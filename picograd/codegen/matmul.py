@@ -1,94 +1,131 @@
 """The loops of a matrix product on a CPU: packed panels, a register tile, and the epilogue on a tile in cache.
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
-Out:   statements in the free form: a phase that multiplies; where panels are long, one before that packs them
-Called by: codegen/lower.py.    Next: picograd/codegen/panels.py
+Out:   two phases of statements in the free form: pack, multiply
+Called by: codegen/lower.py.    Next: picograd/codegen/matmul_gpu.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
-panels in which what it reads next lies next.
+panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands
+before the product (a transpose, a mask, an activation) costs one pass over the operand and no memory of its own.
 Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", is the source of the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.axes import coefficients, index_roots
+from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import along, split
-from picograd.codegen.index import element_within
-from picograd.codegen.panels import (
-    Operand,
-    Product,
-    count_of,
-    group_of,
-    own_left,
-    own_right,
-    packs_for_itself,
-    product_of,
-    reads_rows_in_place,
-    rows_in_place,
-    shared_left,
-    shared_right,
-)
+from picograd.codegen.index import element, element_within
+from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
-from picograd.ir.build import cast
-from picograd.ir.coordinates import Coords, flatten
-from picograd.ir.op import Dim, Op, const
+from picograd.dtype import DType
+from picograd.ir.build import cast, swap_last
+from picograd.ir.coordinates import Coords, flatten, placeholder
+from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+
+PACK_ROWS = 32  # rows of K that one GRID iteration packs
+PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
+MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
+MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand as the micro-kernel reads it.
+
+    at:  at(batch, panel, position in the panel, k) -> its expression
+    """
+
+    at: Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product as the loops see it: rows times columns, perhaps those of the transposed product.
+
+    lhs, rhs:  (..., M, K) and (..., K, N)
+    tile:      how it is cut
+    lanes:     of one vector
+    """
+
+    anchor: Op
+    lhs: Op
+    rhs: Op
+    tile: RegisterTile
+    lanes: int
+
+    @property
+    def batch(self) -> tuple[Dim, ...]:
+        return self.anchor.shape[:-2]
+
+    @property
+    def m(self) -> Dim:
+        return self.lhs.shape[-2]
+
+    @property
+    def k(self) -> Dim:
+        return self.lhs.shape[-1]
+
+    @property
+    def n(self) -> Dim:
+        return self.rhs.shape[-1]
+
+    @property
+    def nr(self) -> int:
+        """Columns of the register tile."""
+        return self.tile.vectors * self.lanes
+
+    @property
+    def dtype(self) -> DType:
+        """In which dtype it is accumulated."""
+        return accumulator_dtype(self.anchor)
+
+
+def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
+    """Returns the product that the loops of `emit_matmul` compute."""
+    a, b = anchor.src
+    lhs, rhs = (swap_last(b), swap_last(a)) if tile.turned else (a, b)
+    return Product(anchor, lhs, rhs, tile, lanes_of(anchor, target))
+
+
+def lanes_of(anchor: Op, target: Target) -> int:
+    """Returns how many elements of the accumulators a vector holds."""
+    return max(1, target.vector_bytes // max(4, accumulator_dtype(anchor).itemsize))
 
 
 def emit_matmul(
     nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, target: Target, tile: RegisterTile, scratch: Scratch
 ) -> None:
-    """Writes a product: tiles of the result in phase `build`, packing there too, or in phase `pack` for long panels."""
+    """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
     assert nest.anchor is not None
     product = product_of(nest.anchor, tile, target)
-    row_panels, column_panels = count_of(product.m, tile.rows), count_of(product.n, product.nr)
-    pieces, blocks = count_of(row_panels, tile.panels), count_of(column_panels, tile.columns)
-    batch, is_own = product.batch, packs_for_itself(product)
-    if reads_rows_in_place(product.lhs, product.n, product.nr):
-        lhs: Operand | None = rows_in_place(product)
-    else:
-        lhs = None if is_own else shared_left(product, pack, scratch)
-    rhs = None if is_own else shared_right(product, pack, scratch)
-    with build.loop(numel((*batch, blocks, pieces)), AxisKind.GRID) as position:
-        *at, block, piece = split(position, [*batch, blocks, pieces])
-        first_row, first_column = mul(piece, tile.panels), mul(block, tile.columns)
-        columns = minimum(subtract(column_panels, first_column), tile.columns)
-        right = rhs or own_right(product, at, first_column, build)
-        height = minimum(subtract(row_panels, first_row), tile.panels)
-        with (
-            _rows(product, at, first_row, height, lhs, build) as (begin, count, left),
-            build.loop(columns, AxisKind.LOOP) as column_index,
-            build.loop(count, AxisKind.LOOP) as row_index,
-        ):
-            row, column = add(begin, row_index), add(first_column, column_index)
-            acc = _multiply_tile(product, at, row, column, left, right, build)
+    row_panels = floordiv(add(product.m, tile.rows - 1), tile.rows)
+    column_panels = floordiv(add(product.n, product.nr - 1), product.nr)
+    pieces = floordiv(add(row_panels, tile.panels - 1), tile.panels)
+    lhs = _left(product, pack, scratch)
+    shared = None if _packs_own_panels(product, pieces) else _right(product, pack, scratch)
+    batch = product.batch
+    with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
+        *at, column, piece = split(position, [*batch, column_panels, pieces])
+        start = mul(piece, tile.panels)
+        rhs = shared or _own_right(product, at, column, build)
+        with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
+            row = add(start, index)
+            acc = _multiply_tile(product, at, row, column, lhs, rhs, build)
             if _fits(product) and [output for _, output in nest.outputs] == [product.anchor]:
-                _store_whole(product, params[nest.outputs[0][0]], at, row, column, acc, build)
+                (slot, _), *_ = nest.outputs
+                _store_whole(product, params[slot], at, row, column, acc, build)
             else:
                 _store_tile(nest, product, params, at, row, column, _in_memory(product, acc, build), build)
-
-
-@contextmanager
-def _rows(
-    product: Product, batch: Sequence[Dim], first: Dim, count: Dim, lhs: Operand | None, build: Builder
-) -> Iterator[tuple[Dim, Dim, Operand]]:
-    """Gives panels of rows, as the first, how many, and what reads them: all, or in a loop those packed together."""
-    if lhs is not None:
-        yield first, count, lhs
-        return
-    group = group_of(product)
-    with build.loop(count_of(count, group), AxisKind.LOOP) as number:
-        done = mul(number, group)
-        begin = add(first, done)
-        yield begin, minimum(subtract(count, done), group), own_left(product, batch, begin, group, build)
 
 
 def _each(product: Product, build: Builder, body: Callable[[Op, Dim, Dim], None]) -> None:
@@ -120,15 +157,6 @@ def _multiply_tile(
     return acc
 
 
-def multiply_add(a: Op, b: Op, c: Op) -> Op:
-    """Returns a * b + c: with one rounding for floats."""
-    if c.dtype.is_float:
-        return Op(OpCode.FMA, c.dtype, (a, b, c))
-    if c.dtype is dtypes.bool_:
-        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
-    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
-
-
 def _fits(product: Product) -> bool:
     """True where the result is whole tiles, whose rows are rows of the result."""
     whole = mod(product.m, product.tile.rows) == 0 and mod(product.n, product.nr) == 0
@@ -152,6 +180,15 @@ def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
     done = build.alloc(product.dtype, product.tile.rows * product.nr, MemorySpace.SHARED)
     _each(product, build, lambda i, c, where: build.store(done, where, build.load(acc, where)))
     return done
+
+
+def multiply_add(a: Op, b: Op, c: Op) -> Op:
+    """Returns a * b + c: with one rounding for floats."""
+    if c.dtype.is_float:
+        return Op(OpCode.FMA, c.dtype, (a, b, c))
+    if c.dtype is dtypes.bool_:
+        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
+    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
 
 
 def _store_tile(
@@ -178,3 +215,143 @@ def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, b
     done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
     for (slot, _), result in zip(nest.outputs, done):
         build.store(params[slot], flatten(coords, nest.domain), result)
+
+
+# ---- packing ----
+def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
+    """Panels of rows. They keep rows of K where K is contiguous, and otherwise put the rows of a panel side by side.
+
+    Rows are stored 16 elements longer than K: with a K of a power of two they would all share one cache set.
+    """
+    a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
+    *batch, m, k = a.shape
+    along_k = contiguous_axis(a) == len(a.shape) - 1
+    if along_k and isinstance(n, int) and n <= 4 * product.nr and _is_plain(a) and not _shares_cache_sets(k):
+        last = subtract(m, 1)
+
+        def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
+            return element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
+
+        return Operand(direct)
+    panels = floordiv(add(m, rows - 1), rows)
+    length = add(k, 16) if along_k else k
+    memory = scratch(dtype, numel((*batch, panels, rows, length)))
+    shape: Shape = (*batch, panels, rows, length) if along_k else (*batch, panels, length, rows)
+
+    def where(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Dim:
+        return flatten((*at, panel, i, kk) if along_k else (*at, panel, kk, i), shape)
+
+    def put(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
+        value = element_within(a, (*at, add(mul(panel, rows), i), kk))
+        pack.store(memory, where(at, panel, i, kk), cast(value, dtype))
+
+    if along_k:
+        with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
+            *at, panel = split(position, [*batch, panels])
+            with pack.loop(minimum(subtract(m, mul(panel, rows)), rows), AxisKind.LOOP) as i:
+                along(pack, 0, k, lanes, lambda kk: put(at, panel, i, kk))
+    else:
+
+        def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
+            with pack.loop(count, AxisKind.LOOP) as kk:
+                along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
+
+        _in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
+    return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
+
+
+def _in_blocks(
+    pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
+    fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
+) -> None:  # fmt: skip
+    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
+
+    fill(batch, panel, how much of its width, first k, how many); what the last panel lacks is never stored.
+    """
+    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
+    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
+        *at, number = split(position, [*batch, blocks])
+        first = mul(number, block)
+        count = minimum(subtract(k, first), block)
+        with pack.loop(whole, AxisKind.LOOP) as panel:
+            fill(at, panel, width, first, count)
+        if rest != 0:
+            fill(at, whole, rest, first, count)
+
+
+def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
+    """Panels of nr columns, row after row of K; the last panel is filled up with columns nobody stores."""
+    b, nr, lanes, dtype = product.rhs, product.nr, product.lanes, product.dtype
+    *batch, k, n = b.shape
+    panels = floordiv(add(n, nr - 1), nr)
+    shape: Shape = (*batch, panels, k, nr)
+    memory = scratch(dtype, numel(shape))
+    along_k = contiguous_axis(b) == len(b.shape) - 2
+
+    def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
+        column = add(mul(panel, nr), c)
+        value = element_within(b, (*at, kk, column))
+        pack.store(memory, flatten((*at, panel, kk, c), shape), cast(value, dtype))
+
+    def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
+        if along_k:
+            with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
+                put(at, panel, add(first, kk), c)
+        else:
+            with pack.loop(count, AxisKind.LOOP) as kk:
+                along(pack, 0, width, lanes, lambda c: put(at, panel, add(first, kk), c))
+
+    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, nr, fill)
+    return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
+
+
+def _packs_own_panels(product: Product, pieces: Dim) -> bool:
+    """True where each GRID iteration packs the panel of columns that it reads, and no memory is needed for all of them."""
+    k = product.k
+    if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
+        return False
+    transposes = contiguous_axis(product.rhs) == len(product.rhs.shape) - 2
+    return pieces <= (1 if transposes else MOST_REPEATS)
+
+
+def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Builder) -> Operand:
+    """One panel of nr columns, row after row of K; what the last panel lacks is never stored."""
+    b, nr, lanes, dtype, k = product.rhs, product.nr, product.lanes, product.dtype, product.k
+    assert isinstance(k, int)
+    memory = build.alloc(dtype, k * nr, MemorySpace.SHARED)
+    first = mul(column, nr)
+    width = minimum(subtract(product.n, first), nr)
+
+    def put(kk: Dim, c: Dim) -> None:
+        value = element_within(b, (*batch, kk, add(first, c)))
+        build.store(memory, add(mul(kk, nr), c), cast(value, dtype))
+
+    if contiguous_axis(b) == len(b.shape) - 2:
+        with build.loop(-(-k // PACK_TRANSPOSED), AxisKind.LOOP) as block:
+            start = mul(block, PACK_TRANSPOSED)
+            with (
+                build.loop(width, AxisKind.LOOP) as c,
+                build.loop(minimum(subtract(k, start), PACK_TRANSPOSED), AxisKind.LOOP) as kk,
+            ):
+                put(add(start, kk), c)
+    else:
+        with build.loop(k, AxisKind.LOOP) as kk:
+            along(build, 0, width, lanes, lambda c: put(kk, c))
+    return Operand(lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c)))
+
+
+def contiguous_axis(operand: Op) -> int:
+    """Returns the axis along which most of an operand's accesses are contiguous; the last if none is."""
+    ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
+    factors = [coefficients(root, ranges) for root in index_roots([element(operand, tuple(ranges))])]
+    counts = [sum(f is not None and f[axis] == 1 for f in factors) for axis in range(len(ranges))]
+    best = max(counts[-2:])
+    return len(ranges) - 1 if counts[-1] == best else len(ranges) - 2
+
+
+def _is_plain(operand: Op) -> bool:
+    return element(operand, tuple(placeholder(axis, dim) for axis, dim in enumerate(operand.shape))).code is OpCode.LOAD
+
+
+def _shares_cache_sets(k: Dim) -> bool:
+    return not isinstance(k, int) or k % 1024 == 0

@@ -10,27 +10,18 @@ is the same in all of them.
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import replace
 
-from picograd.codegen.panels import MOST_COLUMNS, fits_a_thread, is_along_k, lanes_of, reads_rows_in_place
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
 from picograd.device import Target
-from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, NestKind
 
-ROW_PANELS = 8  # of a piece where an extent is unknown
-CUTS = (1, 2, 4, 8)  # panels of columns that a GRID iteration packs; pieces that the rows are cut into
-MOST_THREADS = 8  # among which a large product should be cut evenly
-THREAD_STEPS = 1 << 22  # n squared times as many multiply-adds are worth cutting a product into n
-# What packing an element costs, counted in the multiply-adds that take as long (measured, AVX-512): rows copied along K
-# or put side by side, columns copied or transposed.
-ROW_COST, ROW_SIDE_BY_SIDE_COST, COLUMN_COST, COLUMN_TRANSPOSE_COST = 16, 48, 40, 72
-CACHED = 1 << 19  # bytes of columns that stay in the second-level cache
+ROW_PANELS = 8
+LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
+MANY_PIECES = 16  # the same where packing transposes nothing, and up to MOST_REPEATS may pack the same panel
 OWN = 4
 WORTH_ANOTHER_TILE = 0.94  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
@@ -68,13 +59,17 @@ def best_guess(anchor: Op, target: Target) -> RegisterTile | BlockTile:
 
 def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     """As many accumulators as the registers hold, no larger than the result."""
-    a, b = anchor.src
-    lhs, rhs = (swap_last(b), swap_last(a)) if turned else (a, b)
-    m, n = lhs.shape[-2], rhs.shape[-1]
+    m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
     rows, vectors = _rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
-    columns, panels = _cut(lhs, rhs, rows, vectors * lanes, accumulator_dtype(anchor).itemsize)
-    return RegisterTile(rows, vectors, panels, columns, turned)
+    batch = numel(anchor.shape[:-2])
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+        return RegisterTile(rows, vectors, ROW_PANELS, turned)
+    columns = max(1, batch * -(-n // (vectors * lanes)))
+    pieces = 1 if _transposes_columns(anchor, turned) else min(MOST_REPEATS, -(-MANY_PIECES // columns))
+    if columns * pieces < (LEAST_PIECES if pieces == 1 else MANY_PIECES):
+        return RegisterTile(rows, vectors, ROW_PANELS, turned)
+    return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
 
 
 def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
@@ -93,33 +88,10 @@ def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
     return best if areas[best] < WORTH_ANOTHER_TILE * areas[usual] else usual
 
 
-def _cut(lhs: Op, rhs: Op, rows: int, nr: int, itemsize: int) -> tuple[int, int]:
-    """Returns how many panels of columns, and of rows, a GRID iteration takes: so that the least is packed again.
-
-    What one iteration packs, others pack as well: rows once for each block of columns, columns for each piece of rows.
-    """
-    *batch, m, k = lhs.shape
-    n, count = rhs.shape[-1], numel(tuple(batch))
-    if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int) and isinstance(count, int)):
-        return 1, ROW_PANELS
-    if not fits_a_thread(k, rows, nr, itemsize):
-        return 1, ROW_PANELS
-    row_panels, column_panels, steps = -(-m // rows), -(-n // nr), m * n * k
-    threads = min(MOST_THREADS, max(1, math.isqrt(count * steps // THREAD_STEPS)))
-    row_cost = ROW_COST if is_along_k(lhs, -1) else ROW_SIDE_BY_SIDE_COST
-    row_cost = 0 if reads_rows_in_place(lhs, n, nr) else row_cost * m * k
-    column_cost = (COLUMN_TRANSPOSE_COST if is_along_k(rhs, -2) else COLUMN_COST) * n * k
-
-    def cost(cut: tuple[int, int]) -> float:
-        blocks, pieces = -(-column_panels // cut[0]), -(-row_panels // cut[1])
-        num_jobs = count * blocks * pieces
-        return (steps + row_cost * blocks + column_cost * pieces) * -(-num_jobs // threads) / max(1, num_jobs)
-
-    # Rows that are put side by side cost more to pack again than columns outside that cache cost to read.
-    room = CACHED if is_along_k(lhs, -1) else MOST_COLUMNS
-    columns = [c for c in CUTS if c == 1 or (c <= column_panels and c * nr * k * itemsize <= room)]
-    panels = [-(-row_panels // pieces) for pieces in CUTS if pieces <= max(1, row_panels)]
-    return min(itertools.product(columns, panels), key=cost)
+def _transposes_columns(anchor: Op, turned: bool) -> bool:
+    """True where K is contiguous in the operand whose columns are packed."""
+    a, b = anchor.src
+    return contiguous_axis(a) == len(a.shape) - 1 if turned else contiguous_axis(b) == len(b.shape) - 2
 
 
 def _better_turned(anchor: Op) -> bool:
@@ -131,7 +103,7 @@ def _better_turned(anchor: Op) -> bool:
     m, n = a.shape[-2], b.shape[-1]
     if not (isinstance(m, int) and isinstance(n, int) and 2 * m <= n):
         return False
-    return is_along_k(a, -1) and is_along_k(b, -2)
+    return contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
 
 
 def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[RegisterTile]:
@@ -139,7 +111,7 @@ def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[Regi
     m = anchor.shape[-1 if tile.turned else -2]
     panels = -(-m // tile.rows) if isinstance(m, int) else 2 * ROW_PANELS + 1
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
-    narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3, columns=1) if tile.rows > 1 else tile
+    narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
     return [*cuts, narrow, _register_tile(anchor, not tile.turned, target)]
 
 

@@ -18,20 +18,18 @@ class RegisterTile:
 
     rows:     of the tile of the result that stays in registers
     vectors:  vectors side by side in it
-    panels:   panels of `rows` rows that one GRID iteration multiplies
-    columns:  panels of columns that it multiplies them by
+    panels:   panels of `rows` rows that one GRID iteration multiplies by one panel of columns
     turned:   it is b.T @ a.T that is computed, and stored as a @ b
     """
 
     rows: int
     vectors: int
     panels: int
-    columns: int
     turned: bool
 
     def __str__(self) -> str:
         turned = " turned" if self.turned else ""
-        return f"registers {self.rows} x {self.vectors} vectors, {self.panels} by {self.columns} panels{turned}"
+        return f"registers {self.rows} x {self.vectors} vectors, {self.panels} panels{turned}"
 
 
 @dataclass(frozen=True)
