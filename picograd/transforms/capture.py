@@ -174,26 +174,33 @@ class Replay:
         if given.donated:
             give_donated(given, self.donatable, self.state, capture.name, free)
         read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
+        if claim.cells:
+            results = self._run_over_state(form, [*read, *given.buffers], free)
+        else:
+            results = self._run(form, self.inputs_of([*self.constants, *read, *given.buffers]), free, [])
+        self.spares.keep(results)
+        return self._returned(results, given.tensors)
+
+    def _run_over_state(self, form: Template, others: list[Buffer], free: list[Buffer | None]) -> list[Held]:
+        """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
+        claim = self.claim
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer] = {}  # and its memory
         while True:
             with claim.running:
                 out = [] if claim.is_whole() else claim.missing()
-                if known.keys() >= set(out):
+                if not out or known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
                     claimed = claim.buffers
                     if known:
                         claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
                     fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
-                    inputs = self.inputs_of([*self.constants, *claimed, *read, *given.buffers])
-                    results = self._run(form, inputs, [*claimed, *free], fresh)
-                    break
+                    inputs = self.inputs_of([*self.constants, *claimed, *others])
+                    return self._run(form, inputs, [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came = claim.missing()
             known = {place: cell_buffer(claim.cells[place]) for place in came}
             claim.take(came)
-        self.spares.keep(results)
-        return self._returned(results, given.tensors)
 
     def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
