@@ -7,7 +7,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.codegen.opts import candidates
+from picograd.codegen.opts import candidates, guess
 from picograd.engine.devices import compiler_for
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Buffer, Op
@@ -28,6 +28,36 @@ def product(m: int, k: int, n: int, turn_b: bool) -> Kernel:
     result = Op(OpCode.MATMUL, dtypes.float32, (a, b))
     (item,) = create_schedule([Op(OpCode.MUL, dtypes.float32, (result, result))]).items
     return item.kernel
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((40, 48), (8, 3)), ((24, 64), (12, 2)), ((64, 64), (8, 2)), ((100, 64), (10, 2)), ((512, 512), (12, 2)),
+        ((5, 9), (5, 1)),
+    ],  # fmt: skip
+)
+def test_a_tile_follows_the_shape_where_that_leaves_no_edges(shape: tuple[int, int], tile: tuple[int, int]) -> None:
+    (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
+    (chosen,) = guess(product(shape[0], 7, shape[1], False), wide).products
+    assert (chosen.rows, chosen.vectors) == tile
+
+
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
+def test_whole_tiles_of_a_plain_product_are_stored_from_registers(target, rng):
+    """No tile stands in memory, and no edge is asked for."""
+    a, b = (Op(OpCode.PARAM, dtypes.float32, (), (slot, (48, 48))) for slot in range(2))
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (a, b))]).items
+    program = lower(item.kernel, target)
+    verify_program(program, after="lower")
+    text = format_program(program)
+    assert text.count("shared") <= 1 and "min(" not in text  # the panel of columns
+    left, right = (rng.standard_normal((48, 48)).astype(np.float32) for _ in range(2))
+    given = {"in": iter([left.ravel(), right.ravel()])}
+    memory = [next(given["in"]) if p.role == "in" else unspecified(p, {}) for p in program.params]
+    evaluate_program(program, memory, {}, range)
+    out = memory[[p.role for p in program.params].index("out")].reshape(48, 48)
+    np.testing.assert_allclose(out, left.astype(np.float64) @ right, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("turn_b", [False, True])
