@@ -145,3 +145,34 @@ def test_forms_of_changing_numbers_are_forgotten_while_threads_ask_for_them() ->
             assert len(freed.buffers) in (1, 2)
 
     in_threads(run)
+
+
+def test_one_who_reads_beside_a_jitted_step_sees_one_version_after_the_other() -> None:
+    """State is claimed by the step: who reads takes it out, and what was read is never written over."""
+    state = Tensor(np.zeros(4096, np.float32))
+    other = Tensor(np.zeros(3, np.float32))
+    done = threading.Event()
+
+    @pg.jit
+    def step() -> None:
+        state.add_(1.0)
+        other.add_(1.0)
+
+    for _ in range(2):  # while it is traced, others would see the values of the trace
+        step()
+
+    def run(number: int) -> None:
+        if number == 0:
+            for _ in range(1498):
+                step()
+            done.set()
+            return
+        last = 0.0
+        while not done.is_set():
+            kept = (state if number % 2 else other).detach() * 1.0
+            seen = kept.numpy()
+            assert (seen == seen[0]).all() and seen[0] >= last
+            last = float(seen[0])
+
+    in_threads(run)
+    np.testing.assert_array_equal(state.numpy(), np.full(4096, 1500.0, np.float32))

@@ -6,7 +6,7 @@ Next:  picograd/autodiff/gradient.py
 
 Reverse: the LOOP stacks, as further rows, what its backward part reads of each step (split.py); that part is a LOOP over
 the rows turned round, whose carry is the gradient of the carry. The gradient of an invariant is a sum over all steps: the
-LOOP adds it up, but for products of two matrices (contract.py), whose operands are stacked and multiplied once.
+LOOP adds it up, but for products of two matrices (step_sums.py), whose operands are stacked and multiplied once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loops of a matrix product on a CPU: packed panels, a register tile, and the epilogue on a tile in cache.
+"""The loops of a matrix product on a CPU: packed panels, a register tile, and an epilogue on a tile in cache if need be.
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply

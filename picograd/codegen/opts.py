@@ -73,7 +73,7 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
 
 
 def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
-    """How a tile divides among rows and vectors: `most` rows of two, unless another leaves much less over at the edges.
+    """How a tile divides: `most` rows of two vectors, unless another leaves much less over at the edges.
 
     24 rows of 48 columns, in vectors of 16: 12 x 2 computes 24 x 64, 8 x 3 what is wanted and no edge.
     """

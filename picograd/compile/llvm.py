@@ -40,7 +40,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     Raises:
       CompileError: LLVM does not take the text; the message quotes the line.
 
-    Cost: 5 to 15 ms for an elementwise kernel, 15 to 30 ms for a matrix product.
+    Cost: 3 to 6 ms for an elementwise kernel, 7 to 15 ms for a matrix product (2.5 GHz).
     """
     binding = _binding()
     with _compiling:

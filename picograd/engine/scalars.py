@@ -13,6 +13,7 @@ inputs, and serves whatever follows. A number that is an exponent stays: x ** 2 
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from collections.abc import Callable, Hashable
@@ -43,6 +44,11 @@ class Scalars:
     def __init__(self, most_forms: int = 1024) -> None:
         self.most_forms = most_forms
         self._seen: dict[Hashable, _Seen] = {}
+        self._lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def freed(self, form: Template, device: str, stored: Callable[[Op], Op]) -> Template:

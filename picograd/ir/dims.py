@@ -53,7 +53,7 @@ def _symbolic_value(op: Op, variables: Mapping[str, int]) -> int:
         return variables[name]
     if op.code is OpCode.BIND:
         return int(op.src[1].arg)
-    raise UnsupportedOp(f"evaluate: the symbolic integer {name} has no value here.")
+    raise UnsupportedOp(f"the symbolic integer {name} has no value here.")
 
 
 # NOTE: x // 0 and x % 0 are 0, as in kernels: they stand where nothing reads them.

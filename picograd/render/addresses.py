@@ -52,6 +52,7 @@ class OpenLoop:
     head:      instructions before the first iteration
     sums:      VAR of the body that is a Sum -> that
     counters:  step -> name of a counter that grows by it
+    totals:    terms -> name of their sum
     bases:     (memory, terms) -> name of the address of what they lead to
     """
 
@@ -60,6 +61,7 @@ class OpenLoop:
     head: list[str] = field(default_factory=list)
     sums: dict[Op, Sum] = field(default_factory=dict)
     counters: dict[int, str] = field(default_factory=dict)
+    totals: dict[tuple[tuple[Op, int], ...], str] = field(default_factory=dict)
     bases: dict[tuple[Op, tuple[tuple[Op, int], ...]], str] = field(default_factory=dict)
 
     def counter(self, step: int) -> str:

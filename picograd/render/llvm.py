@@ -1,8 +1,8 @@
-"""Writes a Program as LLVM IR text: one function a phase, vectors spelled out, so that few passes are needed.
+"""Writes a Program as LLVM IR text: one function a phase, vectors and phi nodes spelled out, so that no pass is needed.
 
 In:    Program in the linear form, Target
 Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
-Called by: engine/backends/cpu.py.    Next: picograd/render/launches.py
+Called by: engine/backends/cpu.py.    Next: picograd/render/grids.py
 
 %args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
 begin..end of the phase's GRID loops, counted one loop after the other.
@@ -20,11 +20,11 @@ from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.render.addresses import OpenLoop, Sum, add_up
+from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
-from picograd.render.launches import grid_loops, launch_of
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
-from picograd.render.registers import Slot, changed, check, is_register
+from picograd.render.registers import Slot, changed, check_places, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
@@ -90,7 +90,7 @@ class _Function:
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
-        check(statements)
+        check_places(statements)
         loops = grid_loops(statements)
         before = "0"
         for statement in statements:
@@ -313,16 +313,21 @@ class _Function:
 
     def _base(self, loop: OpenLoop, pointer: str, kind: str, found: Sum) -> str:
         """Writes the address that an access has in every iteration but for its counter, before the first one."""
-        total = None
-        for op, factor in found.terms:
-            part = self._times(loop, self._value(op), factor)
-            if total is not None:
-                name = self.name()
-                loop.head.append(f"  {name} = add i64 {total}, {part}")
-            total = part if total is None else name
+        total = loop.totals.get(found.terms)
+        if total is None:
+            total = loop.totals[found.terms] = self._total(loop, found)
         base = self.name()
         loop.head.append(f"  {base} = getelementptr {kind}, ptr {pointer}, i64 {total}")
         return base
+
+    def _total(self, loop: OpenLoop, found: Sum) -> str:
+        """Writes the sum of the terms, before the first iteration."""
+        total, *parts = [self._times(loop, self._value(op), factor) for op, factor in found.terms]
+        for part in parts:
+            name = self.name()
+            loop.head.append(f"  {name} = add i64 {total}, {part}")
+            total = name
+        return total
 
     def _sum_of(self, op: Op) -> Sum | None:
         """Returns an index as the innermost loop sees it; None where that is no sum."""

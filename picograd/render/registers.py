@@ -1,7 +1,7 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`; `changed(body)`; `check(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`; `changed(body)`; `check_places(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -58,7 +58,7 @@ def changed(body: Iterable[Statement]) -> list[Slot]:
     return [slot for slot in found if slot[0] not in own]
 
 
-def check(body: Iterable[Statement]) -> None:
+def check_places(body: Iterable[Statement]) -> None:
     """Raises VerifyError where two accesses of REGISTER memory share an element and are not the same."""
     lanes_at: dict[tuple[Op, int], int] = {}
     for statement in walk(body):

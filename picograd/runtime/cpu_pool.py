@@ -105,6 +105,8 @@ class ThreadPool:
         if not starts or (crew is not None and len(crew.lines) >= count) or self._is_over:
             return crew
         with self._lock:
+            if self._is_over:
+                return self._crew
             if self._crew is None:
                 self._crew = Crew(walker)
             self._crew.grow(count)

@@ -136,12 +136,13 @@ class Runner:
 
     def _set_arena(self, address: int) -> None:
         """Writes where the temporaries are."""
-        layout, self._arena_address = self._layout, address
+        layout, self._arena_address = self._layout, 0  # until it is written
         layout.table[layout.num_outer : layout.num_outer + len(layout.offsets)] = address + layout.offsets
+        self._arena_address = address
 
     def _set_variables(self, variables: dict[str, int]) -> None:
         """Writes values of symbolic integers, and the grids that depend on them."""
-        layout, self._variables = self._layout, variables
+        layout, self._variables = self._layout, {}  # until they are written
         first = layout.num_outer + len(layout.offsets)
         layout.table[first : first + len(layout.variables)] = [variables[name] for name in layout.variables]
         for symbolic in layout.symbolic:
@@ -152,6 +153,7 @@ class Runner:
         for stride in layout.strides:
             layout.patches[stride.row, STRIDE] = stride.scale * dim_value(stride.dim, variables)
         self._count_helpers()
+        self._variables = variables
 
     def _count_helpers(self) -> None:
         """Sets how many other threads may help, how far, and how many it is worth to wake."""
@@ -182,6 +184,7 @@ class Runner:
         Args:
           may_stop: False where inputs are overwritten: an interrupt then waits until all of them are
         """
+        self._state[STOP] = 0  # an interrupt of an interrupt may have left it
         turn, finished = threading.Lock(), threading.Event()
         failures: list[BaseException] = []
 
@@ -215,7 +218,7 @@ class Runner:
     def after_fork(self) -> None:
         """Forgets a run that a thread of the parent was in the middle of."""
         self._lock = threading.Lock()
-        self._state[STOP] = 0
+        self._reports[:] = self._state[STOP] = 0
 
 
 _runners: weakref.WeakSet[Runner] = weakref.WeakSet()

@@ -85,7 +85,7 @@ class Cell:
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
         for cell, value in zip(cells, held):
-            cell._value, cell._named = value, None
+            cell._value, cell._named = value, None  # NOTE: waits for no claim: a plan may be running in another one
 
     @staticmethod
     def held(cells: Iterable[Cell]) -> list[Held | None]:
@@ -118,7 +118,7 @@ class Claim:
 
     cells:    that may be in it
     shapes:   of their values
-    buffers:  the memory of each; None where the cell is out
+    buffers:  the memory of each; where the cell is out None, or what it had
     running:  held while the plan runs
     """
 
@@ -145,7 +145,7 @@ class Claim:
             for place in places:
                 cell = self.cells[place]
                 if type(value := cell._value) is tuple:
-                    self.buffers[place] = value[0]
+                    self.buffers[place], self.shapes[place] = value
                     cell._value, cell._named = self, None
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
@@ -164,7 +164,7 @@ class Claim:
 
     def leave(self, cell: Cell) -> None:
         """Gives a cell its value back, when no plan runs."""
-        with self.running:
+        with self.running, _changing:  # or a cell that is taken in meanwhile would be cleared
             if cell._value is self:
                 place = self._places[cell]
                 buffer = self.buffers[place]

@@ -22,7 +22,7 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.tensor.cell import Cell, Claim, Held
+from picograd.tensor.cell import Cell, Claim, Held, replace_op
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
@@ -198,9 +198,10 @@ class Replay:
                     inputs = self.inputs_of([*self.constants, *claimed, *others])
                     return self._run(form, inputs, [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
-            came = claim.missing()
-            known = {place: cell_buffer(claim.cells[place]) for place in came}
-            claim.take(came)
+            out = claim.missing()
+            came += [place for place in out if place not in came]
+            known = {place: cell_buffer(claim.cells[place]) for place in out}
+            claim.take(out)
 
     def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
@@ -257,9 +258,9 @@ def cell_buffer(cell: Cell) -> Buffer:
     (held,) = Cell.held((cell,))
     if held is not None:
         return held[0]
-    op = cell.op
+    op = before = cell.op
     if op.code is not OpCode.BUFFER:
         op = realize([op])[0]
-        if not cell.op.needs_grad:
-            cell.op = op
+        if not before.needs_grad:
+            replace_op(cell, before, op)
     return cast(Buffer, op.arg[0])

@@ -77,7 +77,7 @@ def give_donated(
     """Takes donated arguments away, and puts memory of theirs that nobody else reads in the place of outputs.
 
     Args:
-      places:  (output of the plan, argument) that may share memory
+      places:  (place in `outputs`, argument) that may share memory
       state:   what else the function named `name` reads
     """
     values = surrender(given.tensors, given.donated, state, name)

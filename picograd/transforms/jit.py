@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
@@ -66,7 +68,7 @@ class _Form:
         self.found: list[Capture] = []
 
 
-@dataclass
+@dataclass(eq=False)
 class Jit:
     """A function with its captures, by the form of its arguments. Made by `jit`."""
 
@@ -76,6 +78,9 @@ class Jit:
     forms: dict[Hashable, _Form] = field(default_factory=dict)
     num_captures: int = 0  # made so far
     one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
+
+    def __post_init__(self) -> None:
+        _functions.add(self)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -229,6 +234,19 @@ class Jit:
         )  # fmt: skip
 
 
+_functions: weakref.WeakSet[Jit] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Frees the turn of threads that the child does not have."""
+    for function in list(_functions):
+        function.one_caller = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @overload
 def jit(function: Callable[P, R], *, steps: int | None = None, donate: Donate = ()) -> Callable[P, R]: ...
 @overload
@@ -266,6 +284,7 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
       ArgumentError: the function has no parameter that donate names.
 
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.
+    Until the second call is over, other threads should let this state alone: they may see what a trace writes.
 
     Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument and state;
     more for state that somebody has looked at since the call before.

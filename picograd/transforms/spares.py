@@ -1,12 +1,13 @@
-"""Memory of small results and state that a replay wrote two calls ago, written again where nobody reads it any more.
+"""Memory of small results that a replay wrote two calls ago, written again where nobody reads it any more.
 
 In:    what each call of a replay wrote; memory of claimed state
 Out:   `Spares`: buffers to write to;  `has_readers`
 Called by: transforms/capture.py.    Next: picograd/transforms/guards.py
 
-A training step replaces every parameter and returns a loss. Asking the allocator for each of them costs more Python than
-a small network takes to compute, so a replay keeps two versions of each small one and writes them in turn. That nobody
-reads a version is known from reference counts: of the tuple that a cell holds, of the Buffer in it, of its memory.
+A training step returns a loss. Asking the allocator for its memory costs more Python than a small network takes to
+compute, so a replay keeps two versions of each small result (and of small state that it cannot write over, see
+tensor/cell.py) and writes them in turn. That nobody reads a version is known from reference counts: of the tuple that a
+cell holds, of the Buffer in it, of its memory.
 """
 
 from __future__ import annotations

@@ -41,22 +41,21 @@ loop1.done:
 loop2.start:
   %t21 = mul i64 %t2, 8
   %t22 = getelementptr float, ptr %p0, i64 %t21
-  %t26 = mul i64 %t2, 8
-  %t27 = getelementptr float, ptr %p1, i64 %t26
-  %t29 = icmp slt i64 %t19, %t20
-  br i1 %t29, label %loop2, label %loop2.done
+  %t26 = getelementptr float, ptr %p1, i64 %t21
+  %t28 = icmp slt i64 %t19, %t20
+  br i1 %t28, label %loop2, label %loop2.done
 loop2:
   %i2 = phi i64 [ %t19, %loop2.start ], [ %i2.next, %loop2.next ]
   %t23 = getelementptr float, ptr %t22, i64 %i2
   %t24 = load float, ptr %t23, align 4
   %t25 = call float @llvm.fma.f32(float %t24, float 0x4000000000000000, float 0x3FF0000000000000)
-  %t28 = getelementptr float, ptr %t27, i64 %i2
-  store float %t25, ptr %t28, align 4
+  %t27 = getelementptr float, ptr %t26, i64 %i2
+  store float %t25, ptr %t27, align 4
   br label %loop2.next
 loop2.next:
   %i2.next = add nuw nsw i64 %i2, 1
-  %t30 = icmp slt i64 %i2.next, %t20
-  br i1 %t30, label %loop2, label %loop2.done
+  %t29 = icmp slt i64 %i2.next, %t20
+  br i1 %t29, label %loop2, label %loop2.done
 loop2.done:
   ret void
 }

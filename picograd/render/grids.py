@@ -16,7 +16,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
-from picograd.ir.symbolic import add, bounds, floordiv, from_op, minimum, mod, mul
+from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, from_op
 
 MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
 
@@ -66,8 +66,5 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
 def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
     """Returns an integer with what Lets name put in, in normal form."""
     value = named.get(value, value)
-    combine = _COMBINE.get(value.code)
+    combine = INDEX_ARITHMETIC.get(value.code)
     return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))
-
-
-_COMBINE = {OpCode.ADD: add, OpCode.MUL: mul, OpCode.IDIV: floordiv, OpCode.MOD: mod, OpCode.MIN: minimum}
