@@ -37,7 +37,7 @@ OPERATIONS: list[tuple[str, Callable[[], object], int]] = [
     ("x + b", lambda: x + b, 33),
     ("x @ w", lambda: x @ w, 28),
     ("sum", lambda: x.sum(), 22),
-    ("reshape", lambda: x.reshape(8, 4), 26),
+    ("reshape", lambda: x.reshape(8, 4), 28),
     ("T", lambda: x.T, 19),
 ]
 
