@@ -17,7 +17,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
 from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, to_op, with_values, without
 
 
@@ -159,7 +159,7 @@ class _Linearizer:
     def run_store(self, store: Store) -> None:
         value = self.value(self.resolve(store.value))
         index, lanes = self.address(self.resolve(store.index))
-        lanes = max(lanes, _lanes(value), 1)
+        lanes = max(lanes, lanes_of(value), 1)
         valid = None if store.valid is None else self.value(self.resolve(store.valid))
         self.scopes[-1].statements.append(Store(store.memory, index, self.splat(value, lanes), valid))
         self.forget_loads(store.memory)
@@ -280,9 +280,9 @@ class _Linearizer:
             return
         sources = [self.value(s) for s in op.src]
         if op.code is OpCode.REDUCE:
-            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], _lanes(sources[0]))), 1)
+            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], lanes_of(sources[0]))), 1)
             return
-        lanes = max(_lanes(s) for s in sources)
+        lanes = max(lanes_of(s) for s in sources)
         self.name(op, op.replace(src=tuple(self.splat(s, lanes) for s in sources)), lanes)
 
     def check(self, op: Op) -> None:
@@ -293,17 +293,17 @@ class _Linearizer:
             unsigned[1] = const(length, dtypes.uint64)
         inside = Op(OpCode.CMPLT, dtypes.bool_, tuple(unsigned))  # a negative index is a large unsigned one
         value = self.value(index)
-        holds = self.splat(self.value(inside), _lanes(value))
+        holds = self.splat(self.value(inside), lanes_of(value))
         depth = self.place(holds, value)
         depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.conditional)])
         self.scopes[depth].statements.append(Check(holds, value, number))
-        passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), _lanes(value))))
-        var = self.new_var(dtypes.int64, _lanes(value))
+        passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), lanes_of(value))))
+        var = self.new_var(dtypes.int64, lanes_of(value))
         self.keep(op, var, depth, Let(var, passed))
 
     def splat(self, value: Op, lanes: int) -> Op:
         """Returns `value` in every lane of a vector."""
-        if lanes == 1 or _lanes(value) == lanes:
+        if lanes == 1 or lanes_of(value) == lanes:
             return value
         spread = Op(OpCode.EXPAND, value.dtype, (value,), lanes)
         return self.values.get(spread) or self.name(spread, spread, lanes)
@@ -338,8 +338,8 @@ class _Linearizer:
     def load(self, memory: Op, index: Op, valid: Op | None) -> Load:
         where, lanes = self.address(index)
         condition = None if valid is None else self.value(self.resolve(valid))
-        if condition is not None and _lanes(condition) > lanes:  # one element, wanted by some lanes
-            lanes = _lanes(condition)
+        if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
+            lanes = lanes_of(condition)
             where = self.splat(where, lanes)
         return Load(self.new_var(memory.dtype, lanes), memory, where, condition)
 
@@ -347,19 +347,19 @@ class _Linearizer:
         """Returns the index to access at and the lanes: consecutive elements are named by the first one's index."""
         if self.vector is None or not self.is_vector(index):
             value = self.value(index)
-            return value, _lanes(value)
+            return value, lanes_of(value)
         terms = affine(index)[0]
         if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
-        return value, _lanes(value)
+        return value, lanes_of(value)
 
     def is_vector(self, op: Op) -> bool:
         """True when an expression differs from lane to lane."""
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
-            if here is self.vector or (here.code is OpCode.VAR and _lanes(here) > 1):
+            if here is self.vector or (here.code is OpCode.VAR and lanes_of(here) > 1):
                 return True
             if here in seen or here.code in (OpCode.REDUCE, OpCode.RANGE):
                 continue
@@ -378,7 +378,3 @@ def _joined(sets: Sequence[frozenset[Op]], own: Op | None) -> frozenset[Op]:
     if own is None and all(other is first or other <= first for other in sets):
         return first
     return frozenset().union(*sets, () if own is None else (own,))
-
-
-def _lanes(op: Op) -> int:
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1

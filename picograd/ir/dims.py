@@ -7,10 +7,10 @@ Next:  picograd/ir/coordinates.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from picograd.errors import UnsupportedOp, VerifyError
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import ARITHMETIC, Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 
 
@@ -54,15 +54,3 @@ def _symbolic_value(op: Op, variables: Mapping[str, int]) -> int:
     if op.code is OpCode.BIND:
         return int(op.src[1].arg)
     raise UnsupportedOp(f"the symbolic integer {name} has no value here.")
-
-
-# NOTE: x // 0 and x % 0 are 0, as in kernels: they stand where nothing reads them.
-ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
-    OpCode.ADD: lambda a, b: a + b,
-    OpCode.SUB: lambda a, b: a - b,
-    OpCode.MUL: lambda a, b: a * b,
-    OpCode.IDIV: lambda a, b: a // b if b else 0,
-    OpCode.MOD: lambda a, b: a % b if b else 0,
-    OpCode.MIN: min,
-    OpCode.MAX: max,
-}

@@ -243,7 +243,7 @@ def _extremes(dim: Dim) -> tuple[int, int]:
         return int(dim.arg[1]), int(dim.arg[2])
     if dim.code is OpCode.BIND:
         return _extremes(dim.src[0])
-    combine = _COMBINE.get(dim.code)
+    combine = ARITHMETIC.get(dim.code)
     assert combine is not None, f"greatest: {dim} is no dimension"
     (low, high), (low2, high2) = (_extremes(s) for s in dim.src)
     if dim.code is OpCode.MOD:
@@ -252,8 +252,10 @@ def _extremes(dim: Dim) -> tuple[int, int]:
     return min(corners), max(corners)
 
 
-_COMBINE: dict[OpCode, Callable[[int, int], int]] = {
+# NOTE: x // 0 and x % 0 are 0, as in kernels: they stand where nothing reads them.
+ARITHMETIC: dict[OpCode, Callable[[int, int], int]] = {
     OpCode.ADD: lambda a, b: a + b,
+    OpCode.SUB: lambda a, b: a - b,
     OpCode.MUL: lambda a, b: a * b,
     OpCode.IDIV: lambda a, b: a // b if b else 0,
     OpCode.MOD: lambda a, b: a % b if b else 0,
@@ -295,7 +297,7 @@ def _shown(op: Op) -> tuple[str, int | None] | None:
     if None in found:
         return None
     (left, a), (right, b) = found  # type: ignore[misc]
-    value = None if a is None or b is None else a - b if op.code is OpCode.SUB else _COMBINE[op.code](a, b)
+    value = None if a is None or b is None else ARITHMETIC[op.code](a, b)
     if op.code in _SIGNS:
         if op.code is OpCode.ADD and right.startswith("-"):
             return f"{left} - {right[1:]}", value
@@ -309,7 +311,7 @@ def _shown(op: Op) -> tuple[str, int | None] | None:
 
 MOST_SHOWN = 16  # Ops below one another in a length that is written out
 _SIGNS = {OpCode.ADD: "+", OpCode.SUB: "-", OpCode.MUL: "*", OpCode.IDIV: "//", OpCode.MOD: "%"}
-_LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, OpCode.SUB, *_COMBINE})
+_LENGTHS = frozenset({OpCode.VARIABLE, OpCode.BIND, *ARITHMETIC})
 
 
 class OpSet(Protocol):

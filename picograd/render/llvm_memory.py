@@ -16,8 +16,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
-from picograd.ir.statements import Load, Store
+from picograd.ir.statements import Load, Store, lanes_of
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
 from picograd.render.registers import Slot, is_register, slot_of
 
@@ -42,8 +41,8 @@ def write_load(write: Writer, load: Load) -> str:
     if is_register(load.memory):
         return _held(write, load)
     lanes, dtype = int(load.var.arg[1]), load.var.dtype
-    valid_lanes = 0 if load.valid is None else _lanes(load.valid)
-    if _lanes(load.index) > 1:
+    valid_lanes = 0 if load.valid is None else lanes_of(load.valid)
+    if lanes_of(load.index) > 1:
         held = _gather(write, load, lanes)
     elif load.valid is None:
         held = _load(write, write.address(load.memory, load.index), dtype, lanes)
@@ -66,16 +65,16 @@ def write_store(write: Writer, store: Store) -> None:
     if is_register(store.memory):
         _hold(write, store)
         return
-    lanes, dtype = _lanes(store.value), store.memory.dtype
-    lanes = max(lanes, _lanes(store.index), 1 if store.valid is None else _lanes(store.valid))
+    lanes, dtype = lanes_of(store.value), store.memory.dtype
+    lanes = max(lanes, lanes_of(store.index), 1 if store.valid is None else lanes_of(store.valid))
     value = _to_memory(write, write.operand(store.value, lanes), dtype, lanes)
     kind = memory_type(dtype, lanes)
-    if _lanes(store.index) > 1:
+    if lanes_of(store.index) > 1:
         _scatter(write, store, value, lanes)
         return
     if store.valid is None:
         address = write.address(store.memory, store.index)
-    elif _lanes(store.valid) == 1:
+    elif lanes_of(store.valid) == 1:
         address = _or_sink(write, write.address(store.memory, store.index), store.valid, lanes, dtype)
     else:
         address, mask = write.address(store.memory, store.index), write.operand(store.valid, lanes)
@@ -130,10 +129,6 @@ def _to_memory(write: Writer, value: str, dtype: DType, lanes: int) -> str:
     if dtype is not dtypes.bool_:
         return value
     return write.emit(f"zext {type_of(dtype, lanes)} {value} to {memory_type(dtype, lanes)}")
-
-
-def _lanes(op: Op) -> int:
-    return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
 # ---- lanes that lie apart ----

@@ -24,10 +24,9 @@ from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, subtract
-from picograd.tensor.blocks import cut_first
+from picograd.tensor.blocks import Step, cut_first
 from picograd.tensor.build import apply_step, detached
 
-Step = tuple[OpCode, Any]
 View = tuple[Step, ...]
 Held = tuple[Buffer, Shape]
 

@@ -18,7 +18,8 @@ from picograd.errors import DTypeError, IndexingError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract, with_values
-from picograd.tensor.cell import Step, trace
+from picograd.tensor.blocks import Step
+from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import Array
 from picograd.tensor.variable import Length, known
