@@ -70,9 +70,11 @@ class Cell:
 
     @op.setter
     def op(self, op: Op) -> None:
-        if isinstance(self._value, Claim):
-            self._settled()  # or the claim would keep the memory
-        self._set(op)
+        _hold_still(self)  # or a claim would keep the memory, or think that it still has the cell
+        try:
+            self._set(op)
+        finally:
+            _changing.release()
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
@@ -83,8 +85,11 @@ class Cell:
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
-        for cell, value in zip(cells, held):
-            cell._value, cell._named = value, None  # NOTE: waits for no claim: a plan may be running in another one
+        with _changing:
+            for cell, value in zip(cells, held):
+                if type(before := cell._value) is Claim:
+                    before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
+                cell._value, cell._named = value, None
 
     @staticmethod
     def held(cells: Iterable[Cell]) -> list[Held | None]:
@@ -118,25 +123,19 @@ class Claim:
     cells:    that may be in it
     shapes:   of their values
     buffers:  the memory of each; where the cell is out None, or what it had
+    out:      the places of cells that are out
     running:  held while the plan runs
     """
 
-    __slots__ = ("cells", "shapes", "buffers", "running", "_places", "__weakref__")
+    __slots__ = ("cells", "shapes", "buffers", "out", "running", "_places", "__weakref__")
 
     def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
         self.cells, self.shapes = tuple(cells), list(shapes)
         self.buffers: list[Buffer | None] = [None] * len(self.cells)
+        self.out = set(range(len(self.cells)))
         self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
         self._places = {cell: place for place, cell in enumerate(self.cells)}
         _claims.add(self)
-
-    def is_whole(self) -> bool:
-        """True where no cell is out."""
-        return [cell._value for cell in self.cells] == [self] * len(self.cells)
-
-    def missing(self) -> list[int]:
-        """Returns the places of cells that are out."""
-        return [place for place, cell in enumerate(self.cells) if cell._value is not self]
 
     def take(self, places: Iterable[int]) -> None:
         """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
@@ -145,15 +144,26 @@ class Claim:
                 cell = self.cells[place]
                 if type(value := cell._value) is tuple:
                     self.buffers[place], self.shapes[place] = value
-                    cell._value, cell._named = self, None
+                    self._enter(place)
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
         """Takes in cells with new values, which nobody else knows."""
         with _changing:
             for place, buffer in zip(places, buffers):
-                cell = self.cells[place]
                 self.buffers[place] = buffer
-                cell._value, cell._named = self, None
+                self._enter(place)
+
+    def _enter(self, place: int) -> None:
+        """Makes a cell say that this claim has it, and no other."""
+        cell = self.cells[place]
+        if type(before := cell._value) is Claim and before is not self:
+            before.lose(cell)
+        cell._value, cell._named = self, None
+        self.out.discard(place)
+
+    def lose(self, cell: Cell) -> None:
+        """Takes note that a cell is about to have another value than the one in here."""
+        self.out.add(self._places[cell])
 
     def dissolve(self) -> None:
         """Gives all cells their values back."""
@@ -168,6 +178,7 @@ class Claim:
                 place = self._places[cell]
                 buffer = self.buffers[place]
                 assert buffer is not None, "cell: claimed without memory"
+                self.out.add(place)
                 cell._value = buffer, self.shapes[place]
                 self.buffers[place] = None
 
@@ -196,7 +207,7 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-_changing = threading.Lock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
+_changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
 
 
 def _after_fork() -> None:

@@ -188,7 +188,7 @@ class Replay:
         known: dict[int, Buffer] = {}  # and its memory
         while True:
             with claim.running:
-                out = [] if claim.is_whole() else claim.missing()
+                out = sorted(claim.out)
                 if not out or known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
                     claimed = claim.buffers
@@ -198,7 +198,7 @@ class Replay:
                     inputs = self.inputs_of([*self.constants, *claimed, *others])
                     return self._run(form, inputs, [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
-            out = claim.missing()
+            out = sorted(claim.out)
             came += [place for place in out if place not in came]
             known = {place: cell_buffer(claim.cells[place]) for place in out}
             claim.take(out)
