@@ -34,19 +34,20 @@ Held = tuple[Buffer, Shape]
 class Cell:
     """Storage of one tensor and of all its views.
 
+    content: what it holds now: memory with a shape, a graph, or the claim that has its memory
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
     """
 
-    __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
+    __slots__ = ("content", "_named", "device", "made_in", "__weakref__")
 
     def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
-        self._value: Op | Held | Claim  # an Op only where it is a graph, not memory
+        self.content: Op | Held | Claim  # an Op only where it is a graph, not memory
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         if isinstance(value, tuple):
-            self._value = value
+            self.content = value
         else:
             self._set(value)
         self.device, self.made_in = device, trace.get()
@@ -56,7 +57,7 @@ class Cell:
     @property
     def op(self) -> Op:
         """The value it holds now."""
-        value = self._value
+        value = self.content
         if isinstance(value, Op):
             return value
         if isinstance(value, Claim):
@@ -70,46 +71,45 @@ class Cell:
 
     @op.setter
     def op(self, op: Op) -> None:
-        _hold_still(self)  # or a claim would keep the memory, or think that it still has the cell
-        try:
-            self._set(op)
-        finally:
-            _changing.release()
+        while True:
+            with _changing:
+                if type(self.content) is not Claim:  # or it would keep the memory, and think that it still has the cell
+                    return self._set(op)
+            self._settled()
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
-            self._value, self._named = op.arg, (op.arg, op)
+            self.content, self._named = op.arg, (op.arg, op)
         else:
-            self._value, self._named = op, None
+            self.content, self._named = op, None
 
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
         with _changing:
             for cell, value in zip(cells, held):
-                if type(before := cell._value) is Claim:
+                if type(before := cell.content) is Claim:
                     before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
-                cell._value, cell._named = value, None
+                cell.content, cell._named = value, None
 
-    @staticmethod
-    def held(cells: Iterable[Cell]) -> list[Held | None]:
-        """Returns the memory that holds the value of each cell, and its shape; None where the value is a graph."""
-        return [value if type(value := cell._value) is tuple else cell._held() for cell in cells]
-
-    def _held(self) -> Held | None:
+    def held(self) -> Held | None:
+        """Returns the memory that holds the value, and its shape; None where the value is a graph."""
+        value = self.content
+        if type(value) is tuple:
+            return value
         op = self.op
         return op.arg if op.code is OpCode.BUFFER else None
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
         value = self._settled()
-        self._value, self._named = words, None  # type: ignore[assignment]
+        self.content, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
         return value
 
     def _settled(self) -> Op | Held:
         """Returns the value; takes it out of a claim first, waiting while a plan may write over it."""
-        while isinstance(value := self._value, Claim):
+        while isinstance(value := self.content, Claim):
             value.leave(self)
         return value
 
@@ -142,7 +142,7 @@ class Claim:
         with _changing:
             for place in places:
                 cell = self.cells[place]
-                if type(value := cell._value) is tuple:
+                if type(value := cell.content) is tuple:
                     self.buffers[place], self.shapes[place] = value
                     self._enter(place)
 
@@ -156,9 +156,9 @@ class Claim:
     def _enter(self, place: int) -> None:
         """Makes a cell say that this claim has it, and no other."""
         cell = self.cells[place]
-        if type(before := cell._value) is Claim and before is not self:
+        if type(before := cell.content) is Claim and before is not self:
             before.lose(cell)
-        cell._value, cell._named = self, None
+        cell.content, cell._named = self, None
         self.out.discard(place)
 
     def lose(self, cell: Cell) -> None:
@@ -168,18 +168,18 @@ class Claim:
     def dissolve(self) -> None:
         """Gives all cells their values back."""
         for cell in self.cells:
-            if cell._value is self:
+            if cell.content is self:
                 self.leave(cell)
 
     def leave(self, cell: Cell) -> None:
         """Gives a cell its value back, when no plan runs."""
         with self.running, _changing:  # or a cell that is taken in meanwhile would be cleared
-            if cell._value is self:
+            if cell.content is self:
                 place = self._places[cell]
                 buffer = self.buffers[place]
                 assert buffer is not None, "cell: claimed without memory"
                 self.out.add(place)
-                cell._value = buffer, self.shapes[place]
+                cell.content = buffer, self.shapes[place]
                 self.buffers[place] = None
 
 
@@ -314,6 +314,6 @@ def _hold_still(cell: Cell) -> None:
     while True:
         cell._settled()
         _changing.acquire()
-        if not isinstance(cell._value, Claim):
+        if not isinstance(cell.content, Claim):
             return
         _changing.release()
