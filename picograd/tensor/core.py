@@ -443,12 +443,3 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     while op.code in (OpCode.LEAF, OpCode.DETACH):
         op = op.src[0]
     return to_host(compute([], [op])[0])
-
-
-def memory_of(tensors: Iterable[TensorCore]) -> list[Held | None]:
-    """Returns the memory that holds the value of each tensor, and its shape; None for a graph, and for a view."""
-    # NOTE: jit asks for it at every call.
-    return [
-        None if tensor.steps else value if type(value := tensor.cell.content) is tuple else tensor.cell.held()
-        for tensor in tensors
-    ]

@@ -177,12 +177,13 @@ class Replay:
         free = self.spares.given()
         if given.donated:
             give_donated(given, self.donatable, self.state, self.capture.name, free)
-        read = [held[0] if type(held := cell.content) is tuple else cell_buffer(cell) for cell in self.reads]
-        others = [*self.constants, *read, *given.buffers]
+        others = self.constants + given.buffers
+        if self.reads:
+            others = [*self.constants, *map(cell_buffer, self.reads), *given.buffers]
         if self.claim.cells:
             results = self._run_over_state(form, others, free)
         else:
-            results = self._run(form, self.inputs_of(others), free)
+            results = self._run(form, others, [], free)
         self.spares.keep(results)
         return self._returned(results, given.tensors)
 
@@ -191,7 +192,7 @@ class Replay:
         claim = self.claim
         with claim.running:
             if not claim.out:
-                return self._run(form, self.inputs_of([*claim.buffers, *others]), [*claim.buffers, *free])
+                return self._run(form, others, claim.buffers, free)
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer] = {}  # and its memory
         while True:
@@ -201,28 +202,35 @@ class Replay:
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
                     fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
                     claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
-                    return self._run(form, self.inputs_of([*claimed, *others]), [*claimed, *free], fresh)
+                    return self._run(form, others, claimed, free, fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came += [place for place in out if place not in came]
             known = {place: cell_buffer(claim.cells[place]) for place in out}
             claim.take(out)
 
     def _run(
-        self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: Sequence[int] = ()
+        self, form: Template, others: list[Buffer], claimed: list[Any], free: list[Buffer | None], fresh: Sequence[int] = ()
     ) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
 
         Args:
-          memory:  what may be written to, in the order of `numbers`; but the places `fresh`, of claimed state
+          others:  what the plan reads besides claimed state
+          claimed: memory of claimed state
+          free:    memory that what else the plan makes may have
+          fresh:   places in `claimed` that must not be written to
         """
-        if fresh or None in memory:
+        inputs = self.inputs_of(claimed + others)
+        memory = claimed + free
+        if fresh or None in free:
             wanted = [*fresh, *[n for n in self.others if memory[n] is None]]
             numbers = [self.numbers[n] for n in wanted]
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
         outputs = self.outputs_of(memory)
         run(self.plan, inputs, outputs, form)
-        results = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
+        results = []
+        for is_made, i, shape in self.results:
+            results.append((outputs[i] if is_made else inputs[i], shape))
         if self.symbolic_shapes is not None:
             results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
             self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
@@ -256,7 +264,7 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
     """Returns what puts things in another order: item `places[i]` comes at i."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda items: [items[place] for place in places]
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
 
 
 def cell_buffer(cell: Cell) -> Buffer:

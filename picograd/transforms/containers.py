@@ -17,9 +17,9 @@ import numpy as np
 from picograd.engine.plan import unbound
 from picograd.engine.realize import realize
 from picograd.errors import JitError
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer
 from picograd.ir.opcode import OpCode
-from picograd.tensor.core import memory_of
+from picograd.tensor.cell import Held
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
@@ -43,26 +43,39 @@ class Arguments:
     ):
         self.variables: dict[str, int] = {}
         self.tensors: Sequence[Tensor] = args
-        found: list[Tensor] = []
-        form: Hashable = len(args)
-        named: Hashable = None
-        if kwargs or [*map(type, args)] != [Tensor] * len(args):  # which is rare
+        self.donated: Sequence[int] = ()
+        self.buffers: list[Buffer] = []
+        self.key: tuple[Hashable, ...] = ()
+        if kwargs or not self._gather(len(args), name):
+            found: list[Tensor] = []
+            form = flatten(args, found, name, self.variables), flatten(kwargs, found, name, self.variables)
             self.tensors = found
-            form = flatten(args, found, name, self.variables)
-            named = flatten(kwargs, found, name, self.variables)
-        self.donated = self._donated(args, kwargs, name, donate) if donate else ()
-        held = memory_of(self.tensors)
-        if not all(held):
-            held = [_computed(tensor, name).arg for tensor in self.tensors]
-        self.buffers: Sequence[Buffer]
-        self.buffers, shapes = zip(*held) if held else ((), ())
-        dtypes, devices = [buffer.dtype for buffer in self.buffers], [buffer.device for buffer in self.buffers]
-        self.key: Hashable = form, named, shapes, tuple(dtypes), tuple(devices)
+            self._gather(form, name)
+        if donate:
+            self.donated = self._donated(args, kwargs, name, donate)
+
+    def _gather(self, form: Hashable, name: str) -> bool:
+        """Finds the memory of the tensors, and makes the key; returns False where one is none."""
+        # NOTE: a loop over few tensors costs less than comprehensions do.
+        key, buffers = [form], self.buffers
+        for tensor in self.tensors:
+            if type(tensor) is not Tensor:
+                buffers.clear()
+                return False
+            value = tensor.cell.content
+            if tensor.steps or type(value) is not tuple:
+                value = _memory(tensor, name)
+            buffer, shape = value
+            buffers.append(buffer)
+            key += shape, buffer.dtype, buffer.device
+        self.key = tuple(key)
+        return True
 
     def free(self) -> None:
         """Frees the key of values of symbolic integers, which go to `variables`."""
-        form, named, shapes, *kinds = cast(Any, self.key)
-        self.key = (form, named, tuple([unbound(shape, self.variables) for shape in shapes]), *kinds)
+        form, *parts = cast(Any, self.key)
+        parts[::3] = [unbound(shape, self.variables) for shape in parts[::3]]
+        self.key = (form, *parts)
 
     def _donated(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: Any) -> tuple[int, ...]:
         """Returns the numbers of the tensors in arguments that are donated."""
@@ -76,16 +89,20 @@ class Arguments:
         return tuple(found)
 
 
-def _computed(tensor: Tensor, name: str) -> Op:
-    """Computes an argument of a call, or raises for one that cannot be an argument; returns its BUFFER Op."""
-    if tensor.op.code is OpCode.BUFFER:
-        return tensor.op
-    if tensor.requires_grad:
-        raise JitError(
-            f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
-            "use it as a global or a closure, or pass x.detach().",
-        )
-    return realize([tensor.realize().op])[0]
+def _memory(tensor: Tensor, name: str) -> Held:
+    """Returns the memory of the value of an argument, and its shape; computes it, or raises where that cannot be one."""
+    held = None if tensor.steps else tensor.cell.held()
+    if held is not None:
+        return held
+    op = tensor.op
+    if op.code is not OpCode.BUFFER:
+        if tensor.requires_grad:
+            raise JitError(
+                f"jit: an argument of {name} requires grad, but a plan returns its gradient to nobody.",
+                "use it as a global or a closure, or pass x.detach().",
+            )
+        op = realize([tensor.realize().op])[0]
+    return cast(Held, op.arg)
 
 
 def flatten(value: Any, tensors: list[Tensor], name: str, variables: dict[str, int]) -> Hashable:
