@@ -8,8 +8,8 @@ Looked at are the closure variables, globals, default values and variables of th
 code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which
 Tensor or array it is (not what it holds, but for small arrays). Of a Module, whose own code is not read, all that it
 holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
-of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that they mention, and the `forward`
-of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
+of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that
+they mention, and the `forward` of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
 """
 
 from __future__ import annotations
