@@ -18,6 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.optimizer import Optimizer, ParamGroup
 from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 
 
@@ -64,7 +65,7 @@ class SGD(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if group["momentum"] and not group["dampening"]:  # 0 * momentum + d is the first step's b
-                    self.state[place] = {"momentum_buffer": Tensor.zeros_like(parameter)}
+                    self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
                 place += 1
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
@@ -78,7 +79,7 @@ class SGD(Optimizer):
 
     def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
         """Returns the direction of the step from the running sum, which is stored."""
-        state = self.state.setdefault(place, {})
+        state = self.state.get(place, {})
         running = d
         if "momentum_buffer" in state:
             before = cast(state["momentum_buffer"].read(), d.dtype)
@@ -86,7 +87,7 @@ class SGD(Optimizer):
             state["momentum_buffer"].write("step", running)
         else:
             stored = Tensor.from_op(cast(running, parameter.dtype), parameter.cell.device)
-            state["momentum_buffer"] = stored
+            self._keep(place, {"momentum_buffer": stored})
         return d + running * group["momentum"] if group["nesterov"] else running
 
 
@@ -135,8 +136,14 @@ class Adam(Optimizer):
             count = Tensor(0.0, dtypes.float64, device=group["params"][0].device)
             for parameter in group["params"]:
                 means = {"exp_avg": Tensor.zeros_like(parameter), "exp_avg_sq": Tensor.zeros_like(parameter)}
-                self.state[place] = {"step": count, **means}
+                self._keep(place, {"step": count, **means})
                 place += 1
+
+    def _step(self) -> None:
+        try:
+            super()._step()
+        finally:
+            self._corrections = {}  # graphs, which cannot be pickled
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Counts the step; parameters without a gradient this time get a count of their own."""
@@ -147,9 +154,9 @@ class Adam(Optimizer):
         for sharers in sharing.values():
             counted = [place for place in sharers if place in chosen]
             if counted and len(counted) < len(sharers):
-                split = self.state[counted[0]]["step"].clone()
+                split = _split(self.state[counted[0]]["step"])
                 for place in counted:
-                    self.state[place]["step"] = split
+                    self._keep(place, {"step": split})
         beta1, beta2 = group["betas"]
         self._corrections = {}
         for count in {id(self.state[i]["step"]): self.state[i]["step"] for i in places}.values():
@@ -207,6 +214,18 @@ class AdamW(Adam):
         weight_decay: float = 1e-2,
     ):
         super().__init__(params, lr, betas, eps, weight_decay)
+
+
+def _split(count: Tensor) -> Tensor:
+    """Returns another count of the same value; one as old as its original where a trace has not changed that."""
+    op = count.cell.op
+    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
+        return count.clone()
+    token = trace.set(None)
+    try:
+        return count.clone()
+    finally:
+        trace.reset(token)
 
 
 # ---- on Ops ----

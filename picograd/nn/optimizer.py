@@ -11,10 +11,10 @@ so that every step runs the same plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, PicogradError
+from picograd.errors import ArgumentError, JitError, PicogradError
 from picograd.ir.op import Op
 from picograd.nn.readers import realize_with_readers
 from picograd.tensor.autograd import no_grad
@@ -45,6 +45,24 @@ class ParamGroup(dict[str, Any]):
             with no_grad():
                 self.lr_tensor.assign(value)
 
+    def update(self, *settings: Any, **more: Any) -> None:
+        """Sets several settings, as dict.update does.
+
+        >>> group = optim.SGD([Tensor([1.0], requires_grad=True)]).param_groups[0]
+        >>> group.update(lr=0.5)
+        >>> group.lr_tensor.item()
+        0.5
+        """
+        for name, value in dict(*settings, **more).items():
+            self[name] = value
+
+    def __ior__(self, settings: Any) -> Self:  # type: ignore[override, misc]  # dict's would not set the buffer
+        self.update(settings)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParamGroup, (dict(self),), {"lr_tensor": self.lr_tensor}
+
 
 class Optimizer:
     """Base: parameter groups, state by parameter, and the one plan of a step.
@@ -70,7 +88,9 @@ class Optimizer:
         groups = given if isinstance(given[0], Mapping) else [{"params": given}]
         self.defaults = dict(defaults)
         self.param_groups = [self._group(group) for group in groups]
-        self.state: dict[int, dict[str, Tensor]] = {}  # by place of the parameter among all
+        # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
+        self.state: Mapping[int, Mapping[str, Tensor]] = {}
+        self._made_in = trace.get()
         self._start()
         realize([*self.parameters(), *self._state_tensors()])
 
@@ -95,6 +115,20 @@ class Optimizer:
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Writes the new values of a parameter and its state."""
         raise NotImplementedError
+
+    def _keep(self, place: int, tensors: Mapping[str, Tensor]) -> None:
+        """Gives a parameter new state, beside what it has.
+
+        Raises:
+          JitError: the state is made by a function that is traced: later calls would not make it.
+        """
+        if any(tensor.cell.made_in not in (None, self._made_in) for tensor in tensors.values()):
+            raise JitError(
+                f"{type(self).__name__}: step() makes state ({', '.join(tensors)}) for parameter {place} in a function that"
+                " is traced, whose later calls would not make it.",
+                "make one such step before, without jit.",
+            )
+        self.state = {**self.state, place: {**self.state.get(place, {}), **tensors}}
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Prepares what the parameters of a group that have gradients share."""
@@ -147,7 +181,7 @@ class Optimizer:
         0.5
         """
         loss = closure() if closure is not None else None
-        before = {place: dict(own) for place, own in self.state.items()}
+        before = self.state
         tensors = [*self.parameters(), *self._state_tensors()]
         try:
             with no_grad(), all_or_nothing([tensor.cell for tensor in tensors]):
@@ -214,11 +248,22 @@ class Optimizer:
             for name, value in saved.items():
                 if name != "params":
                     group[name] = tuple(value) if isinstance(value, list) else value
+        loaded: dict[int, dict[Any, Tensor]] = {}  # by a tensor of the state before: what holds each value saved for it
         with no_grad():
             for place, saved in state_dict["state"].items():
                 for name, tensor in saved.items():
-                    own_state = self.state.setdefault(int(place), {})
-                    if name in own_state:
-                        own_state[name].assign(tensor.to(own_state[name].device))
-                    else:
-                        own_state[name] = tensor.clone().detach()
+                    self._load(int(place), name, tensor, loaded)
+
+    def _load(self, place: int, name: str, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]) -> None:
+        """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
+        own = self.state.get(place, {}).get(name)
+        if own is None:
+            self._keep(place, {name: tensor.clone().detach()})
+            return
+        holders, value = loaded.setdefault(id(own), {}), None if tensor.shape else tensor.item()
+        if not holders:
+            holders[value] = own.assign(tensor.to(own.device))
+        elif value not in holders:
+            holders[value] = tensor.clone().detach()
+        if holders[value] is not own:
+            self._keep(place, {name: holders[value]})

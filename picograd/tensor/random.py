@@ -39,13 +39,13 @@ class GeneratorState:
     """Where one device stands in the sequence.
 
     seed, count:  cells of one uint64 each
-    known:        the count where the host knows it, else None (a captured plan advanced it)
+    known:        an Op and the count in it: what the host knows while the cell holds that Op (a plan may have advanced it)
     """
 
     def __init__(self, seed: int, device: str):
         self.seed = Cell(_word(seed, device), device)
         self.count = Cell(_word(0, device), device)
-        self.known: int | None = 0
+        self.known = self.count.op, 0
 
 
 class Generator:
@@ -75,7 +75,7 @@ class Generator:
             device = state.seed.device or default_device()
             set_op(state.seed, _word(self.initial_seed, device))
             set_op(state.count, _word(0, device))
-            state.known = 0
+            state.known = state.count.op, 0
         return self
 
     def state(self, device: str) -> GeneratorState:
@@ -97,13 +97,12 @@ class Generator:
             active.on_read(state.count)
             number = state.count.op
             set_op(state.count, _plus_one(number))
-            state.known = None
         else:
-            if state.known is None:
-                state.known = int(to_host(realize([state.count.op])[0]))
             number = state.count.op
-            state.known += 1
-            state.count.op = _word(state.known, device)
+            held, known = state.known
+            known = 1 + (known if held is number else int(to_host(realize([number])[0])))
+            state.count.op = after = _word(known, device)
+            state.known = after, known
         return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
 
 

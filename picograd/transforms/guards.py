@@ -8,8 +8,8 @@ Looked at are the closure variables, globals, default values and variables of th
 code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which
 Tensor or array it is (not what it holds, but for small arrays). Of a Module, whose own code is not read, all that it
 holds counts: tensors, modules, plain values and those of objects such as a configuration; of an Optimizer the settings
-of its groups. The same holds for the user's own functions that it mentions, those that they mention, and the `forward`
-of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
+of its groups, and which tensors its state is. The same holds for the user's own functions that it mentions, those that
+they mention, and the `forward` of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
 """
 
 from __future__ import annotations
@@ -174,6 +174,7 @@ class _Held:
             for part_path, part in value.named_modules(path):
                 self.add_module(part_path, part)
         elif isinstance(value, Optimizer):
+            self.entries.append((vars(value), "state", value.state, f"{path}.state"))
             for place, group in enumerate(value.param_groups):
                 shown = f"{path}.param_groups[{place}]"
                 # NOTE: the learning rate is a buffer that plans read, so it may change.

@@ -139,6 +139,8 @@ def how_held(before: Any, now: Any) -> str:
         return how(before, now)
     if isinstance(before, Module | Tensor):
         return f"is another {'module' if isinstance(before, Module) else 'tensor'}"
+    if isinstance(before, dict):
+        return "holds something else"
     return f"was {before!r} and is {now!r}" if isinstance(before, list | tuple) else "is another object"
 
 

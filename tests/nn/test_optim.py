@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -226,3 +227,115 @@ def test_a_negative_setting_is_refused(name, settings, device):
     ((setting, value),) = settings.items()
     with pytest.raises(pg.ArgumentError, match=f"{name}: {setting} must not be negative, got {value}"):
         getattr(optim, name)([Tensor([1.0], requires_grad=True)], **settings)
+
+
+# ---- parameters without a gradient now and then ----
+class Beside:
+    """Two parameters in an optimizer of ours, and the same in one of PyTorch's."""
+
+    def __init__(self, name: str = "Adam", **settings: float):
+        self.ours = [Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0], requires_grad=True)]
+        self.theirs = [torch.tensor(p.tolist(), requires_grad=True) for p in self.ours]
+        self.mine = getattr(optim, name)(self.ours, **settings)
+        self.other = getattr(torch.optim, name)(self.theirs, **settings)
+
+    def step(self, count: int) -> Tensor:
+        """Steps along the gradient of the first `count` parameters."""
+        self.mine.zero_grad()
+        loss = sum((p**3).sum() for p in self.ours[:count])
+        loss.backward()
+        self.mine.step()
+        return loss
+
+    def step_theirs(self, count: int) -> None:
+        self.other.zero_grad()
+        sum((p**3).sum() for p in self.theirs[:count]).backward()
+        self.other.step()
+
+    def are_equal(self) -> None:
+        for ours, theirs in zip(self.ours, self.theirs):
+            same_value(ours.detach(), theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.req("B9")
+def test_counts_that_differ_stay_different_when_loaded(device):
+    both = Beside(lr=0.1)
+    for number, count in enumerate([1, 1, 1, 2, 2, 2, 1, 2]):
+        if number == 4:
+            saved = both.mine.state_dict()
+            both.mine = optim.Adam(both.ours, lr=0.1)
+            both.mine.load_state_dict(saved)
+        both.step(count)
+        both.step_theirs(count)
+    both.are_equal()
+
+
+@pytest.mark.req("G10")
+@pytest.mark.parametrize("steps", [None, 2])
+def test_a_captured_step_may_leave_parameters_out(steps, device):
+    both = Beside(lr=0.1)
+
+    @pg.jit(steps=steps)
+    def first_alone(x: Tensor) -> Tensor:
+        return both.step(1) + x * 0.0
+
+    for _ in range(3):
+        both.step(2)
+        both.step_theirs(2)
+    for _ in range(4):
+        first_alone(Tensor(0.0 if steps is None else [0.0] * steps))
+        for _ in range(steps or 1):
+            both.step_theirs(1)
+    for _ in range(2):
+        both.step(2)
+        both.step_theirs(2)
+    both.are_equal()
+
+
+@pytest.mark.req("G10")
+def test_a_captured_step_notices_that_counts_were_split(device):
+    both = Beside(lr=0.1)
+    captured = pg.jit(lambda: both.step(2))
+    for _ in range(3):
+        captured()
+    both.step(1)
+    with pytest.raises(pg.JitError, match=r"mine\.state holds something else"):
+        captured()
+
+
+@pytest.mark.req("G10")
+def test_state_made_in_a_trace_is_refused_and_forgotten(device):
+    both = Beside("SGD", lr=0.1, momentum=0.9, dampening=0.3)
+    with pytest.raises(pg.JitError, match=r"SGD: step\(\) makes state \(momentum_buffer\) for parameter 0"):
+        pg.jit(lambda: both.step(2))()
+    both.step(2)
+    captured = pg.jit(lambda: both.step(2))
+    for _ in range(3):
+        captured()
+    for _ in range(4):
+        both.step_theirs(2)
+    both.are_equal()
+
+
+# ---- groups as dicts ----
+@pytest.mark.req("C8")
+def test_however_a_group_is_set_its_learning_rate_is_read(device):
+    group = optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5).param_groups[0]
+    group.update(lr=0.25, weight_decay=0.5)
+    assert (group["lr"], group["weight_decay"], group.lr_tensor.item()) == (0.25, 0.5, 0.25)
+    group |= {"lr": 0.125}
+    assert (group["lr"], group.lr_tensor.item()) == (0.125, 0.125)
+
+
+@pytest.mark.req("B9")
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_an_optimizer_is_copied_with_its_parameters(again, device):
+    both = Beside(lr=0.1)
+    both.step(2)
+    parameters, optimizer = again((both.ours, both.mine))
+    for step in (both.step, both.step_theirs, both.step_theirs):
+        step(2)
+    sum((p**3).sum() for p in parameters).backward()
+    optimizer.step()
+    assert [p.tolist() for p in parameters] == [p.tolist() for p in both.ours]
+    both.are_equal()

@@ -139,3 +139,31 @@ def test_in_place_and_like(device):
     x.normal_(3.0, 0.1)
     assert abs(x.mean().item() - 3.0) < 0.02
     assert Tensor.rand_like(x).shape == Tensor.randn_like(x).shape == (1000,)
+
+
+@pytest.mark.req("G10")
+@pytest.mark.parametrize("captured", [1, 2, 5])
+def test_draws_between_captured_draws_never_repeat_one(captured, device):
+    generator, other = Generator(3), Generator(3)
+    drawn = pg.jit(lambda: Tensor.rand(4, generator=generator))
+    found = []
+    for _ in range(4):
+        found += [Tensor.rand(4, generator=generator).tolist(), *[drawn().tolist() for _ in range(captured)]]
+    assert found == [Tensor.rand(4, generator=other).tolist() for _ in found]
+
+
+@pytest.mark.req("G10")
+def test_a_seed_set_inside_a_captured_function_stays_inside_until_it_runs(device):
+    generator = Generator(3)
+    Tensor.rand(2, generator=generator)
+
+    def seeded() -> Tensor:
+        generator.manual_seed(5)
+        return Tensor.rand(2, generator=generator)
+
+    captured = pg.jit(seeded)
+    for _ in range(4):
+        assert captured().tolist() == Tensor.rand(2, generator=Generator(5)).tolist()
+        expected = Generator(5)
+        Tensor.rand(2, generator=expected)
+        assert Tensor.rand(2, generator=generator).tolist() == Tensor.rand(2, generator=expected).tolist()
