@@ -53,6 +53,7 @@ def first_step(variant: str, name: str) -> dict[str, float | int | None]:
     start_nbytes:        resident memory before the import, the data included
     resident_nbytes:     peak resident memory after five steps, two for the deep networks
     tensor_nbytes:       peak bytes of tensors, as the framework counts them; None when it does not
+    scratch_nbytes:      how much higher that peak is with what kernels work in; None when the framework does not tell
     kernels, binaries:   run in a later step; compiled or loaded until the end of the first. None: not counted
     """
     workload = WORKLOADS[name]
@@ -77,7 +78,9 @@ def first_step(variant: str, name: str) -> dict[str, float | int | None]:
         "kernels": kernels,
         "binaries": binaries,
     }
-    return {**figures, "tensor_nbytes": None if is_deep else peer.tensor_nbytes(runner)}
+    figures["tensor_nbytes"] = None if is_deep else peer.tensor_nbytes(runner)
+    figures["scratch_nbytes"] = None if is_deep else peer.scratch_nbytes()
+    return figures
 
 
 def main() -> None:

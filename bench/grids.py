@@ -139,16 +139,16 @@ def _rate(name: str, measured: Measured | None) -> str:
 
 def startup_grid(startups: list[Startup]) -> Grid:
     """A row per workload and variant: seconds to the first step, memory."""
-    heads = ["workload", "variant", "cold", "warm", "of it import", "resident memory", "bytes of tensors"]
+    heads = ["workload", "variant", "cold", "warm", "of it import", "resident memory", "bytes of tensors", "and scratch"]
     rows = []
     for found in startups:
         if found.problem:
-            rows.append([found.workload, found.variant, _why(found), "", "", "", ""])
+            rows.append([found.workload, found.variant, _why(found), "", "", "", "", ""])
             continue
         imported = found.warm[0]["import_s"] or 0.0
-        tensors = "n/a" if found.tensor_nbytes is None else nbytes(found.tensor_nbytes)
+        held = ["n/a" if n is None else nbytes(n) for n in (found.tensor_nbytes, found.scratch_nbytes)]
         times = [seconds(found.cold_s), seconds(found.warm_s), seconds(imported)]
-        rows.append([found.workload, found.variant, *times, nbytes(found.resident_nbytes), tensors])
+        rows.append([found.workload, found.variant, *times, nbytes(found.resident_nbytes), *held])
     return Grid("Fresh process to the end of the first step, and peak memory", heads, rows)
 
 

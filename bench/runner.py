@@ -60,6 +60,9 @@ class Peer(Protocol):
     def tensor_nbytes(self, runner: Runner) -> int | None:
         """Peak bytes of tensors during a step, as the framework counts them; None when it does not."""
 
+    def scratch_nbytes(self) -> int | None:
+        """How much higher the peak of that step was with what kernels work in; None when the framework does not tell."""
+
     def count(self, work: Callable[[], None]) -> dict[str, int | None]:
         """Does the work; the kernels it ran, the binaries it compiled or loaded. None where nobody counts."""
 

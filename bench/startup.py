@@ -59,6 +59,10 @@ class Startup:
     def tensor_nbytes(self) -> float | None:
         return self.warm[0]["tensor_nbytes"]
 
+    @property
+    def scratch_nbytes(self) -> float | None:
+        return self.warm[0].get("scratch_nbytes")  # which older results do not have
+
     def counted(self, what: str) -> float | None:
         """The "kernels" of a step or the "binaries" of a process, where the framework counts them."""
         return self.cold.get(what)

@@ -41,10 +41,15 @@ def numpy(handle: Any) -> Array:
 
 
 def tensor_nbytes(runner: Runner) -> int | None:
-    """The most bytes of tensors, arenas of plans included, held at one time during one step; data and network count."""
+    """The most bytes of tensors, temporaries of plans included, held at one time during a step; data and network count."""
     pg.reset_peak_memory_stats()
     runner.step(runner.granularity)
     return pg.max_memory_allocated()
+
+
+def scratch_nbytes() -> int | None:
+    """What the peak is higher with packed operands and the like."""
+    return pg.max_memory_allocated(scratch=True) - pg.max_memory_allocated()
 
 
 def count(work: Callable[[], None]) -> dict[str, int | None]:

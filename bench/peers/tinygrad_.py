@@ -152,3 +152,8 @@ def count(work: Callable[[], None]) -> dict[str, int | None]:
 def tensor_nbytes(runner: Runner) -> int | None:
     """Bytes allocated once the step is captured: its scratch is kept between calls, so this is the peak too."""
     return int(GlobalCounters.mem_used)
+
+
+def scratch_nbytes() -> int | None:
+    """Kernels have none."""
+    return None

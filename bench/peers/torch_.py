@@ -170,3 +170,8 @@ def _alive_nbytes() -> int:
                 if one is not None:
                     storages[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
     return sum(storages.values())
+
+
+def scratch_nbytes() -> int | None:
+    """Its BLAS and oneDNN pack operands in memory of their own, which the allocator does not know."""
+    return None

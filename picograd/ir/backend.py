@@ -34,8 +34,13 @@ class MemoryUse(Protocol):
         """The most bytes held at one time since the last `reset_peak`."""
         ...
 
+    @property
+    def peak_with_scratch(self) -> int:
+        """The same, with what kernels work in; on devices that do not tell it apart that is in every figure."""
+        ...
+
     def reset_peak(self) -> None:
-        """Makes the peak start from what is held now."""
+        """Makes the peaks start from what is held now."""
         ...
 
 
@@ -81,6 +86,8 @@ class MemoryCount:
     def peak(self) -> int:
         """The most bytes held at one time since the last `reset_peak`."""
         return self._peak
+
+    peak_with_scratch = peak
 
     def reset_peak(self) -> None:
         """Makes the peak start from what is held now."""

@@ -50,13 +50,14 @@ class Arena:
     """Memory that runs lend each other, one at a time.
 
     address, room:  where it is, and its bytes
-    lent:           bytes of it that a run has now; 0 between two runs
+    lent, scratch:  bytes of it that a run has now for temporaries, and for its kernels to work in; 0 between two runs
     """
 
-    __slots__ = ("address", "room", "lent", "_memory")
+    __slots__ = ("address", "room", "lent", "scratch", "_memory")
 
     def __init__(self, memory: Memory, room: int):
-        self.address, self.room, self.lent, self._memory = memory.address, room, 0, memory
+        self.address, self.room, self._memory = memory.address, room, memory
+        self.lent = self.scratch = 0
 
 
 @lru_cache(1024)
@@ -84,11 +85,12 @@ class MemoryPool:
         self._slabs: list[mmap.mmap] = []
         self._arenas: list[Arena] = []  # those that no run has
         self._in_use = self._peak = self._kept = 0
+        self._scratch = self._peak_with_scratch = 0
 
     # ---- what is held ----
     @property
     def in_use(self) -> int:
-        """Bytes that somebody holds, as they were asked for; of an arena, those that a run has."""
+        """Bytes that somebody holds, as they were asked for; of an arena, those that a run has for temporaries."""
         with self._lock:
             self._collect()
             return self._in_use
@@ -105,11 +107,16 @@ class MemoryPool:
         """The most bytes held at one time since the last `reset_peak`."""
         return self._peak
 
+    @property
+    def peak_with_scratch(self) -> int:
+        """The same, with what kernels of plans that run work in."""
+        return self._peak_with_scratch
+
     def reset_peak(self) -> None:
-        """Makes the peak start from what is held now."""
+        """Makes the peaks start from what is held now."""
         with self._lock:
             self._collect()
-            self._peak = self._in_use
+            self._peak, self._peak_with_scratch = self._in_use, self._in_use + self._scratch
 
     # ---- blocks ----
     def allocate(self, nbytes: int) -> Memory:
@@ -130,15 +137,24 @@ class MemoryPool:
                 wanted = size_class(nbytes)
                 made.append(Memory(self._take(wanted), nbytes, wanted, returned))
                 self._in_use += nbytes
-            if self._in_use > self._peak:
-                self._peak = self._in_use
+            self._note_peaks()
         return made
 
-    def borrow_arena(self, nbytes: int) -> Arena:
-        """Returns memory for the temporaries of one run; it goes back by `return_arena`.
+    def _note_peaks(self) -> None:
+        if self._in_use > self._peak:
+            self._peak = self._in_use
+        if self._in_use + self._scratch > self._peak_with_scratch:
+            self._peak_with_scratch = self._in_use + self._scratch
+
+    def borrow_arena(self, nbytes: int, scratch: int = 0) -> Arena:
+        """Returns memory for the temporaries of one run, and what its kernels work in; it goes back by `return_arena`.
 
         Runs that follow each other get the same arena, as long as the longest of them needs. Its pages stay in place
         between them, but only what a run asks for counts, while it runs.
+
+        Args:
+          nbytes:   in all
+          scratch:  of these, not for temporaries
         """
         with self._lock:
             arena = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
@@ -147,17 +163,18 @@ class MemoryPool:
                 self._collect()
                 room = size_class(nbytes)
                 arena = Arena(Memory(self._take(room), 0, room, self._returned), room)
-            arena.lent = nbytes
-            self._in_use += nbytes
-            if self._in_use > self._peak:
-                self._peak = self._in_use
+            arena.lent, arena.scratch = nbytes - scratch, scratch
+            self._in_use += arena.lent
+            self._scratch += scratch
+            self._note_peaks()
         return arena
 
     def return_arena(self, arena: Arena) -> None:
         """Takes back what `borrow_arena` gave."""
         with self._lock:
             self._in_use -= arena.lent
-            arena.lent = 0
+            self._scratch -= arena.scratch
+            arena.lent = arena.scratch = 0
             self._arenas.append(arena)
 
     def after_fork(self) -> None:

@@ -73,6 +73,7 @@ class Layout:
     checks:        by report, what its kernel's numbers are in the plan
     entries:       (number of entries, ENTRY_WORDS)
     arena_nbytes:  of the schedule's temporaries and of the kernels' "scratch" parameters
+    scratch_nbytes: of these, how many the temporaries do not need
     work:          elements of one iteration, for each entry, times the steps of the loops around it
     symbolic:      entries that depend on variables
     strides:       patches that do
@@ -89,6 +90,7 @@ class Layout:
     checks: tuple[tuple[Any, ...], ...]
     entries: Words
     arena_nbytes: int
+    scratch_nbytes: int
     work: Words
     symbolic: tuple[Symbolic, ...]
     strides: tuple[Symbolic, ...]
@@ -288,8 +290,8 @@ def lay_out(schedule: Schedule, executables: Sequence[Executable], gate: int, nu
     return Layout(
         aligned_words(len(number)), _words(number[place] for place in build.places), patches, len(outer),
         _words(offset for _, offset in arena),
-        tuple(name for _, name in variables), tuple(build.checks), entries, build.arena_nbytes, _words(build.work),
-        tuple(build.symbolic),
+        tuple(name for _, name in variables), tuple(build.checks), entries, build.arena_nbytes,
+        build.arena_nbytes - schedule.arena_nbytes, _words(build.work), tuple(build.symbolic),
         tuple(Symbolic(row, numel, scale=itemsize) for row, numel, itemsize in strides if not isinstance(numel, int)),
         build.total_work, build.has_gate,
     )  # fmt: skip

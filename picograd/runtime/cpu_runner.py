@@ -101,7 +101,8 @@ class Runner:
         with self._lock:
             if variables and self._variables != variables:
                 self._set_variables(dict(variables))
-            arena = self._memory.borrow_arena(layout.arena_nbytes) if layout.arena_nbytes else None
+            lent = layout.arena_nbytes, layout.scratch_nbytes
+            arena = self._memory.borrow_arena(*lent) if layout.arena_nbytes else None
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)

@@ -27,7 +27,8 @@ from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
-from picograd.transforms.spares import Spares, has_readers
+from picograd.transforms.readers import has_readers
+from picograd.transforms.spares import Spares
 from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]

@@ -2,7 +2,7 @@
 
 In:    the arguments of a call, and which of them its caller gives away
 Out:   `give_donated`: memory for outputs;  `DonatedCell`: what is left of a donated tensor, an error for whoever reads it
-Called by: transforms/capture.py, transforms/jit.py.    Next: picograd/transforms/spares.py
+Called by: transforms/capture.py, transforms/jit.py.    Next: picograd/transforms/readers.py
 
 Which outputs fit where is decided once for a plan (schedule/reuse.py). At each call reference counts tell whether
 somebody else still reads the memory, say a graph that was built from the tensor before: then it is left alone.
@@ -11,17 +11,15 @@ somebody else still reads the memory, say a graph that was built from the tensor
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Sequence, Set
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from picograd.dtype import float32
 from picograd.errors import ArgumentError, JitError
 from picograd.ir.op import Buffer, Op
 from picograd.tensor.cell import Cell, Held
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
-from picograd.transforms.spares import ALONE
+from picograd.transforms.readers import unread
 
 
 class DonatedCell(Cell):
@@ -82,7 +80,7 @@ def give_donated(
     """
     values = surrender(given.tensors, given.donated, state, name)
     for output, argument in places:
-        if outputs[output] is None and argument in values and _is_alone(values[argument], given.buffers, argument):
+        if outputs[output] is None and argument in values and _is_alone(values[argument]):
             old = given.buffers[argument]
             outputs[output] = Buffer(old.device, old.dtype, old.numel, old.memory)
             del values[argument]
@@ -106,19 +104,6 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
     return {i: [cells[i].give_away(DonatedCell, name)] for i in donated}
 
 
-def _is_alone(value: list[Op | Held], buffers: Sequence[Buffer], argument: int) -> bool:
-    return ALONE is not None and type(value[0]) is tuple and _references(value, buffers, argument) == _ALONE
-
-
-def _references(value: list[Any], buffers: Sequence[Buffer], argument: int) -> tuple[int, int, int]:
-    """Returns how many references there are to what leads to the memory of an argument."""
-    buffer = buffers[argument]
-    return sys.getrefcount(value[0]), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)
-
-
-def _references_of_one_reader() -> tuple[int, int, int]:
-    buffers = [Buffer("", float32, 1, object())]
-    return _references([(buffers[0], ())], buffers, 0)
-
-
-_ALONE = _references_of_one_reader()
+def _is_alone(value: list[Op | Held]) -> bool:
+    """Returns whether only this list and the arguments of the call know the memory of a value."""
+    return type(value[0]) is tuple and unread(cast(list[Held], value), others=1)[0] is not None

@@ -151,6 +151,21 @@ def test_arena_goes_from_run_to_run_and_grows() -> None:
     assert pool.kept == size_class(10) + size_class(1000) + size_class(5000)
 
 
+def test_what_kernels_work_in_counts_apart() -> None:
+    pool = MemoryPool()
+    kept = pool.allocate(7)
+    arena = pool.borrow_arena(1000, scratch=900)
+    assert (pool.in_use, pool.peak, pool.peak_with_scratch) == (107, 107, 1007)
+    more = pool.allocate(50)  # by another thread, while the run goes on
+    assert (pool.in_use, pool.peak, pool.peak_with_scratch) == (157, 157, 1057)
+    pool.reset_peak()
+    assert (pool.peak, pool.peak_with_scratch) == (157, 1057)
+    pool.return_arena(arena)
+    del more
+    pool.reset_peak()
+    assert (pool.in_use, pool.peak, pool.peak_with_scratch) == (kept.nbytes,) * 3
+
+
 def test_a_quarter_is_lost_at_most() -> None:
     for nbytes in range(257, 100_000, 97):
         assert nbytes <= size_class(nbytes) <= nbytes * 1.25 + 64

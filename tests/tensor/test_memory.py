@@ -74,10 +74,30 @@ def test_the_arena_of_a_plan_counts_while_the_plan_runs(monkeypatch: pytest.Monk
         assert pg.memory_allocated() == before + out.nbytes
         return pg.max_memory_allocated() - before - out.nbytes
 
-    first = plan(16)
-    assert first >= 160 * 16  # the temporary, and what the products pack
-    assert plan(32) > first
-    assert plan(16) == first  # whatever ran before
+    assert plan(16) == 160 * 16
+    assert plan(32) == 160 * 32
+    assert plan(16) == 160 * 16  # whatever ran before
+
+
+def test_what_products_pack_counts_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    a, b = Tensor(np.ones((300, 200), np.float32)), Tensor(np.ones((200, 250), np.float32))
+    (a.T.contiguous().T @ b).realize()
+    gc.collect()
+    before = pg.memory_allocated()
+    pg.reset_peak_memory_stats()
+    assert pg.max_memory_allocated(scratch=True) == before
+    out = (a @ b).realize()
+    assert pg.max_memory_allocated() == before + out.nbytes
+    assert before + out.nbytes + a.nbytes <= pg.max_memory_allocated(scratch=True) < before + out.nbytes + 2 * a.nbytes
+    pg.reset_peak_memory_stats()
+    assert pg.max_memory_allocated(scratch=True) == pg.max_memory_allocated() == before + out.nbytes
+
+
+def test_a_device_that_does_not_tell_scratch_apart_counts_it_always() -> None:
+    pg.reset_peak_memory_stats("NUMPY")
+    x = Tensor(np.zeros(25, np.float32), device="NUMPY")
+    assert pg.max_memory_allocated("NUMPY", scratch=True) == pg.max_memory_allocated("NUMPY") >= x.nbytes
 
 
 def test_devices_are_counted_apart() -> None:

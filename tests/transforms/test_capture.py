@@ -16,7 +16,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.tensor.cell import Claim
-from picograd.transforms.spares import ALONE
+from picograd.transforms.readers import COUNTS_TELL
 
 
 def network(num_layers: int, width: int = 4) -> tuple[Callable[[Tensor, Tensor], Tensor], list[Tensor]]:
@@ -140,7 +140,7 @@ def addresses(tensors: list[Tensor]) -> list[int]:
     return [held[0].memory.address for held in [tensor.cell.held() for tensor in tensors] if held is not None]
 
 
-@pytest.mark.skipif(ALONE is None, reason="this interpreter's reference counts tell nothing")
+@pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")
 def test_state_stays_where_it_is_when_it_was_only_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     x, y = batch()
@@ -224,7 +224,7 @@ def test_steps_hold_no_more_memory_than_the_first_ones(is_jitted: bool, monkeypa
     for _ in range(1000 if is_jitted else 100):
         loss = function(x, y).realize()
         seen.add(pg.memory_allocated())
-    assert seen == {held}
+    assert max(seen) <= held
     assert pg.max_memory_allocated() <= peak + loss.nbytes
     assert np.isfinite(loss.item())
 
