@@ -27,12 +27,16 @@ class WorkerError(RuntimeError):
 
 
 def environment(num_threads: int) -> dict[str, str]:
-    """Returns the variables that hold every framework to `num_threads`, and put this checkout first on the path."""
+    """Returns the variables that hold every framework to `num_threads`, and put this checkout first on the path.
+
+    Python may keep its bytecode, as it has that of every installed framework.
+    """
     count = str(num_threads)
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM_CPU_THREADS", "PICOGRAD_THREADS")
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     quiet = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3", "TORCHINDUCTOR_COMPILE_THREADS": count}
-    return {**os.environ, **dict.fromkeys(names, count), **quiet, "PYTHONPATH": path}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **dict.fromkeys(names, count), **quiet, "PYTHONPATH": path}
 
 
 def bind_to_cores(num_threads: int) -> None:

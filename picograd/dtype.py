@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -36,41 +37,41 @@ class DType:
     def __reduce__(self) -> str | tuple[object, ...]:
         return (dtype_named, (self.name,))
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.kind == "f"
 
-    @property
+    @cached_property
     def is_narrow(self) -> bool:
         """True for floats below float32: they are stored as they are and computed with in float32."""
         return self.is_float and self.itemsize < 4
 
-    @property
+    @cached_property
     def wide(self) -> DType:
         """What arithmetic and sums are done in: float32 for narrow floats, else the dtype itself."""
         return float32 if self.is_narrow else self
 
-    @property
+    @cached_property
     def is_int(self) -> bool:
         return self.kind in "iu"
 
-    @property
+    @cached_property
     def bits(self) -> int:
         return 1 if self.kind == "b" else 8 * self.itemsize
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the same layout (ml_dtypes for the 16- and 8-bit floats NumPy lacks)."""
         return NUMPY[self]
 
-    @property
+    @cached_property
     def min(self) -> Scalar:
         """The least value: the identity of MAX."""
         if self.kind == "f":
             return float("-inf")
         return False if self.kind == "b" else (0 if self.kind == "u" else -(1 << (self.bits - 1)))
 
-    @property
+    @cached_property
     def max(self) -> Scalar:
         """The greatest value: the identity of a minimum."""
         if self.kind == "f":

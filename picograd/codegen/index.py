@@ -10,6 +10,7 @@ Example: PERMUTE(x, (1, 0)) at (i, j)  ->  LOAD(x, j * 3 + i)        # x: (2, 3)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -55,7 +56,9 @@ def elements(
 
     Cost:   linear in Ops: what several roots share, as the steps of a chain that are all kept do, is done once.
     """
+    known = known or {}
     done: dict[Point, Op] = {}
+    waiting: dict[Point, list[Point]] = {}  # those on the stack -> what they are computed from
     starts = [Point(root, coords, valid) for root in roots]
     stack = starts[::-1]
     while stack:
@@ -63,12 +66,14 @@ def elements(
         if point in done:
             stack.pop()
             continue
-        sources = _sources(point, known or {}, done)
+        sources = waiting.get(point)
+        if sources is None or point.op.code is OpCode.GATHER:  # where that reads depends on its index
+            sources = waiting[point] = _sources(point, known, done)
         missing = [s for s in sources if s not in done]
         if missing:
-            stack.extend(reversed(missing))
+            stack += missing[::-1]
             continue
-        done[point] = _value(point, known or {}, [done[s] for s in sources])
+        done[point] = _value(point, known, [done[s] for s in sources])
         stack.pop()
     return [done[start] for start in starts]
 
@@ -91,9 +96,21 @@ def elements_within(
 ) -> list[Op]:
     """Returns the value of each of `roots`, which have one shape, at the same coordinates; see `element_within`."""
     own = placeholders(roots[0].shape)
-    here = tuple(own[axis] for axis in axes)
-    values = elements(roots, own, {op: (here, result) for op, result in (results or {}).items()})
+    values = _anywhere(tuple(roots), tuple((results or {}).items()), tuple(axes))
     return put_in_all(values, {mark: coord for mark, coord in zip(own, coords) if isinstance(mark, Op)})
+
+
+@lru_cache(maxsize=256)
+def _anywhere(roots: tuple[Op, ...], results: tuple[tuple[Op, Op], ...], axes: tuple[int, ...]) -> list[Op]:
+    """Returns the value of each of `roots` at placeholders of its axes; an emitter asks again for each part of a loop."""
+    own = placeholders(roots[0].shape)
+    here = tuple([own[axis] for axis in axes])
+    return elements(roots, own, {op: (here, result) for op, result in results})
+
+
+def element_anywhere(root: Op) -> Op:
+    """Returns the value of `root` at placeholders of its axes."""
+    return _anywhere((root,), (), ())[0]
 
 
 def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
@@ -105,16 +122,16 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     index: set[Op] = set()  # what is made of loops' integers alone
     for op in toposort(roots, stop=values):
         if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
-            index.update([op] if op in values or all(s in index for s in op.src) else [])
+            if op in values or index.issuperset(op.src):
+                index.add(op)
         if op in values:
             done[op] = to_op(values[op])
-        elif all(done[s] is s for s in op.src):
-            done[op] = op
-        elif op in index:
-            a, b = (from_op(done[s]) for s in op.src)
-            done[op] = to_op(INDEX_ARITHMETIC[op.code](a, b))
         else:
-            done[op] = op.replace(src=tuple(done[s] for s in op.src))
+            src = tuple([done[s] for s in op.src])
+            if src != op.src and op in index:
+                done[op] = to_op(INDEX_ARITHMETIC[op.code](*map(from_op, src)))
+            else:
+                done[op] = op.replace(src=src)
     return [done[root] for root in roots]
 
 

@@ -136,16 +136,12 @@ class Legalizer:
         self.rules = rules_for(target.language, has_half(target))
         self.became: dict[Op, Op] = {}
 
-    def __contains__(self, op: Op) -> bool:
-        """Where a walk stops: at what is done, and at loop variables, whose extents are not part of expressions."""
-        return op in self.became or op.code is OpCode.RANGE
-
     def statement(self, statement: Statement) -> Statement:
         """Returns a statement with all its expressions rewritten."""
         if isinstance(statement, For):
-            return For(statement.range, tuple(self.statement(s) for s in statement.body))
+            return For(statement.range, tuple([self.statement(s) for s in statement.body]))
         if isinstance(statement, If):
-            return If(self.expression(statement.condition), tuple(self.statement(s) for s in statement.body))
+            return If(self.expression(statement.condition), tuple([self.statement(s) for s in statement.body]))
         if isinstance(statement, Let):
             return Let(statement.var, self.expression(statement.value))
         if isinstance(statement, Store):
@@ -161,19 +157,21 @@ class Legalizer:
 
     def expression(self, root: Op) -> Op:
         """Returns an expression with only operations the target has."""
-        for op in toposort([root], stop=self):
-            if op in self.became:
+        became = self.became
+        for op in toposort([root], stop=became) if root not in became else ():
+            if op in became:
                 continue
-            new = op
-            if op.code is not OpCode.RANGE and any(self.became[s] is not s for s in op.src):
-                new = op.replace(src=tuple(self.became[s] for s in op.src))
-            if new in self.became:
-                self.became[op] = self.became[new]
+            if op.code is OpCode.RANGE:  # whose extent is no part of the expression
+                became[op] = op
+                continue
+            new = op.replace(src=tuple([became[s] for s in op.src]))
+            if new in became:
+                became[op] = became[new]
                 continue
             result = self.rules.rewrite(new) if new.code in ELEMENTWISE else None
             final = new if result is None or result is new else self.expression(result)
-            self.became[op] = self.became[new] = self.became[final] = final
-        return self.became[root]
+            became[op] = became[new] = became[final] = final
+        return became[root]
 
 
 __all__ = ["Legalizer", "dtypes", "legalize", "legalize_statements", "rules_for"]

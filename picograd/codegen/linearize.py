@@ -60,6 +60,7 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
 NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
+INDICES = frozenset({OpCode.RANGE})
 ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
 
@@ -182,7 +183,7 @@ class _Linearizer:
             if here not in done:
                 new = self.resolved(here, done)
                 if new is None:
-                    stack.extend(s for s in here.src if s not in done)
+                    stack += [s for s in here.src if s not in done]
                     continue
                 done[here] = new
             stack.pop()
@@ -201,10 +202,11 @@ class _Linearizer:
             return self.copies[copy]
         if not named and self.is_index(op):
             new = self.in_this_copy(op)
-        elif all(s in done for s in op.src):
-            new = op.replace(src=tuple(done[s] for s in op.src))
         else:
-            return None
+            src = [done[s] for s in op.src if s in done]
+            if len(src) < len(op.src):
+                return None
+            new = op.replace(src=tuple(src))
         if not named:
             self.copies[copy] = new
         return new
@@ -221,7 +223,9 @@ class _Linearizer:
         rest, constant, steps = split
         if steps is None:
             return to_op(with_values(op, self.constants))
-        return to_op(plus(rest, constant + sum(c * self.constants[atom] for atom, c in steps)))
+        for atom, c in steps:
+            constant += c * self.constants[atom]
+        return to_op(plus(rest, constant))
 
     def is_index(self, op: Op) -> bool:
         """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
@@ -229,33 +233,38 @@ class _Linearizer:
             return True
         if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
             return False
-        return all(atom.code is OpCode.RANGE for atom in self.atoms_in(op))
+        return {atom.code for atom in self.atoms_in(op)} <= INDICES
 
     def atoms_in(self, op: Op) -> frozenset[Op]:
         """Returns the RANGEs, VARs and LOADs an expression contains."""
-        found = self.atoms.get(op)
+        known = self.atoms
+        found = known.get(op)
         if found is None:
-            for here in toposort([op], stop=self.atoms) if any(s not in self.atoms for s in op.src) else (op,):
-                if here not in self.atoms:
-                    self.atoms[here] = _joined([self.atoms[s] for s in here.src], here if here.code in ATOMS else None)
-            found = self.atoms[op]
+            for here in toposort([op], stop=known):
+                if here not in known:
+                    found = NOTHING
+                    for s in here.src:
+                        own = known[s]
+                        if not own <= found:
+                            found = own if found <= own else found | own
+                    known[here] = found | {here} if here.code in ATOMS else found
+            found = known[op]
         return found
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
-        stack = [op]
+        found = self.available(op)
+        stack = [] if found is not None else [op]
         while stack:
             here = stack[-1]
-            if self.available(here) is None:
+            if here not in self.values:
                 missing = [s for s in here.src if self.available(s) is None] if here.code not in OWN_SOURCES else []
                 if missing:
                     stack.extend(reversed(missing))
                     continue
                 self.compute(here)
             stack.pop()
-        found = self.available(op)
-        assert found is not None
-        return found
+        return self.values[op] if found is None else found
 
     def available(self, op: Op) -> Op | None:
         """Returns what holds `op` already, or None."""
@@ -279,11 +288,14 @@ class _Linearizer:
             self.check(op)
             return
         sources = [self.value(s) for s in op.src]
+        widths = [lanes_of(s) for s in sources]
         if op.code is OpCode.REDUCE:
-            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], lanes_of(sources[0]))), 1)
+            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
             return
-        lanes = max(lanes_of(s) for s in sources)
-        self.name(op, op.replace(src=tuple(self.splat(s, lanes) for s in sources)), lanes)
+        lanes = max(widths)
+        if min(widths) < lanes:
+            sources = [self.splat(s, lanes) for s in sources]
+        self.name(op, op.replace(src=tuple(sources)), lanes)
 
     def check(self, op: Op) -> None:
         """Writes a Check and what passes it; like a load, it does not leave a condition it stands under."""
@@ -317,8 +329,9 @@ class _Linearizer:
         self.scopes[depth].statements.append(statement)
         self.scopes[depth].named.append((key, var))
         self.values[key] = var
-        for memory in self.memory_read(key):
-            self.scopes[depth].readers.setdefault(memory, []).append(key)
+        for atom in self.atoms_in(key):
+            if atom.code is OpCode.LOAD:
+                self.scopes[depth].readers.setdefault(atom.src[0], []).append(key)
         self.depth_of[var] = depth
 
     def new_var(self, dtype: DType, lanes: int) -> Op:
@@ -326,7 +339,7 @@ class _Linearizer:
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
-        depth = max((self.depth_of.get(s, 0) for s in sources if s is not None), default=0)
+        depth = max([0, *[self.depth_of.get(s, 0) for s in sources if s is not None]])
         if load_of is not None:
             for i in range(depth + 1, len(self.scopes)):
                 scope = self.scopes[i]
@@ -366,15 +379,3 @@ class _Linearizer:
             seen.add(here)
             stack.extend(here.src)
         return False
-
-    def memory_read(self, op: Op) -> set[Op]:
-        """Returns the memory that the value of an expression was read from."""
-        return {atom.src[0] for atom in self.atoms_in(op) if atom.code is OpCode.LOAD}
-
-
-def _joined(sets: Sequence[frozenset[Op]], own: Op | None) -> frozenset[Op]:
-    """Returns the union, the first set itself where that is all of it."""
-    first = sets[0] if sets else NOTHING
-    if own is None and all(other is first or other <= first for other in sets):
-        return first
-    return frozenset().union(*sets, () if own is None else (own,))

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import coefficients, index_roots
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import along, split
-from picograd.codegen.index import element, element_within
+from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
@@ -340,17 +341,18 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     return Operand(lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c)))
 
 
+@lru_cache(maxsize=256)
 def contiguous_axis(operand: Op) -> int:
     """Returns the axis along which most of an operand's accesses are contiguous; the last if none is."""
     ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
-    factors = [coefficients(root, ranges) for root in index_roots([element(operand, tuple(ranges))])]
+    factors = [coefficients(root, ranges) for root in index_roots([element_anywhere(operand)])]
     counts = [sum(f is not None and f[axis] == 1 for f in factors) for axis in range(len(ranges))]
     best = max(counts[-2:])
     return len(ranges) - 1 if counts[-1] == best else len(ranges) - 2
 
 
 def _is_plain(operand: Op) -> bool:
-    return element(operand, tuple(placeholder(axis, dim) for axis, dim in enumerate(operand.shape))).code is OpCode.LOAD
+    return element_anywhere(operand).code is OpCode.LOAD
 
 
 def _shares_cache_sets(k: Dim) -> bool:

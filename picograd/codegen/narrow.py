@@ -38,7 +38,7 @@ MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})
 
 def compute_wide(op: Op) -> Op | None:
     """Any arithmetic on narrow floats: the same in float32, rounded once. Extrema choose one of the operands."""
-    if op.code not in ELEMENTWISE or op.code in MOVES or not any(s.dtype.is_narrow for s in op.src):
+    if op.code in MOVES or True not in [s.dtype.is_narrow for s in op.src]:
         return None
     wide = tuple(cast(s, dtypes.float32) if s.dtype.is_narrow else s for s in op.src)
     if op.code in COMPARE:

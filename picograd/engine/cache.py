@@ -2,7 +2,7 @@
 
 In:    a Kernel and a Target
 Out:   the Binary stored for them, or None
-Called by: engine/compiler.py, engine/tune.py, engine/backends/cpu.py
+Called by: engine/compiler.py, engine/kept_plans.py, engine/tune.py, engine/backends/cpu.py
 
 An entry is one file, named by the digest of the kernel's text, the target, LLVM's version and the compiler's own source.
 """
@@ -28,14 +28,13 @@ from picograd.ir.stages import Binary, Launch, Param
 from picograd.ir.text import format_graph, parse_graph
 
 STAGES = (
-    "engine/cache.py", "engine/entries.py", "dtype.py", "device.py", "ir", "schedule", "codegen", "render", "compile",
-    "kernels", "runtime",
+    "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compile", "kernels", "runtime",
 )  # fmt: skip
 
 
 @cache
 def compiler_digest() -> str:
-    """Returns a digest of every source file that decides what a binary contains, and of LLVM's version."""
+    """Returns a digest of every source file that decides what a plan or a binary contains, and of LLVM's version."""
     import llvmlite.binding
 
     digest = hashlib.sha256(f"{llvmlite.__version__} {llvmlite.binding.llvm_version_info}".encode())
@@ -50,8 +49,12 @@ def compiler_digest() -> str:
 
 def entry_name(text: str, target: Target) -> str:
     """Returns the file name under which what was made from `text`, for a target, is kept."""
-    whole = "\n".join([compiler_digest(), json.dumps(asdict(target), sort_keys=True), text])
-    return hashlib.sha256(whole.encode()).hexdigest() + ".bin"
+    return hashlib.sha256(f"{compiler_digest()}\n{_target_text(target)}\n{text}".encode()).hexdigest() + ".bin"
+
+
+@cache
+def _target_text(target: Target) -> str:
+    return json.dumps(asdict(target), sort_keys=True)
 
 
 def kept(text: str, target: Target, make: Callable[[], Binary]) -> Binary:
@@ -80,25 +83,27 @@ def store(name: str, binary: Binary) -> bool:
     return write_entry("kernels", name, json.dumps(_to_record(binary)).encode() + b"\n" + binary.data)
 
 
-def _dim_text(dim: Dim) -> int | str:
+def dim_text(dim: Dim) -> int | str:
+    """Returns a dimension as records on disk hold it."""
     return dim if isinstance(dim, int) else format_graph([dim])
 
 
-def _dim(value: int | str) -> Dim:
+def read_dim(value: int | str) -> Dim:
+    """Returns the dimension that `dim_text` wrote."""
     return value if isinstance(value, int) else parse_graph(value)[0]
 
 
 def _to_record(binary: Binary) -> dict[str, Any]:
     return {
         "name": binary.name,
-        "params": [[p.dtype.name, _dim_text(p.numel), p.role] for p in binary.params],
+        "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
-        "launches": [[x.symbol, _dim_text(x.grid), x.block, x.work] for x in binary.launches],
+        "launches": [[x.symbol, dim_text(x.grid), x.block, x.work] for x in binary.launches],
     }
 
 
 def _from_record(record: dict[str, Any], data: bytes) -> Binary:
-    params = tuple(Param(dtype_named(name), _dim(numel), role) for name, numel, role in record["params"])
+    params = tuple(Param(dtype_named(name), read_dim(numel), role) for name, numel, role in record["params"])
     variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
-    launches = tuple(Launch(symbol, _dim(grid), block, work) for symbol, grid, block, work in record["launches"])
+    launches = tuple(Launch(symbol, read_dim(grid), block, work) for symbol, grid, block, work in record["launches"])
     return Binary(record["name"], data, params, variables, launches)

@@ -43,11 +43,16 @@ class Backend:
 
 
 class Compiler:
-    """Makes executables for one device; equal kernels are made once."""
+    """Makes executables for one device; equal kernels are made once.
+
+    entries:  the name of the cache's entry for the code of a kernel
+    """
 
     def __init__(self, device: Device, backend: Backend):
         self.device, self.backend = device, backend
         self._made: dict[Kernel, Executable] = {}
+        self._by_entry: dict[str, Executable] = {}
+        self.entries: dict[Kernel, str] = {}
 
     def executables(self, kernels: Sequence[Kernel]) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.
@@ -59,6 +64,18 @@ class Compiler:
         for kernel, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
             self._made[kernel] = self.device.load(binary)
         return [self._made[kernel] for kernel in kernels]
+
+    def from_disk(self, names: Sequence[str]) -> list[Executable] | None:
+        """Returns the code of entries of the cache, or None where one of them is not there any more."""
+        missing = [name for name in dict.fromkeys(names) if name not in self._by_entry]
+        binaries: list[Binary] = []
+        for binary in map(cache.load, missing):
+            if binary is None:
+                return None
+            binaries.append(binary)
+        note("disk_hits", len(missing))
+        self._by_entry.update((name, self.device.load(binary)) for name, binary in zip(missing, binaries))
+        return [self._by_entry[name] for name in names]
 
     def make(self, kernel: Kernel, opts: Opts) -> Executable:
         """Returns callable code for a kernel with given choices."""
@@ -82,7 +99,7 @@ class Compiler:
         """
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
             return self._begin_compiling(kernel, opts)
-        name = cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
+        name = self.entries[kernel] = cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
         found = cache.load(name)
         if found is not None:
             note("disk_hits")

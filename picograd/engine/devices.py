@@ -11,7 +11,6 @@ import importlib
 import weakref
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount, MemoryUse
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from picograd.engine.compiler import Compiler
 
 FACTORIES = {
@@ -89,6 +90,8 @@ def _factory(name: str) -> Callable[[], Compiler] | None:
 
 def _plugin(name: str) -> EntryPoint | None:
     """Returns the entry point of a device that another package brings."""
+    from importlib.metadata import entry_points  # takes a tenth of picograd's own import, and few ask for such a device
+
     return next((plugin for plugin in entry_points(group="picograd.devices") if plugin.name.upper() == name), None)
 
 

@@ -2,7 +2,7 @@
 
 In:    a part of the cache, the name of an entry
 Out:   the bytes stored under it, or None
-Called by: engine/cache.py, engine/tune.py
+Called by: engine/cache.py, engine/kept_plans.py, engine/tune.py
 
 An entry is written beside its place and moved there, so that other processes see all of it or nothing. It begins with a
 digest of its name and of the rest: what was cut short, changed, or belongs elsewhere is made again. Machine code from
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from picograd.config import cache_folder
 
-PARTS = ("kernels", "tuning")
+PARTS = ("kernels", "plans", "tuning")
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
 STORES_BETWEEN_TRIMS = 64
 ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended

@@ -17,6 +17,7 @@ import numpy as np
 
 from picograd.config import is_on
 from picograd.engine.devices import counted
+from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
@@ -276,9 +277,16 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
 
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     """Takes graphs all the way to something that runs."""
-    schedule = schedule_graphs(parametrize(roots, form))
-    executables = tuple(compiler.executables([item.kernel for item in schedule.kernel_items()]))
-    plan = Plan(schedule, executables, schedule.written(), compiler.device.make_runner(schedule, executables))
+    entry = plan_entry(form.key, compiler.device.target)
+    kept = None if entry is None else find_kept(entry, compiler)
+    if kept is None:
+        schedule = schedule_graphs(parametrize(roots, form))
+        executables = compiler.executables([item.kernel for item in schedule.kernel_items()])
+        if entry is not None:
+            keep_plan(entry, schedule, compiler)
+    else:
+        schedule, executables = kept
+    plan = Plan(schedule, tuple(executables), schedule.written(), compiler.device.make_runner(schedule, executables))
     show("plan", lambda: format_plan(plan))
     return plan
 

@@ -2,7 +2,7 @@
 
 In:    the Template of a graph whose plan is not there
 Out:   `Scalars`: the same form, with the constants that were seen to change among its leaves
-Called by: engine/realize.py.    Next: picograd/engine/compiler.py
+Called by: engine/realize.py.    Next: picograd/engine/kept_plans.py
 
     for step in range(1000):
         p -= (1 - step / 1000) * p.grad         # another graph at each step, by one number

@@ -78,7 +78,8 @@ class Kernel:
     name:       from kind and shape, e.g. "reduce_32_256"
     params:     arguments by slot
     variables:  symbolic integers, passed after the buffers as int64
-    phases:     nests by phase; all of a phase is done before the next begins
+    phases:     nests by phase; all of a phase is done before the next begins. () where the kernel comes from the cache,
+                compiled
     """
 
     name: str

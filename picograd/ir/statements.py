@@ -111,10 +111,15 @@ def lanes_of(op: Op) -> int:
 
 def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
     """Yields every statement, outer before inner."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, For | If):
-            yield from walk(statement.body)
+    stack = [iter(statements)]
+    while stack:
+        for statement in stack[-1]:
+            yield statement
+            if statement.__class__ is For or statement.__class__ is If:
+                stack.append(iter(statement.body))  # type: ignore[union-attr]
+                break
+        else:
+            stack.pop()
 
 
 def operands(statement: Statement) -> tuple[Op, ...]:

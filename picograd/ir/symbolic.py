@@ -14,12 +14,14 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
+from operator import attrgetter
 
 from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 
 Terms = dict[Op, int]
+TEXT = attrgetter("text")
 LARGE = 1 << 62  # stands for "not bounded" in `bounds`
 
 
@@ -42,8 +44,11 @@ def affine(value: Dim) -> tuple[Terms, int]:
     """Returns (terms, constant) with value = constant + sum(coefficient * atom)."""
     if isinstance(value, int):
         return {}, value
-    if value.code not in SUMS:
-        return _take_apart(value)
+    code = value.code
+    if code is OpCode.CONST:
+        return {}, int(value.arg)
+    if code is not OpCode.ADD and code is not OpCode.MUL:
+        return ({}, 0) if code is OpCode.RANGE and _runs_once(value) else ({value: 1}, 0)
     try:
         return value.terms  # remembered for as long as the expression lives
     except AttributeError:
@@ -54,9 +59,7 @@ def affine(value: Dim) -> tuple[Terms, int]:
 
 
 def _take_apart(op: Op) -> tuple[Terms, int]:
-    """Returns (terms, constant) of an expression in normal form."""
-    if op.code is OpCode.CONST:
-        return {}, int(op.arg)
+    """Returns (terms, constant) of a sum or a product in normal form."""
     if op.code is OpCode.ADD:
         terms: Terms = {}
         constant = 0
@@ -66,13 +69,17 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
             for atom, coefficient in part_terms.items():
                 terms[atom] = terms.get(atom, 0) + coefficient
         return terms, constant
-    if op.code is OpCode.MUL and op.src[1].code is OpCode.CONST:
+    if op.src[1].code is OpCode.CONST:
         factor = int(op.src[1].arg)
         terms, constant = affine(op.src[0])
         return {atom: c * factor for atom, c in terms.items()}, constant * factor
-    if op.code is OpCode.RANGE and op.src[0].code is OpCode.CONST and op.src[0].arg == 1:
-        return {}, 0
     return {op: 1}, 0
+
+
+def _runs_once(index: Op) -> bool:
+    """True for a RANGE whose only value is 0."""
+    extent = index.src[0]
+    return extent.code is OpCode.CONST and extent.arg == 1
 
 
 def _text(op: Op) -> str:
@@ -89,26 +96,33 @@ def _text(op: Op) -> str:
 
 def _assemble(terms: Terms, constant: int) -> Dim:
     """Builds the normal form; x // c * (k * c) + x % c * k becomes x * k on the way."""
-    terms = {atom: c for atom, c in terms.items() if c}
-    for atom in [a for a in terms if a.code is OpCode.MOD] if len(terms) > 1 else ():
-        if atom not in terms:
-            continue
+    if 0 in terms.values():
+        terms = {atom: c for atom, c in terms.items() if c}
+    several = len(terms) > 1
+    for atom in [a for a in terms if a.code is OpCode.MOD] if several else ():
         divisor = from_op(atom.src[1])
         if not isinstance(divisor, int) or terms[atom] * divisor not in terms.values():
             continue
         quotient = floordiv(atom.src[0], divisor)
         if isinstance(quotient, Op) and terms.get(quotient) == terms[atom] * divisor:
-            factor = terms.pop(atom)
-            del terms[quotient]
-            return add(_assemble(terms, constant), mul(atom.src[0], factor))
+            rest = {other: c for other, c in terms.items() if other is not atom and other is not quotient}
+            return add(_assemble(rest, constant), mul(atom.src[0], terms[atom]))
     result: Op | None = None
-    for atom in sorted(terms, key=_text) if len(terms) > 1 else terms:
+    for atom in _in_order(terms) if several else terms:
         factor = terms[atom]
         part = atom if factor == 1 else Op(OpCode.MUL, dtypes.int64, (atom, _integer(factor)))
         result = part if result is None else Op(OpCode.ADD, dtypes.int64, (result, part))
     if result is None:
         return constant
     return result if constant == 0 else Op(OpCode.ADD, dtypes.int64, (result, _integer(constant)))
+
+
+def _in_order(terms: Terms) -> list[Op]:
+    """Returns the atoms of a sum in the order that is the same in every process."""
+    try:
+        return sorted(terms, key=TEXT)
+    except AttributeError:  # of one that has not been asked for its text before
+        return sorted(terms, key=_text)
 
 
 def add(a: Dim, b: Dim) -> Dim:

@@ -17,6 +17,7 @@ from picograd.errors import DataError
 PARTS: dict[str, str] = {
     "data": "data sets",
     "kernels": "compiled kernels",
+    "plans": "which kernels compute a graph, and in which memory",
     "tuning": "the fastest candidate of each kernel",
 }
 
