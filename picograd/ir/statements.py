@@ -116,7 +116,7 @@ def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
         for statement in stack[-1]:
             yield statement
             if statement.__class__ is For or statement.__class__ is If:
-                stack.append(iter(statement.body))  # type: ignore[union-attr]
+                stack.append(iter(statement.body))
                 break
         else:
             stack.pop()
