@@ -60,13 +60,8 @@ class Runner:
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
-        written = schedule.written()
-        num_inputs = layout.num_outer - len(written)
-        self._table, self._outputs_at = layout.table.data, 8 * num_inputs
-        self._write_inputs = struct.Struct(f"{num_inputs}q").pack_into
-        self._write_outputs = struct.Struct(f"{len(written)}q").pack_into
-        self._inputs: list[int] = []  # addresses in the table, [] where they are unknown
-        self._outputs: list[int] = []
+        self._table, self._write_addresses = layout.table.data, struct.Struct(f"{layout.num_outer}q").pack_into
+        self._addresses: list[int] = []  # of inputs and outputs, as they are in the table; [] where they are unknown
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
         self._nothing = self._reports.tobytes()
         first = layout.num_outer + len(layout.offsets) + len(layout.variables)
@@ -82,7 +77,7 @@ class Runner:
         self._state_address = self._state.ctypes.data
         if layout.has_gate:
             layout.table[-3:] = self._reports.ctypes.data, self._reports.size, self._state_address + 8 * STOP
-        self._over = [(use.source, at) for use in written for at in (use.over, *use.also) if at is not None]
+        self._over = [(use.source, at) for use in schedule.written() for at in (use.over, *use.also) if at is not None]
         self._arena_address = 0
         self._variables: dict[str, int] = {}
         self._helpers = 0
@@ -95,8 +90,7 @@ class Runner:
         Raises:
           OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
         """
-        read = [buffer.memory.address for buffer in inputs]
-        written = [buffer.memory.address for buffer in outputs]
+        addresses = [buffer.memory.address for buffer in (*inputs, *outputs)]
         layout = self._layout
         with self._lock:
             if variables and self._variables != variables:
@@ -106,15 +100,10 @@ class Runner:
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
-                # NOTE: an interrupt that comes while they are written must not leave the lists saying what is not there.
-                if read != self._inputs:
-                    self._inputs = []
-                    self._write_inputs(self._table, 0, *read)
-                    self._inputs = read
-                if written != self._outputs:
-                    self._outputs = []
-                    self._write_outputs(self._table, self._outputs_at, *written)
-                    self._outputs = written
+                if addresses != self._addresses:
+                    self._addresses = []  # an interrupt that comes meanwhile must not leave it saying what is not there
+                    self._write_addresses(self._table, 0, *addresses)
+                    self._addresses = addresses
                 if self._is_long and threading.current_thread() is threading.main_thread():
                     overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
                     self._walk_where_it_can_be_stopped(not overwrites)

@@ -106,4 +106,4 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
 
 def _is_alone(value: list[Op | Held]) -> bool:
     """Returns whether only this list and the arguments of the call know the memory of a value."""
-    return type(value[0]) is tuple and unread(cast(list[Held], value), others=1)[0] is not None
+    return type(value[0]) is tuple and unread(cast(list[Held], value), 0, others=1) is not None

@@ -15,6 +15,7 @@ they mention, and the `forward` of the user's Modules (transforms/mentions.py). 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from picograd.transforms.mentions import (
     attributes_of,
     functions_of,
     has_attributes,
+    is_fixed,
     names_of,
     variables_of,
 )  # fmt: skip
@@ -41,6 +43,7 @@ from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES, fits, how, how
 
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
+NOTED = (Tensor, Module, list, tuple, *PLAIN)  # in attributes of Modules
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
@@ -51,11 +54,13 @@ class Guard:
     name:   as the user would write it, e.g. "scale" or "self.rate"
     read:   gives what it means now
     token:  of what it meant when the function was traced
+    told:   it cannot change, or what a Module holds (Guards.parts, Guards.lists) changes with it
     """
 
     name: str
     read: Read
     token: Any
+    told: bool = False
 
     def holds(self) -> bool:
         return fits(self.read(), self.token)
@@ -138,9 +143,13 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
             mentions[name] = names.line(variable)
             held.add(name, value)
             for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
-                token = token_of(read_part())
+                meant = read_part()
+                token = token_of(meant)
                 if token is not MISSING:
-                    values[path] = Guard(path, read_part, token)
+                    attribute = path.removeprefix(f"{name}.")
+                    is_noted = isinstance(value, Module) and isinstance(meant, NOTED) and attribute in vars(value)
+                    is_same = is_fixed(read_part) and isinstance(token, weakref.ref)
+                    values[path] = Guard(path, read_part, token, is_noted or is_same)
                     mentions.setdefault(path, names.line(path.rpartition(".")[2]))
             if has_attributes(value):
                 for attribute in sorted(names.attributes & vars(value).keys()):
@@ -183,6 +192,9 @@ class _Held:
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
     def add_module(self, path: str, module: Module) -> None:
+        if id(module) in self.seen:
+            return
+        self.seen.add(id(module))
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
@@ -190,7 +202,7 @@ class _Held:
             holds_modules = [isinstance(item, Module) for item in value] if isinstance(value, list | tuple) else []
             if any(holds_modules):
                 self.lists.append((functools.partial(vars(module).get, name), tuple(value), shown))
-            elif isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
+            elif isinstance(value, NOTED):
                 self.parts.append((vars(module), name, value, shown))
             if isinstance(value, Tensor):
                 self.modes.append((value, value.steps, value.requires_grad, shown))

@@ -199,6 +199,11 @@ def _itself(value: Any) -> Any:
     return value
 
 
+def is_fixed(read: Read) -> bool:
+    """True where a variable means one object for ever: an argument that was bound, or a default value."""
+    return isinstance(read, functools.partial) and read.func is _itself
+
+
 def _cell_contents(cell: Any) -> Any:
     try:
         return cell.cell_contents

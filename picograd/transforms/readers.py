@@ -19,24 +19,22 @@ from picograd.ir.op import Buffer
 from picograd.tensor.cell import Held
 
 
-def unread(held: Sequence[Held], others: int = 0) -> list[Buffer | None]:
-    """Returns for each version its buffer where only this list knows it, else None.
+def unread(held: Sequence[Held], number: int, others: int = 0) -> Buffer | None:
+    """Returns the buffer of a version where only this list knows it, else None.
 
     Args:
-      others:  how many others know the buffers, and do not count
+      others:  how many others know the buffer, and do not count
     """
-    found: list[Buffer | None] = [None] * len(held)
-    for number in range(len(held)):
-        # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
-        version = held[number]  # NOTE: enumerate would hold it, too
-        buffer = version[0]
-        if (
-            getrefcount(version) == _VERSION
-            and getrefcount(buffer) == _BUFFER + others
-            and getrefcount(buffer.memory) == _MEMORY
-        ):
-            found[number] = buffer
-    return found
+    # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
+    version = held[number]
+    buffer = version[0]
+    if (
+        getrefcount(version) != _VERSION
+        or getrefcount(buffer) != _BUFFER + others
+        or getrefcount(buffer.memory) != _MEMORY
+    ):
+        return None
+    return buffer
 
 
 def has_readers(buffers: Sequence[Buffer | None], place: int) -> bool:

@@ -43,10 +43,8 @@ class Spares:
     def given(self) -> list[Buffer | None]:
         """Returns a buffer that nobody reads in each place that has one: where there are two, what is newer."""
         found = self.nothing.copy()
-        for versions in (self.older, self.newer):
-            for place, buffer in zip(self.places, unread(versions)):
-                if buffer is not None:
-                    found[place] = buffer
+        for n, place in enumerate(self.places):
+            found[place] = unread(self.newer, n) or unread(self.older, n)
         return found
 
     def keep(self, results: Sequence[Held]) -> None:

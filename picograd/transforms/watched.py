@@ -49,11 +49,13 @@ class Watched:
 
 def _checks(guards: Guards) -> Iterator[Holds]:
     """Yields what is to be asked at every call."""
-    if guards.held:
-        yield _holds_attributes(guards.held)
-    objects: list[tuple[Read, Any]] = []
+    objects: list[tuple[Read, Any]] = [
+        (partial(owner.get, name, MISSING), owner.get(name, MISSING)) for owner, name, *_ in guards.held
+    ]
     lists = [(read, before) for read, before, _ in guards.lists]
     for guard in guards.values:
+        if guard.told:
+            continue
         meant = guard.read()
         if isinstance(guard.token, FIXED) and guard.read() is meant:
             objects.append((guard.read, meant))

@@ -126,9 +126,9 @@ def test_what_two_look_at_is_given_to_one() -> None:
 def test_those_who_know_a_buffer_may_be_left_out_of_the_count() -> None:
     held = [version()]
     also = [held[0][0]]
-    assert unread(held) == [None]
-    assert unread(held, others=1) == also
-    assert unread(held, others=2) == [None]
+    assert unread(held, 0) is None
+    assert unread(held, 0, others=1) is also[0]
+    assert unread(held, 0, others=2) is None
 
 
 def test_a_buffer_that_only_a_list_knows_has_no_readers() -> None:
