@@ -94,8 +94,11 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
         found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
     elif isinstance(value, ModuleType):
         found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
-    elif isinstance(value, SEQUENCES) and len(value) <= MOST_ITEMS:
-        found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
+    elif isinstance(value, (*SEQUENCES, dict)) and len(value) <= MOST_ITEMS:
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        held = [(f"{name}[{key!r}]", item) for key, item in parts]
+        found = [one for shown, item in held if has_attributes(item) for one in _callees(shown, item, attributes)]
+        found += [(shown, item, ()) for shown, item in held]
     else:
         found = [(name, value, ())]
     return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]

@@ -284,3 +284,109 @@ def test_freezing_a_parameter_and_adding_one_are_noticed(device):
     optimizer.param_groups[0]["params"].append(extra)
     with pytest.raises(JitError, match=r"optimizer\.param_groups\[0\]\['params'\] holds other parameters"):
         step(x)
+
+
+# ---- objects in containers, and within objects ----
+class Holder:
+    """An object of the user's."""
+
+    def __init__(self, **held: Any):
+        vars(self).update(held)
+
+
+def in_a_dict(item: Any) -> Callable[[Tensor], Tensor]:
+    held = {"a": item}
+    return pg.jit(lambda x: held["a"](x))
+
+
+def in_a_list_of_lists(item: Any) -> Callable[[Tensor], Tensor]:
+    held = [[item]]
+    return pg.jit(lambda x: held[0][0](x))
+
+
+def in_an_object_in_an_object(item: Any) -> Callable[[Tensor], Tensor]:
+    holder: Any = Holder(inner=Holder(net=item))
+    return pg.jit(lambda x: holder.inner.net(x))
+
+
+def in_a_dict_of_an_object(item: Any) -> Callable[[Tensor], Tensor]:
+    holder: Any = Holder(nets={"a": item})
+    return pg.jit(lambda x: holder.nets["a"](x))
+
+
+def in_a_dict_of_a_module(item: Any) -> Callable[[Tensor], Tensor]:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            self.nets = {"a": item}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.nets["a"](x)  # type: ignore[no-any-return]
+
+    outer = Outer()
+    return pg.jit(lambda x: outer(x))
+
+
+def in_a_list_among_the_arguments(item: Any) -> Callable[[Tensor], Tensor]:
+    captured = pg.jit(lambda nets, x: nets[0](x))
+    return lambda x: captured([item], x)
+
+
+PLACES = [
+    in_a_dict, in_a_list_of_lists, in_an_object_in_an_object, in_a_dict_of_an_object, in_a_dict_of_a_module,
+    in_a_list_among_the_arguments,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_a_module_is_kept_its_mode_chooses_the_capture(place: Any, device: str) -> None:
+    drop = nn.Dropout(1.0)
+    apply = place(drop)
+    for training in (True, True, True, False, False, False, True):
+        drop.train(training)
+        assert apply(Tensor([1.0])).item() == (0.0 if training else 1.0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_a_module_is_kept_what_it_holds_is_guarded(place: Any, device: str) -> None:
+    model = Scale()
+    apply = place(model)
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    model.rate = 3.0
+    with pytest.raises(JitError, match=r"rate was 2\.0 and is 3\.0"):
+        apply(Tensor([1.0]))
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_an_object_that_is_replaced_in_a_container_is_an_error(kind: Any, device: str) -> None:
+    held = {"0": nn.Linear(1, 1)} if kind is dict else [nn.Linear(1, 1)]
+    key: Any = "0" if kind is dict else 0
+    apply = pg.jit(lambda x: held[key](x))
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    held[key] = nn.Linear(1, 1)
+    with pytest.raises(JitError, match=r"held\['0'\] is another module|held holds other modules"):
+        apply(Tensor([1.0]))
+
+
+def test_objects_and_optimizers_in_lists_are_guarded(device: str) -> None:
+    weight = Tensor([1.0], requires_grad=True)
+    optimizers, settings = [optim.SGD([weight], lr=0.1)], [Holder(rate=2.0)]
+
+    def step() -> Tensor:
+        optimizers[0].zero_grad()
+        loss = (weight * settings[0].rate).sum()  # type: ignore[attr-defined]
+        loss.backward()
+        optimizers[0].step()
+        return loss
+
+    for change, message in (
+        (lambda: setattr(settings[0], "rate", 3.0), r"settings\[0\]\.rate was 2\.0"),
+        (lambda: optimizers[0].param_groups[0].update(weight_decay=0.5), r"optimizers\[0\].*'weight_decay'\] was 0\.0"),
+    ):
+        captured = pg.jit(step)
+        for _ in range(3):
+            captured()
+        change()
+        with pytest.raises(JitError, match=message):
+            captured()
