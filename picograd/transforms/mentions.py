@@ -16,13 +16,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from picograd.nn.module import Module
-from picograd.transforms.tokens import MISSING, MOST_ITEMS, SEQUENCES, is_users_code
+from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, is_users_code
 
 Read = Callable[[], Any]
 MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
@@ -84,7 +84,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     functions of a module of the user's.
     """
     found: list[tuple[str, Any, Sequence[Any]]] = []
-    if has_attributes(value):
+    if has_attributes(value) or has_slots(value):
         mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
         found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
         if isinstance(value, Module):
@@ -181,7 +181,7 @@ def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[
     code = function.__code__
     names = names_of(code)
     for name, value in zip(code.co_varnames, args):
-        if has_attributes(value):
+        if has_attributes(value) or has_slots(value):
             yield name, functools.partial(_itself, value)
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     defaults = function.__defaults__ or ()
@@ -217,6 +217,10 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
             return
         for attribute in sorted(mentioned & vars(value).keys()):
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+    elif has_slots(value):
+        for attribute in sorted(mentioned):
+            if isinstance(inspect.getattr_static(type(value), attribute, None), MemberDescriptorType):
+                yield f"{name}.{attribute}", functools.partial(getattr, value, attribute, MISSING)
     elif has_attributes(value):
         for attribute in sorted(mentioned):
             if attribute in vars(value):
@@ -233,3 +237,12 @@ def has_attributes(value: Any) -> bool:
     if not hasattr(value, "__dict__") or isinstance(value, type) or kind.__module__ in ("builtins", "functools"):
         return False
     return not callable(value) or is_users_code(getattr(kind.__call__, "__code__", None))
+
+
+def has_slots(value: Any) -> bool:
+    """True for objects of users' classes that have `__slots__` and no dict of attributes."""
+    kind = type(value)
+    if hasattr(value, "__dict__") or not hasattr(kind, "__slots__") or isinstance(value, tuple):
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__ == "__main__" or bool(file) and not file.startswith(LIBRARIES)

@@ -467,3 +467,38 @@ def test_an_equal_value_in_the_place_of_another_is_looked_at_once(device):
     factors[1] = 3.0
     with pytest.raises(JitError, match=r"factors has changed"):
         step(x)
+
+
+@dataclass(slots=True)
+class Slotted:
+    rate: float = 2.0
+
+    def times(self, x: Tensor) -> Tensor:
+        return x * self.rate
+
+
+def test_an_object_with_slots_is_guarded(device: str) -> None:
+    held = Slotted()
+    for function in (lambda x: x * held.rate, lambda x: held.times(x), held.times):
+        held.rate = 2.0
+        captured = pg.jit(function)
+        for _ in range(3):
+            assert captured(Tensor([1.0])).item() == 2.0
+        held.rate = 3.0
+        with pytest.raises(JitError, match=r"rate was 2\.0 and is 3\.0"):
+            captured(Tensor([1.0]))
+
+
+class Bare:
+    __slots__ = ("weight",)
+
+
+def test_a_tensor_in_a_slot_is_guarded(device: str) -> None:
+    held = Bare()
+    held.weight = Tensor([2.0])
+    captured = pg.jit(lambda x: x * held.weight)
+    for _ in range(3):
+        assert captured(Tensor([1.0])).item() == 2.0
+    held.weight = Tensor([3.0])
+    with pytest.raises(JitError, match=r"held\.weight is another tensor"):
+        captured(Tensor([1.0]))
