@@ -17,9 +17,10 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_not
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,14 +37,16 @@ from picograd.transforms.mentions import (
     functions_of,
     has_attributes,
     is_fixed,
+    itself,
     names_of,
     variables_of,
 )  # fmt: skip
-from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES, fits, how, how_held, same, token_of
+from picograd.transforms.tokens import MISSING, MOST_ITEMS, PLAIN, SEQUENCES, fits, how, how_held, same, token_of
 
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
 ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
 NOTED = (Tensor, Module, list, tuple, *PLAIN)  # in attributes of Modules
+HOLDERS = (list, tuple, dict)
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
@@ -141,7 +144,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
         for variable, read in variables_of(called, its_args):
             name, value = prefix + variable, read()
             mentions[name] = names.line(variable)
-            held.add(name, value)
+            held.add_variable(name, value, names.attributes)
             for path, read_part in [(name, read), *attributes_of(name, value, names.attributes)]:
                 meant = read_part()
                 token = token_of(meant)
@@ -154,7 +157,7 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
             if has_attributes(value):
                 for attribute in sorted(names.attributes & vars(value).keys()):
                     mentions.setdefault(f"{name}.{attribute}", names.line(attribute))
-                    held.add_attribute(name, value, attribute, names.attributes)
+        held.add_arguments(prefix, called, its_args)
         for variable in names.environment:
             path = f"{prefix}os.environ[{variable!r}]"
             read = functools.partial(users_setting, variable)
@@ -167,9 +170,10 @@ def guards_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
 
 
 class _Held:
-    """Collects what Modules, Optimizers and objects within objects hold, each object once."""
+    """Collects what Modules, Optimizers and objects within objects and containers hold, each object once."""
 
     def __init__(self) -> None:
+        self.modules: dict[Module, None] = {}
         self.entries: list[Entry] = []
         self.parts: list[Entry] = []
         self.lists: list[ItemsRead] = []
@@ -177,11 +181,29 @@ class _Held:
         self.contents: list[Guard] = []
         self.seen: set[int] = set()
 
-    def add(self, path: str, value: Any) -> None:
-        """Notes all that a Module holds, and the settings of an Optimizer; other values have nothing of their own."""
+    def add_arguments(self, prefix: str, called: FunctionType, args: Sequence[Any]) -> None:
+        """Notes what objects in containers among the arguments hold; which they are is in the form of the arguments."""
+        mentioned = names_of(called.__code__).attributes
+        for name, value in zip(called.__code__.co_varnames, args):
+            for path, _, item in objects_in(prefix + name, value):
+                self.add_variable(path, item, mentioned)
+
+    def add_variable(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
+        """Notes what a value holds, and of the attributes of an object those that code mentions."""
+        self.add(path, value, mentioned)
+        if has_attributes(value):
+            for attribute in sorted(mentioned & vars(value).keys()):
+                self.add_attribute(path, value, attribute, mentioned)
+
+    def add(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
+        """Notes all that a Module holds, the settings of an Optimizer, and objects in a container."""
         if isinstance(value, Module):
             for part_path, part in value.named_modules(path):
-                self.add_module(part_path, part)
+                if part not in self.modules:
+                    self.modules[part] = None
+                    self.add_module(part_path, part, mentioned)
+        elif isinstance(value, HOLDERS):
+            self.add_items(path, value, mentioned)
         elif isinstance(value, Optimizer):
             self.entries.append((vars(value), "state", value.state, f"{path}.state"))
             for place, group in enumerate(value.param_groups):
@@ -191,10 +213,24 @@ class _Held:
                 self.lists.append((functools.partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
-    def add_module(self, path: str, module: Module) -> None:
-        if id(module) in self.seen:
+    def add_items(self, path: str, holder: Any, mentioned: frozenset[str]) -> None:
+        """Notes which objects are in a list, a tuple or a dict, and what they hold."""
+        if id(holder) in self.seen:
             return
-        self.seen.add(id(module))
+        self.seen.add(id(holder))
+        found = list(objects_in(path, holder))
+        objects = [one for one in found if not isinstance(one[2], HOLDERS)]
+        if isinstance(holder, dict):
+            self.entries += [(holder, key, item, shown) for shown, key, item in objects]
+        elif isinstance(holder, list) and objects:
+            self.lists.append((functools.partial(itself, holder), tuple(holder), path))
+        for shown, _, item in found:
+            if _is_users_object(item) and id(item) not in self.seen:
+                self.seen.add(id(item))
+                self.add_plain(vars(item), sorted(mentioned & vars(item).keys()), shown)
+            self.add_variable(shown, item, mentioned)
+
+    def add_module(self, path: str, module: Module, mentioned: frozenset[str]) -> None:
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
@@ -206,7 +242,10 @@ class _Held:
                 self.parts.append((vars(module), name, value, shown))
             if isinstance(value, Tensor):
                 self.modes.append((value, value.steps, value.requires_grad, shown))
-            if isinstance(value, CHANGED_IN_PLACE) and not (holds_modules and all(holds_modules)):
+            only_modules = bool(holds_modules) and all(holds_modules)
+            if isinstance(value, HOLDERS) and not only_modules:
+                self.add_items(shown, value, mentioned)
+            if isinstance(value, CHANGED_IN_PLACE) and not only_modules:
                 self.add_contents(vars(module), name, shown)
             elif _is_users_object(value) and id(value) not in self.seen:
                 self.seen.add(id(value))
@@ -217,7 +256,7 @@ class _Held:
         value = vars(owner)[attribute]
         if isinstance(owner, Module):
             return  # noted whole
-        self.add(f"{path}.{attribute}", value)
+        self.add(f"{path}.{attribute}", value, mentioned)
         if _is_users_object(value) and id(value) not in self.seen:
             self.seen.add(id(value))
             self.entries.append((vars(owner), attribute, value, f"{path}.{attribute}"))
@@ -229,7 +268,7 @@ class _Held:
     def add_plain(self, attributes: dict[str, Any], names: Iterable[str], path: str) -> None:
         for name in names:
             value = attributes[name]
-            if isinstance(value, PLAIN):
+            if isinstance(value, (Tensor, *PLAIN)):
                 self.entries.append((attributes, name, value, f"{path}.{name}"))
             elif isinstance(value, CHANGED_IN_PLACE):
                 self.add_contents(attributes, name, f"{path}.{name}")
@@ -242,23 +281,22 @@ class _Held:
 
 def modules_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Module, ...]:
     """Returns the Modules a function mentions, with all below them: whether they train chooses between captures."""
-    found: dict[Module, None] = {}
-    for _, called, its_args in functions_of(function, args, kwargs):
-        attributes = names_of(called.__code__).attributes
+    held = _Held()
+    for prefix, called, its_args in functions_of(function, args, kwargs):
+        mentioned = names_of(called.__code__).attributes
         for name, read in variables_of(called, its_args):
-            for _, module in _modules(name, read(), attributes):
-                found |= dict.fromkeys(module.modules())
-    return tuple(found)
+            held.add_variable(name, read(), mentioned)
+        held.add_arguments(prefix, called, its_args)
+    return tuple(held.modules)
 
 
-def _modules(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[str, Module]]:
-    """Returns the Modules a variable gives access to: itself, or attributes that are mentioned."""
-    if isinstance(value, Module):
-        return [(name, value)]
-    if not has_attributes(value):
-        return []
-    held = [(f"{name}.{a}", vars(value)[a]) for a in sorted(attributes & vars(value).keys())]
-    return [(path, item) for path, item in held if isinstance(item, Module)]
+def objects_in(path: str, holder: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (path, key, item) for the objects, and what may hold some, in a list, a tuple or a dict; others hold none."""
+    if isinstance(holder, HOLDERS) and len(holder) <= MOST_ITEMS:
+        for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(item, HOLDERS) or has_attributes(item):
+                yield f"{path}[{key!r}]", key, item
+
 
 
 def _is_users_object(value: Any) -> bool:

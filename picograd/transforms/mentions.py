@@ -16,13 +16,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from picograd.nn.module import Module
-from picograd.transforms.tokens import MISSING, MOST_ITEMS, SEQUENCES, is_users_code
+from picograd.transforms.tokens import LIBRARIES, MISSING, MOST_ITEMS, SEQUENCES, is_users_code
 
 Read = Callable[[], Any]
 MADE_BY_CALLS = ("__new__", "__init__", "__post_init__")  # what calling a class runs
@@ -84,7 +84,7 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
     functions of a module of the user's.
     """
     found: list[tuple[str, Any, Sequence[Any]]] = []
-    if has_attributes(value):
+    if has_attributes(value) or has_slots(value):
         mentioned = [(a, inspect.getattr_static(type(value), a, None)) for a in sorted({*attributes, "__call__"})]
         found = [(f"{name}.{a}", member, (value,)) for a, member in mentioned]
         if isinstance(value, Module):
@@ -94,8 +94,11 @@ def _callees(name: str, value: Any, attributes: frozenset[str]) -> list[tuple[st
         found = [(f"{name}.{a}", member, ()) for a, member in mentioned]
     elif isinstance(value, ModuleType):
         found = [(f"{name}.{a}", vars(value)[a], ()) for a in sorted(attributes & vars(value).keys())]
-    elif isinstance(value, SEQUENCES) and len(value) <= MOST_ITEMS:
-        found = [(f"{name}[{i}]", item, ()) for i, item in enumerate(value)]
+    elif isinstance(value, (*SEQUENCES, dict)) and len(value) <= MOST_ITEMS:
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        held = [(f"{name}[{key!r}]", item) for key, item in parts]
+        found = [one for shown, item in held if has_attributes(item) for one in _callees(shown, item, attributes)]
+        found += [(shown, item, ()) for shown, item in held]
     else:
         found = [(name, value, ())]
     return [(path, callee, args) for path, callee, args in found if _is_users_function(callee)]
@@ -178,14 +181,14 @@ def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[
     code = function.__code__
     names = names_of(code)
     for name, value in zip(code.co_varnames, args):
-        if has_attributes(value):
-            yield name, functools.partial(_itself, value)
+        if has_attributes(value) or has_slots(value):
+            yield name, functools.partial(itself, value)
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     defaults = function.__defaults__ or ()
     by_name = {**dict(zip(parameters[code.co_argcount - len(defaults) :], defaults)), **(function.__kwdefaults__ or {})}
     for name, value in by_name.items():
         if has_attributes(value) or isinstance(value, list | dict | set | np.ndarray):  # others cannot change
-            yield name, functools.partial(_itself, value)
+            yield name, functools.partial(itself, value)
     for name, cell in zip(code.co_freevars, function.__closure__ or ()):
         if name not in names.assigned:
             yield name, functools.partial(_cell_contents, cell)
@@ -195,13 +198,13 @@ def variables_of(function: FunctionType, args: Sequence[Any]) -> Iterator[tuple[
         yield name, functools.partial(sys.modules.get, name, MISSING)
 
 
-def _itself(value: Any) -> Any:
+def itself(value: Any) -> Any:
     return value
 
 
 def is_fixed(read: Read) -> bool:
     """True where a variable means one object for ever: an argument that was bound, or a default value."""
-    return isinstance(read, functools.partial) and read.func is _itself
+    return isinstance(read, functools.partial) and read.func is itself
 
 
 def _cell_contents(cell: Any) -> Any:
@@ -219,6 +222,10 @@ def attributes_of(name: str, value: Any, mentioned: frozenset[str]) -> Iterator[
             return
         for attribute in sorted(mentioned & vars(value).keys()):
             yield f"{name}.{attribute}", functools.partial(inspect.getattr_static, value, attribute, MISSING)
+    elif has_slots(value):
+        for attribute in sorted(mentioned):
+            if isinstance(inspect.getattr_static(type(value), attribute, None), MemberDescriptorType):
+                yield f"{name}.{attribute}", functools.partial(getattr, value, attribute, MISSING)
     elif has_attributes(value):
         for attribute in sorted(mentioned):
             if attribute in vars(value):
@@ -235,3 +242,12 @@ def has_attributes(value: Any) -> bool:
     if not hasattr(value, "__dict__") or isinstance(value, type) or kind.__module__ in ("builtins", "functools"):
         return False
     return not callable(value) or is_users_code(getattr(kind.__call__, "__code__", None))
+
+
+def has_slots(value: Any) -> bool:
+    """True for objects of users' classes that have `__slots__` and no dict of attributes."""
+    kind = type(value)
+    if hasattr(value, "__dict__") or not hasattr(kind, "__slots__") or isinstance(value, tuple):
+        return False
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__ == "__main__" or bool(file) and not file.startswith(LIBRARIES)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from picograd.control.trace import FunctionTrace
 from picograd.dtype import DType
-from picograd.engine.realize import realize
+from picograd.engine.realize import realize, to_host
 from picograd.errors import JitError, Line
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Buffer, Op
@@ -107,6 +107,7 @@ def check_same(first: Capture, second: Capture, name: str) -> None:
             "return Tensors; compute plain values outside.",
         )
     if first.form.key == second.form.key and first.sources == second.sources and first.state == second.state:
+        _check_constants(first, second, name)
         return
     for i, (a, b) in enumerate(zip(cast(Any, first.form.key), cast(Any, second.form.key))):
         if a != b:
@@ -119,6 +120,21 @@ def check_same(first: Capture, second: Capture, name: str) -> None:
         f"jit: the second trace of {name} reads other tensors than the first, or in another order.",
         "tensors that the function makes and keeps must be made before the first call.",
     )
+
+
+def _check_constants(first: Capture, second: Capture, name: str) -> None:
+    """Raises where a second trace made a Tensor of other numbers from host data, which a plan would not read again."""
+    for before, now in zip(first.constants, second.constants):
+        if before.memory is not now.memory and _bytes_of(before) != _bytes_of(now):
+            raise JitError(
+                f"jit: {name} makes a Tensor ({now.dtype}, {now.numel} elements) from host data, which held other values"
+                " when it was traced again: later calls would not look.",
+                "pass Tensor(array) as an argument; Tensor.rand and the like draw anew at each call.",
+            )
+
+
+def _bytes_of(buffer: Buffer) -> bytes:
+    return to_host(Op(OpCode.BUFFER, buffer.dtype, (), (buffer, (buffer.numel,)))).tobytes()
 
 
 def _line_of_part(capture: Capture, number: int) -> Line | None:

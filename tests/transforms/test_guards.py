@@ -286,6 +286,112 @@ def test_freezing_a_parameter_and_adding_one_are_noticed(device):
         step(x)
 
 
+# ---- objects in containers, and within objects ----
+class Holder:
+    """An object of the user's."""
+
+    def __init__(self, **held: Any):
+        vars(self).update(held)
+
+
+def in_a_dict(item: Any) -> Callable[[Tensor], Tensor]:
+    held = {"a": item}
+    return pg.jit(lambda x: held["a"](x))
+
+
+def in_a_list_of_lists(item: Any) -> Callable[[Tensor], Tensor]:
+    held = [[item]]
+    return pg.jit(lambda x: held[0][0](x))
+
+
+def in_an_object_in_an_object(item: Any) -> Callable[[Tensor], Tensor]:
+    holder: Any = Holder(inner=Holder(net=item))
+    return pg.jit(lambda x: holder.inner.net(x))
+
+
+def in_a_dict_of_an_object(item: Any) -> Callable[[Tensor], Tensor]:
+    holder: Any = Holder(nets={"a": item})
+    return pg.jit(lambda x: holder.nets["a"](x))
+
+
+def in_a_dict_of_a_module(item: Any) -> Callable[[Tensor], Tensor]:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            self.nets = {"a": item}
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.nets["a"](x)  # type: ignore[no-any-return]
+
+    outer = Outer()
+    return pg.jit(lambda x: outer(x))
+
+
+def in_a_list_among_the_arguments(item: Any) -> Callable[[Tensor], Tensor]:
+    captured = pg.jit(lambda nets, x: nets[0](x))
+    return lambda x: captured([item], x)
+
+
+PLACES = [
+    in_a_dict, in_a_list_of_lists, in_an_object_in_an_object, in_a_dict_of_an_object, in_a_dict_of_a_module,
+    in_a_list_among_the_arguments,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_a_module_is_kept_its_mode_chooses_the_capture(place: Any, device: str) -> None:
+    drop = nn.Dropout(1.0)
+    apply = place(drop)
+    for training in (True, True, True, False, False, False, True):
+        drop.train(training)
+        assert apply(Tensor([1.0])).item() == (0.0 if training else 1.0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_wherever_a_module_is_kept_what_it_holds_is_guarded(place: Any, device: str) -> None:
+    model = Scale()
+    apply = place(model)
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    model.rate = 3.0
+    with pytest.raises(JitError, match=r"rate was 2\.0 and is 3\.0"):
+        apply(Tensor([1.0]))
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_an_object_that_is_replaced_in_a_container_is_an_error(kind: Any, device: str) -> None:
+    held = {"0": nn.Linear(1, 1)} if kind is dict else [nn.Linear(1, 1)]
+    key: Any = "0" if kind is dict else 0
+    apply = pg.jit(lambda x: held[key](x))
+    for _ in range(3):
+        apply(Tensor([1.0]))
+    held[key] = nn.Linear(1, 1)
+    with pytest.raises(JitError, match=r"held\['0'\] is another module|held holds other modules"):
+        apply(Tensor([1.0]))
+
+
+def test_objects_and_optimizers_in_lists_are_guarded(device: str) -> None:
+    weight = Tensor([1.0], requires_grad=True)
+    optimizers, settings = [optim.SGD([weight], lr=0.1)], [Holder(rate=2.0)]
+
+    def step() -> Tensor:
+        optimizers[0].zero_grad()
+        loss = (weight * settings[0].rate).sum()  # type: ignore[attr-defined]
+        loss.backward()
+        optimizers[0].step()
+        return loss
+
+    for change, message in (
+        (lambda: setattr(settings[0], "rate", 3.0), r"settings\[0\]\.rate was 2\.0"),
+        (lambda: optimizers[0].param_groups[0].update(weight_decay=0.5), r"optimizers\[0\].*'weight_decay'\] was 0\.0"),
+    ):
+        captured = pg.jit(step)
+        for _ in range(3):
+            captured()
+        change()
+        with pytest.raises(JitError, match=message):
+            captured()
+
+
 class Stack(nn.Module):
     def __init__(self, count=2):
         self.layers = [nn.Linear(2, 2) for _ in range(count)]
@@ -342,7 +448,7 @@ def test_another_module_or_optimizer_of_the_name_is_noticed(device):
     with pytest.raises(JitError, match=r"optimizer is another optimizer"):
         functions[2](x)
     layers[1], net = nn.Linear(2, 2), nn.Linear(2, 2)
-    with pytest.raises(JitError, match=r"layers has changed"):
+    with pytest.raises(JitError, match=r"layers holds other modules"):
         functions[0](x)
     with pytest.raises(JitError, match=r"net is another module"):
         functions[1](x)
@@ -361,3 +467,38 @@ def test_an_equal_value_in_the_place_of_another_is_looked_at_once(device):
     factors[1] = 3.0
     with pytest.raises(JitError, match=r"factors has changed"):
         step(x)
+
+
+@dataclass(slots=True)
+class Slotted:
+    rate: float = 2.0
+
+    def times(self, x: Tensor) -> Tensor:
+        return x * self.rate
+
+
+def test_an_object_with_slots_is_guarded(device: str) -> None:
+    held = Slotted()
+    for function in (lambda x: x * held.rate, lambda x: held.times(x), held.times):
+        held.rate = 2.0
+        captured = pg.jit(function)
+        for _ in range(3):
+            assert captured(Tensor([1.0])).item() == 2.0
+        held.rate = 3.0
+        with pytest.raises(JitError, match=r"rate was 2\.0 and is 3\.0"):
+            captured(Tensor([1.0]))
+
+
+class Bare:
+    __slots__ = ("weight",)
+
+
+def test_a_tensor_in_a_slot_is_guarded(device: str) -> None:
+    held = Bare()
+    held.weight = Tensor([2.0])
+    captured = pg.jit(lambda x: x * held.weight)
+    for _ in range(3):
+        assert captured(Tensor([1.0])).item() == 2.0
+    held.weight = Tensor([3.0])
+    with pytest.raises(JitError, match=r"held\.weight is another tensor"):
+        captured(Tensor([1.0]))

@@ -478,3 +478,16 @@ def test_what_is_no_function_of_tensors_is_refused() -> None:
     for wrong, said in ((3, "something that cannot be called"), (numbers, "a generator"), (later, "a coroutine")):
         with pytest.raises(JitError, match=f"jit: a function of Tensors is needed, not {said}"):
             pg.jit(wrong)  # type: ignore[call-overload]
+
+
+def test_numbers_drawn_by_numpy_inside_are_an_error(device):
+    rng = np.random.default_rng(0)
+    noisy = pg.jit(lambda x: x + Tensor(rng.random(2)))
+    noisy(Tensor([1.0, 2.0]))
+    with pytest.raises(pg.JitError, match=r"makes a Tensor \(float64, 2 elements\) from host data"):
+        noisy(Tensor([1.0, 2.0]))
+
+
+def test_equal_numbers_made_inside_from_host_data_are_constants(device):
+    shifted = pg.jit(lambda x: x + Tensor([float("nan"), 2.0]))
+    assert [shifted(Tensor([1.0, 2.0])).tolist()[1] for _ in range(3)] == [4.0] * 3
