@@ -132,7 +132,7 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses
             before = inputs[order.over[op]] if op in order.over else None
             keeps = op.code is OpCode.UPDATE
             also = tuple(inputs[value] for value in order.also.get(op, ()))
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also, op in order.late))
         else:
             buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
     wanted_in = tuple(uses.index[root] for root in roots)

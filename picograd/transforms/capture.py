@@ -86,6 +86,7 @@ class Replay:
     """A capture in the form a call needs.
 
     claim:      on the state that the plan writes over, call after call
+    replaced:   of its places those whose values the plan does not read
     reads:      other state that the plan reads
     constants:  buffers the function made itself
     inputs_of:  [*constants, *memory of claimed state, *of other state, *of arguments]  ->  the plan's inputs
@@ -109,6 +110,7 @@ class Replay:
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
         over = self._written_over(takes, roots)
         self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
+        self.replaced = frozenset(place for place, i in enumerate(over.values()) if ("state", i) not in takes)
         self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
         self.results = [result for root, result in enumerate(roots) if root not in over]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
@@ -121,18 +123,23 @@ class Replay:
             self.claim.dissolve()  # else its cells would hold each other
 
     def _written_over(self, takes: Sequence[tuple[str, int]], roots: Sequence[Result]) -> dict[int, int]:
-        """Returns the roots that may be written where the value before was, each with the state whose value it is."""
+        """Returns the roots that may be written where the value before was, each with the state whose value it is.
+
+        That is where the plan reads the value before it writes the new one, or does not read it.
+        """
         capture = self.capture
         made = Counter(i for is_made, i, _ in roots if is_made)
         unchanged = {i for is_made, i, _ in roots if not is_made}
         found: dict[int, int] = {}
         for root, cell in enumerate(capture.written, self.num_returned):
             is_made, i, _ = roots[root]
-            use = self.plan.outputs[i] if is_made and made[i] == 1 else None
-            places = () if use is None else {use.over, *use.also} - {None} - unchanged
-            for kind, state in [takes[at] for at in places if at is not None]:
-                if kind == "state" and capture.state[state] is cell:
-                    found[root] = state
+            if not is_made or made[i] > 1:
+                continue
+            use, state = self.plan.outputs[i], capture.state.index(cell)
+            places = {use.over, *use.also} - {None} - unchanged
+            is_unread = use.late and isinstance(use.numel, int) and ("state", state) not in takes
+            if is_unread or ("state", state) in [takes[at] for at in places if at is not None]:
+                found[root] = state
         return found
 
     def _find_inputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
@@ -186,7 +193,7 @@ class Replay:
         """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
         claim = self.claim
         came: list[int] = []  # the state that was out
-        known: dict[int, Buffer] = {}  # and its memory
+        known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
             with claim.running:
                 out = [] if claim.is_whole() else claim.missing()
@@ -195,14 +202,31 @@ class Replay:
                     claimed = claim.buffers
                     if known:
                         claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
-                    fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
+                    fresh = [place for place in came if place in known or not self._may_write(place)]
                     inputs = self.inputs_of([*self.constants, *claimed, *others])
                     return self._run(form, inputs, [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             out = claim.missing()
             came += [place for place in out if place not in came]
-            known = {place: cell_buffer(claim.cells[place]) for place in out}
+            known = {place: self._memory_of(place) for place in out}
             claim.take(out)
+
+    def _memory_of(self, place: int) -> Buffer | None:
+        """Returns what holds the value of claimed state, computed now if need be; None where the plan does not need it."""
+        if place not in self.replaced:
+            return cell_buffer(self.claim.cells[place])
+        (held,) = Cell.held((self.claim.cells[place],))  # taken out of the claim of another function
+        return None if held is None else held[0]
+
+    def _may_write(self, place: int) -> bool:
+        """Returns whether the new value of claimed state fits where the old one is, and nobody else reads that."""
+        buffers = self.claim.buffers
+        return not has_readers(buffers, place) and (place not in self.replaced or self._fits(place, buffers[place]))
+
+    def _fits(self, place: int, old: Buffer | None) -> bool:
+        """Returns whether what a state held has the length of its new value: it may have been moved, or cast."""
+        use = self.plan.outputs[self.numbers[place]]
+        return old is not None and (old.device, old.dtype, old.numel) == (self.device, use.dtype, use.numel)
 
     def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
@@ -216,7 +240,7 @@ class Replay:
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
         outputs = self.outputs_of(memory)
-        run(self.plan, inputs, outputs, form)
+        run(self.plan, inputs, outputs, form, may_stop=not self.replaced or self.replaced <= {*fresh})
         results = [((outputs if made else inputs)[i], shape) for made, i, shape in self.results]
         if self.symbolic_shapes is not None:
             results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
