@@ -29,6 +29,7 @@ from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
 from picograd.transforms.readers import has_readers
 from picograd.transforms.spares import Spares
+from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
 
@@ -85,11 +86,12 @@ def two_ways(name: str, shape: Shape) -> JitError:
 class Replay:
     """A capture in the form a call needs.
 
+    watched:    what the guards depend on, once they have been looked at
     claim:      on the state that the plan writes over, call after call
     replaced:   of its places those whose values the plan does not read
     reads:      other state that the plan reads
     constants:  buffers the function made itself
-    inputs_of:  [*constants, *memory of claimed state, *of other state, *of arguments]  ->  the plan's inputs
+    inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
     spares:     memory of small results and state that earlier calls wrote
@@ -106,11 +108,14 @@ class Replay:
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
+        self.form, self.writes = capture.form, bool(capture.written or capture.updated)
         self.state, self.written = frozenset(capture.state), frozenset(capture.written)
+        self.watched: Watched | None = None
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
         over = self._written_over(takes, roots)
         self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
-        self.replaced = frozenset(place for place, i in enumerate(over.values()) if ("state", i) not in takes)
+        read = {i for kind, i in takes if kind == "state"}
+        self.replaced = frozenset(place for place, i in enumerate(over.values()) if i not in read)
         self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
         self.results = [result for root, result in enumerate(roots) if root not in over]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
@@ -130,16 +135,17 @@ class Replay:
         capture = self.capture
         made = Counter(i for is_made, i, _ in roots if is_made)
         unchanged = {i for is_made, i, _ in roots if not is_made}
+        number, read = {cell: i for i, cell in enumerate(capture.state)}, set(takes)
         found: dict[int, int] = {}
         for root, cell in enumerate(capture.written, self.num_returned):
             is_made, i, _ = roots[root]
             if not is_made or made[i] > 1:
                 continue
-            use, state = self.plan.outputs[i], capture.state.index(cell)
+            use, state = self.plan.outputs[i], ("state", number[cell])
             places = {use.over, *use.also} - {None} - unchanged
-            is_unread = use.late and isinstance(use.numel, int) and ("state", state) not in takes
-            if is_unread or ("state", state) in [takes[at] for at in places if at is not None]:
-                found[root] = state
+            is_unread = use.late and isinstance(use.numel, int) and state not in read
+            if is_unread or state in [takes[at] for at in places if at is not None]:
+                found[root] = number[cell]
         return found
 
     def _find_inputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
@@ -149,7 +155,7 @@ class Replay:
         constants = [i for kind, i in used if kind == "constant"]
         self.reads = tuple(self.capture.state[i] for i in reads)
         self.constants = [self.capture.constants[i] for i in constants]
-        order = [*[("constant", i) for i in constants], *[("state", i) for i in (*claimed, *reads)]]
+        order = [*[("state", i) for i in claimed], *[("constant", i) for i in constants], *[("state", i) for i in reads]]
         place = {source: at for at, source in enumerate(order)}
         self.inputs_of = _arranged([place.get(take, len(order) + take[1]) for take in takes])
 
@@ -173,40 +179,40 @@ class Replay:
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
-        capture, claim, form = self.capture, self.claim, self.capture.form
+        form = self.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        if given.tensors and (capture.written or capture.updated):
+        if given.tensors and self.writes:
             self._check_aliases(given.tensors)
         free = self.spares.given()
         if given.donated:
-            give_donated(given, self.donatable, self.state, capture.name, free)
-        read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
-        if claim.cells:
-            results = self._run_over_state(form, [*read, *given.buffers], free)
+            give_donated(given, self.donatable, self.state, self.capture.name, free)
+        read = [held[0] if type(held := cell.content) is tuple else cell_buffer(cell) for cell in self.reads]
+        others = [*self.constants, *read, *given.buffers]
+        if self.claim.cells:
+            results = self._run_over_state(form, others, free)
         else:
-            results = self._run(form, self.inputs_of([*self.constants, *read, *given.buffers]), free, [])
+            results = self._run(form, self.inputs_of(others), free)
         self.spares.keep(results)
         return self._returned(results, given.tensors)
 
     def _run_over_state(self, form: Template, others: list[Buffer], free: list[Buffer | None]) -> list[Held]:
         """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
         claim = self.claim
+        with claim.running:
+            if not claim.out:
+                return self._run(form, self.inputs_of([*claim.buffers, *others]), [*claim.buffers, *free])
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
             with claim.running:
-                out = [] if claim.is_whole() else claim.missing()
-                if not out or known.keys() >= set(out):
+                out = sorted(claim.out)
+                if known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
-                    claimed = claim.buffers
-                    if known:
-                        claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
                     fresh = [place for place in came if place in known or not self._may_write(place)]
-                    inputs = self.inputs_of([*self.constants, *claimed, *others])
-                    return self._run(form, inputs, [*claimed, *free], fresh)
+                    claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
+                    return self._run(form, self.inputs_of([*claimed, *others]), [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
-            out = claim.missing()
             came += [place for place in out if place not in came]
             known = {place: self._memory_of(place) for place in out}
             claim.take(out)
@@ -215,7 +221,7 @@ class Replay:
         """Returns what holds the value of claimed state, computed now if need be; None where the plan does not need it."""
         if place not in self.replaced:
             return cell_buffer(self.claim.cells[place])
-        (held,) = Cell.held((self.claim.cells[place],))  # taken out of the claim of another function
+        held = self.claim.cells[place].held()  # taken out of the claim of another function
         return None if held is None else held[0]
 
     def _may_write(self, place: int) -> bool:
@@ -228,14 +234,16 @@ class Replay:
         use = self.plan.outputs[self.numbers[place]]
         return old is not None and (old.device, old.dtype, old.numel) == (self.device, use.dtype, use.numel)
 
-    def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
+    def _run(
+        self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: Sequence[int] = ()
+    ) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
 
         Args:
           memory:  what may be written to, in the order of `numbers`; but the places `fresh`, of claimed state
         """
-        wanted = fresh + [n for n in self.others if memory[n] is None]
-        if wanted:
+        if fresh or None in memory:
+            wanted = [*fresh, *[n for n in self.others if memory[n] is None]]
             numbers = [self.numbers[n] for n in wanted]
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
@@ -280,7 +288,7 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
 
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
-    (held,) = Cell.held((cell,))
+    held = cell.held()
     if held is not None:
         return held[0]
     op = before = cell.op

@@ -38,7 +38,7 @@ class DonatedCell(Cell):
 
     def _refuse(self) -> NoReturn:
         raise JitError(
-            f"jit: this tensor was donated to {self._value}, which may have stored its results over it.",
+            f"jit: this tensor was donated to {self.content}, which may have stored its results over it.",
             "use what the function returned, or do not donate this argument.",
         )
 

@@ -15,7 +15,6 @@ import picograd as pg
 from picograd import Tensor
 from picograd.compile import hostcxx
 from picograd.errors import IndexingError
-from picograd.tensor.cell import Cell
 from picograd.transforms.readers import COUNTS_TELL
 
 pytestmark = pytest.mark.req("G10")
@@ -29,7 +28,7 @@ def values(*shape: int, start: float = 0.0) -> Tensor:
 
 
 def address(tensor: Tensor) -> int:
-    (held,) = Cell.held([tensor.cell])
+    held = tensor.cell.held()
     assert held is not None
     return int(held[0].memory.address)
 
