@@ -25,8 +25,9 @@ def unread(held: Sequence[Held], others: int = 0) -> list[Buffer | None]:
     Args:
       others:  how many others know the buffers, and do not count
     """
-    found: list[Buffer | None] = [None] * len(held)
-    for number in range(len(held)):
+    count = len(held)
+    found: list[Buffer | None] = [None] * count
+    for number in range(count):
         # NOTE: the references are taken before they are counted, so of two threads that look at once neither is alone.
         version = held[number]  # NOTE: enumerate would hold it, too
         buffer = version[0]
