@@ -187,7 +187,7 @@ def run(
         counts.names += [executable.name for executable in plan.executables]
         counts.arena_nbytes = max(counts.arena_nbytes, plan.schedule.arena_nbytes)
         for use in plan.schedule.buffers:
-            if use.role == "temporary" and isinstance(use.numel, int):
+            if use.role in ("temporary", "hosted") and isinstance(use.numel, int):
                 counts.temporary_nbytes += use.numel * use.dtype.itemsize
 
 

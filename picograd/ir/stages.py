@@ -162,9 +162,9 @@ class LoopItem:
 class BufferUse:
     """What the schedule knows of one buffer.
 
-    role:    "input" (exists before), "output" (outlives the plan) or "temporary"
-    device:  where it lives
-    source:  the index of the input or output it is; for a temporary the byte offset in the arena
+    role:    "input" (exists before), "output" (outlives the plan), "temporary" or "hosted" (a temporary in the memory of an
+             output that is written later)
+    source:  the index of the input or output it is or lies in; for a temporary the byte offset in the arena
     over:    of an output: the index of an input whose memory it may be given, because whatever reads the input has done
              so before it is overwritten; None: it needs memory of its own
     also:    of an output: other inputs whose memory it may be given instead

@@ -126,6 +126,38 @@ def test_after_an_error_the_state_is_as_it_was(wrong: str, place: str, monkeypat
         assert filled.holds_rows_of(number)
 
 
+@pytest.mark.parametrize("place", ["CPU", "NUMPY", pytest.param("CUDASIM", marks=needs_compiler)])
+@pytest.mark.parametrize("num_products", [6, 7])
+def test_temporaries_in_the_memory_of_replaced_state_wait_for_the_checks(
+    num_products: int, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", place)
+    table, weight, cache = values(10, 64), values(64, 64, start=1), pg.zeros(ROWS, 64).clone().realize()
+
+    @pg.jit
+    def fill(rows: Tensor) -> None:
+        x = table[rows]
+        for _ in range(num_products):
+            x = (x @ weight).tanh()
+        cache[:] = x
+
+    def expected(number: int) -> np.ndarray:
+        x = table.numpy()[rows_of(number)]
+        for _ in range(num_products):
+            x = np.tanh(x @ weight.numpy())
+        return x  # type: ignore[no-any-return]
+
+    for number in range(4):
+        with pg.engine.watch.watch() as counts:
+            fill(given(number)[0])
+        if num_products % 2 == 0 and place != "NUMPY":
+            assert counts.arena_nbytes == cache.nbytes  # and the other half in the cache
+        for _ in range(2):
+            with pytest.raises(IndexingError):
+                fill(Tensor(np.full(ROWS, 99, np.int32)))
+        np.testing.assert_allclose(cache.numpy(), expected(number), rtol=1e-4, atol=1e-4)
+
+
 def test_who_reads_the_old_value_keeps_it(device: str) -> None:
     filled = Filled(checks_more=False)
     for number in range(5):
