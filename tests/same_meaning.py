@@ -157,7 +157,7 @@ def _run_loop(
 
 
 def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
-    """Returns an array for each buffer; an output that may lie over an input does."""
+    """Returns an array for each buffer; an output that may lie over an input does, and a temporary in an output."""
     inputs = [np.array(arrays[op], order="C").reshape(-1) for op in schedule.inputs]
     memory: list[Array] = []
     for use in schedule.buffers:
@@ -167,6 +167,11 @@ def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mappin
             memory.append(inputs[use.over])
         else:
             memory.append(unspecified(Param(use.dtype, use.numel, "out"), variables))
+    written = {use.source: memory[i] for i, use in enumerate(schedule.buffers) if use.role == "output"}
+    for i, use in enumerate(schedule.buffers):
+        if use.role == "hosted":
+            nbytes = dim_value(use.numel, variables) * use.dtype.itemsize
+            memory[i] = written[use.source].view(np.uint8)[:nbytes].view(use.dtype.numpy)
     return memory
 
 

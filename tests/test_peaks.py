@@ -27,6 +27,8 @@ TORCH_CALL_NBYTES = {
     **{f"matmul_256_{layout}": 2_359_296 for layout in LAYOUTS},
     **{f"matmul_512_{layout}": 9_437_184 for layout in LAYOUTS},
     "chain_1": 41_984,
+    "chain_10": 43_008,
+    "chain_100": 43_008,
     "sum_10": 45_056,
     "sum_100": 137_216,
 }

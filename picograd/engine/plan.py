@@ -294,12 +294,14 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
 def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     """Returns a plan that has the evaluator compute the graphs: no kernels, and outputs as it makes them."""
     graphs = merge_bodies(parametrize(roots, form))
-    inputs = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
+    params = tuple(op for op in toposort(graphs) if op.code is OpCode.PARAM)
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
-    def run(given: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
-        values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(inputs, given)}
+    def run(
+        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+    ) -> None:
+        values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(params, inputs)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):
             buffer.memory = counted(np.array(value, dtype=buffer.dtype.numpy, order="C"))
 
-    return Plan(Schedule((), uses, inputs, tuple(range(len(graphs))), 0), (), uses, run)
+    return Plan(Schedule((), uses, params, tuple(range(len(graphs))), 0), (), uses, run)

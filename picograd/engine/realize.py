@@ -165,14 +165,19 @@ def new_outputs(
     return made
 
 
-def run(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template) -> None:
+def run(
+    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template, may_stop: bool = True
+) -> None:  # fmt: skip
     """Runs a plan once, and counts it where somebody watches.
+
+    Args:
+      may_stop:  whether an interrupt may leave outputs half-written
 
     Raises:
       OutOfRange: an index is outside its axis; the outputs are not to be used, and nothing else has changed.
     """
     try:
-        plan.run(inputs, outputs, form.variables)
+        plan.run(inputs, outputs, form.variables, may_stop)
     except OutOfRange as report:
         raise form.error(report) from None
     for counts in active():
@@ -182,7 +187,7 @@ def run(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: T
         counts.names += [executable.name for executable in plan.executables]
         counts.arena_nbytes = max(counts.arena_nbytes, plan.schedule.arena_nbytes)
         for use in plan.schedule.buffers:
-            if use.role == "temporary" and isinstance(use.numel, int):
+            if use.role in ("temporary", "hosted") and isinstance(use.numel, int):
                 counts.temporary_nbytes += use.numel * use.dtype.itemsize
 
 

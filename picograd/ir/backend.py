@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from picograd.device import Target
-from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Schedule
-
-Runner = Callable[[Sequence[Buffer], Sequence[Buffer], Mapping[str, int]], None]
+from picograd.ir.stages import Binary, Executable, Runner, Schedule
 
 
 class MemoryUse(Protocol):
@@ -140,7 +137,7 @@ class Device(Protocol):
         ...
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
-        """Returns run(inputs, outputs, variables), which runs the whole schedule once, in order.
+        """Returns run(inputs, outputs, variables, may_stop), which runs the whole schedule once, in order.
 
         inputs and outputs are Buffers with memory, by the indices of `Schedule.inputs` and of the BufferUses with
         role "output"; variables are the values of symbolic integers by name. The arena for temporaries is kept from

@@ -1,17 +1,17 @@
 """The records that cross the boundaries of the compiler, one for each.
 
 In:    Ops and statements
-Out:   Schedule, ScheduleItem, LoopItem, Kernel, Nest, Program, Source, Binary, Executable, Plan
+Out:   Schedule, ScheduleItem, LoopItem, Kernel, Nest, Program, Source, Binary, Executable, Plan; `Runner`
 Next:  picograd/ir/opts.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from picograd.dtype import DType
 from picograd.ir.op import Buffer, Dim, Op
@@ -163,13 +163,15 @@ class LoopItem:
 class BufferUse:
     """What the schedule knows of one buffer.
 
-    role:    "input" (exists before), "output" (outlives the plan) or "temporary"
-    device:  where it lives
-    source:  the index of the input or output it is; for a temporary the byte offset in the arena
+    role:    "input" (exists before), "output" (outlives the plan), "temporary" or "hosted" (a temporary in the memory of an
+             output that is written later)
+    source:  the index of the input or output it is or lies in; for a temporary the byte offset in the arena
     over:    of an output: the index of an input whose memory it may be given, because whatever reads the input has done
              so before it is overwritten; None: it needs memory of its own
     also:    of an output: other inputs whose memory it may be given instead
     keeps:   of an output with `over`: its memory must hold before the run what the input holds
+    late:    of an output: it is written after every CHECK that may fail, so its memory may hold until then what the value
+             replaces, unless the plan reads that
     """
 
     dtype: DType
@@ -179,6 +181,7 @@ class BufferUse:
     over: int | None = None
     keeps: bool = False
     also: tuple[int, ...] = ()
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,8 +193,8 @@ class Schedule:
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
     arena_nbytes: bytes of all temporaries, after reuse
-    commit:       index of the first item that may overwrite an input, where a CHECK before it may fail: then the run ends
-                  there; else 0
+    commit:       index of the first item that may overwrite an input or what a late output replaces, where a CHECK before
+                  it may fail: then the run ends there; else 0
     """
 
     items: tuple[ScheduleItem | LoopItem, ...]
@@ -288,6 +291,21 @@ class Executable:
     owner: Any = field(compare=False, repr=False, default=None)
 
 
+class Runner(Protocol):
+    """Runs a schedule."""
+
+    def __call__(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+    ) -> None:
+        """Runs it once, on Buffers with memory and values of symbolic integers by name.
+
+        Args:
+          may_stop:  False where outputs are written over memory that somebody still wants if the run does not end: what
+                     interrupts it then waits; outputs that lie where inputs do are noticed without that
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything needed to run a schedule again without looking at a graph.
@@ -295,13 +313,13 @@ class Plan:
     schedule:     what runs, on which buffers
     executables:  by `schedule.kernel_items()`
     outputs:      the buffers with role "output", by their index
-    run:          run(inputs, outputs, variable values): the device's runner, bound to its arena
+    run:          the device's runner, bound to its arena
     """
 
     schedule: Schedule
     executables: tuple[Executable, ...]
     outputs: tuple[BufferUse, ...]
-    run: Callable[[Sequence[Buffer], Sequence[Buffer], Mapping[str, int]], None] = field(compare=False, repr=False)
+    run: Runner = field(compare=False, repr=False)
 
     @cached_property
     def fixed_outputs(self) -> tuple[tuple[DType, int], ...] | None:

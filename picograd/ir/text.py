@@ -255,7 +255,7 @@ def format_schedule(schedule: Schedule) -> str:
 def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
     lines = [f"schedule of {len(schedule.kernel_items())} kernels, arena of {schedule.arena_nbytes} bytes"]
     for i, use in enumerate(schedule.buffers):
-        place = f"at byte {use.source}" if use.role == "temporary" else str(use.source)
+        place = {"temporary": f"at byte {use.source}", "hosted": f"by output {use.source}"}.get(use.role, str(use.source))
         over = "" if use.over is None else f" {'in' if use.keeps else 'over'} input {use.over}"
         lines.append(f"  buffer {i}: {use.dtype}[{format_expression(use.numel)}] {use.role} {place}{over}")
     for item in schedule.items:

@@ -19,8 +19,8 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError
-from picograd.ir.backend import Runner as RunnerType
 from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.ir.stages import Runner as RunnerType
 from picograd.runtime.cpu_memory import Memory, MemoryPool
 from picograd.runtime.cpu_runner import Runner
 from picograd.runtime.cpu_walker import bind_walker

@@ -137,14 +137,13 @@ class MemoryPool:
                 wanted = size_class(nbytes)
                 made.append(Memory(self._take(wanted), nbytes, wanted, returned))
                 self._in_use += nbytes
-            self._note_peaks()
+            if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
+                self._note_peaks()
         return made
 
     def _note_peaks(self) -> None:
-        if self._in_use > self._peak:
-            self._peak = self._in_use
-        if self._in_use + self._scratch > self._peak_with_scratch:
-            self._peak_with_scratch = self._in_use + self._scratch
+        self._peak = max(self._peak, self._in_use)
+        self._peak_with_scratch = max(self._peak_with_scratch, self._in_use + self._scratch)
 
     def borrow_arena(self, nbytes: int, scratch: int = 0) -> Arena:
         """Returns memory for the temporaries of one run, and what its kernels work in; it goes back by `return_arena`.
@@ -166,7 +165,8 @@ class MemoryPool:
             arena.lent, arena.scratch = nbytes - scratch, scratch
             self._in_use += arena.lent
             self._scratch += scratch
-            self._note_peaks()
+            if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
+                self._note_peaks()
         return arena
 
     def return_arena(self, arena: Arena) -> None:

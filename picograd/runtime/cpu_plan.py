@@ -133,7 +133,8 @@ class _Builder:
         self.num_steps = itertools.count()  # numbers of the places that loops set
         self.scratch, self.arena_nbytes = place_scratch(schedule, executables, ALIGNMENT)
         self.num_kernels = self.total_work = 0
-        outer: list[Place] = [("arena" if u.role == "temporary" else u.role, u.source) for u in schedule.buffers]
+        spaces = {"temporary": "arena", "hosted": "output"}
+        outer: list[Place] = [(spaces.get(use.role, use.role), use.source) for use in schedule.buffers]
         self.add_items(schedule, outer, [], 1)
 
     def add_items(self, schedule: Schedule, home: Sequence[Place], history: History, repeats: int) -> None:

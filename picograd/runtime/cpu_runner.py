@@ -84,7 +84,9 @@ class Runner:
         self._count_helpers()
         _runners.add(self)
 
-    def __call__(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+    def __call__(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+    ) -> None:
         """Runs the schedule once.
 
         Raises:
@@ -106,7 +108,7 @@ class Runner:
                     self._addresses = addresses
                 if self._is_long and threading.current_thread() is threading.main_thread():
                     overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
-                    self._walk_where_it_can_be_stopped(not overwrites)
+                    self._walk_where_it_can_be_stopped(may_stop and not overwrites)
                 else:
                     self._lead()
             finally:
@@ -172,7 +174,7 @@ class Runner:
         """Has another thread lead while this one waits for it, or for Ctrl-C.
 
         Args:
-          may_stop: False where inputs are overwritten: an interrupt then waits until all of them are
+          may_stop: False where what is wanted is overwritten: an interrupt then waits until all of it is
         """
         self._state[STOP] = 0  # an interrupt of an interrupt may have left it
         turn, finished = threading.Lock(), threading.Event()

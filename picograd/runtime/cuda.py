@@ -23,11 +23,11 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError, PicogradError
-from picograd.ir.backend import MemoryCount, Runner
+from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
 from picograd.runtime.launches import Call, Place, list_launches
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
@@ -225,7 +225,9 @@ class CudaDevice:
         kept = tuple(executables)  # their modules must stay loaded
         reports = _Reports(self, listed.checks) if listed.checks else None
 
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        ) -> None:
             assert len(kept) == len(executables)
             self._enter()
             groups = {"input": inputs, "output": outputs}

@@ -21,11 +21,11 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError
-from picograd.ir.backend import MemoryCount, Runner
+from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
 TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
@@ -113,7 +113,9 @@ class CudaSimDevice:
 
         reports = self.allocate(REPORT_NBYTES * len(launches.checks))
 
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        ) -> None:
             arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
             for calls in launches.parts:
                 self._run(calls, {"temporary": arena, "report": reports}, inputs, outputs, variables)

@@ -75,7 +75,8 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> Laun
       UnsupportedOp: the number of steps of a loop is symbolic.
     """
     found = _Lister(*place_scratch(schedule, executables, ALIGNMENT))
-    found.add_items(schedule, [Home(use.role, use.source) for use in schedule.buffers], executables, 0)
+    home = [Home("output" if use.role == "hosted" else use.role, use.source) for use in schedule.buffers]
+    found.add_items(schedule, home, executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
 

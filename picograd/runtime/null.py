@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.ir.backend import MemoryCount, Runner
+from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.ir.stages import Binary, Executable, Runner, Schedule
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class NullDevice:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, (None,) * len(binary.launches))
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
-        def run(inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int]) -> None:
+        def run(
+            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        ) -> None:
             """Does nothing."""
 
         return run

@@ -23,7 +23,7 @@ from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
 from picograd.schedule.group import Group, group
 from picograd.schedule.loops import loop_item, memory_sources, settle_loops
-from picograd.schedule.memory import Lifetime, plan_memory
+from picograd.schedule.memory import Host, Lifetime, place_temporaries
 from picograd.schedule.reuse import Order, Step, order_steps
 from picograd.schedule.update import versions_of, write_blocks
 
@@ -80,7 +80,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
             items.append(ScheduleItem(step.kernel, buffers, step.checks))
     for value in [*order.over.values(), *settled]:
         uses.use(value, len(items))
-    return _with_memory(settled, items, uses, order)
+    return _with_memory(settled, items, uses, order, is_outermost)
 
 
 def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
@@ -111,19 +111,39 @@ def _numel(op: Op) -> Dim:
     return op.arg[1] if op.code is OpCode.ALLOC else numel(op.shape)
 
 
-def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order) -> Schedule:
-    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in the arena."""
+def _lifetime(op: Op, uses: _Uses) -> Lifetime:
+    """Returns when a temporary holds data; the own memory of a loop is a part of the arena."""
+    first, last = uses.first[uses.index[op]], uses.last[uses.index[op]]
+    return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
+
+
+def _hosts(outputs: Sequence[Op], uses: _Uses, order: Order) -> dict[Op, Host]:
+    """Returns the outputs that other values may lie in before they are written.
+
+    That is not where an input may be. What a late output replaces may be there until no CHECK can fail any more.
+    """
+    found: dict[Op, Host] = {}
+    for op in outputs:
+        numel = _numel(op)
+        if isinstance(numel, int) and op not in order.over and not order.also.get(op):
+            first = order.commit if op in order.late else 0
+            found[op] = Host(numel * op.dtype.itemsize, first, uses.first[uses.index[op]])
+    return found
+
+
+def _with_memory(
+    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, is_outermost: bool
+) -> Schedule:
+    """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in arena and outputs."""
     values = list(uses.index)
     wanted = set(roots)
     inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
-    lifetimes = [
-        Lifetime(greatest(_numel(op)) * op.dtype.itemsize, uses.first[uses.index[op]], uses.last[uses.index[op]])
-        for op in temporary
-    ]
-    offsets, arena_nbytes = plan_memory(lifetimes)
-    place = dict(zip(temporary, offsets))
     outputs = {op: i for i, op in enumerate(dict.fromkeys(root for root in roots if not in_memory(root)))}
+    hosts = _hosts(list(outputs), uses, order) if is_outermost else {}
+    chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
+    host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
+    place = dict(zip(temporary, zip(host_of, offsets)))
     buffers: list[BufferUse] = []
     for op in values:
         if in_memory(op):
@@ -132,9 +152,11 @@ def _with_memory(roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses
             before = inputs[order.over[op]] if op in order.over else None
             keeps = op.code is OpCode.UPDATE
             also = tuple(inputs[value] for value in order.also.get(op, ()))
-            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also))
+            buffers.append(BufferUse(op.dtype, _numel(op), "output", outputs[op], before, keeps, also, op in order.late))
         else:
-            buffers.append(BufferUse(op.dtype, _numel(op), "temporary", place[op]))
+            host, offset = place[op]
+            role, source = ("temporary", offset) if host is None else ("hosted", host)
+            buffers.append(BufferUse(op.dtype, _numel(op), role, source))
     wanted_in = tuple(uses.index[root] for root in roots)
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), wanted_in, arena_nbytes, order.commit)
 

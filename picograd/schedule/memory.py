@@ -1,7 +1,7 @@
-"""Places temporaries in one arena, so that those that do not live at the same time share memory.
+"""Places temporaries in one arena, so that those that do not live at the same time share memory; some in outputs.
 
-In:    temporaries with their first and last use
-Out:   a byte offset for each, and the bytes of the arena
+In:    temporaries with their first and last use, outputs with what writes them
+Out:   a byte offset for each or the output it lies in, and the bytes of the arena
 Called by: schedule/create.py, schedule/loops.py.    Next: picograd/codegen/opts.py
 """
 
@@ -19,14 +19,66 @@ MANY = 1024  # temporaries from which on a better place is not worth the search 
 class Lifetime:
     """When a temporary holds data.
 
-    nbytes:  its length
-    first:   index of the kernel that writes it
-    last:    index of the last kernel that reads it
+    nbytes:    its length
+    first:     index of the kernel that writes it
+    last:      index of the last kernel that reads it
+    in_arena:  it can be nowhere else
     """
 
     nbytes: int
     first: int
     last: int
+    in_arena: bool = False
+
+
+@dataclass(frozen=True)
+class Host:
+    """When the memory of an output may have something else in it.
+
+    nbytes:  its length
+    first:   index of the first kernel that may write there
+    end:     index of the kernel that writes the output
+    """
+
+    nbytes: int
+    first: int
+    end: int
+
+
+def place_temporaries(lifetimes: list[Lifetime], hosts: list[Host]) -> tuple[list[int | None], list[int], int]:
+    """Returns for each lifetime the host it begins in, or None; its offset in the arena otherwise; the arena's bytes.
+
+    Outputs take in temporaries only where the arena becomes shorter by that.
+
+    >>> place_temporaries([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], [Host(64, 0, 2)])
+    ([0, None], [0, 0], 64)
+    """
+    offsets, nbytes = plan_memory(lifetimes)
+    nowhere: list[int | None] = [None] * len(lifetimes)
+    chosen = _hosted(lifetimes, hosts) if len(lifetimes) <= MANY else nowhere
+    left = [i for i, host in enumerate(chosen) if host is None]
+    fewer, less = plan_memory([lifetimes[i] for i in left])
+    if less >= nbytes:
+        return nowhere, offsets, nbytes
+    found = [0] * len(lifetimes)
+    for i, offset in zip(left, fewer):
+        found[i] = offset
+    return chosen, found, less
+
+
+def _hosted(lifetimes: list[Lifetime], hosts: list[Host]) -> list[int | None]:
+    """The longest first, of equal ones the last: what the kernel before the output's reads must lie elsewhere."""
+    chosen: list[int | None] = [None] * len(lifetimes)
+    inside: list[list[Lifetime]] = [[] for _ in hosts]
+    for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, -lifetimes[i].last, i)):
+        own = lifetimes[i]
+        for number, host in enumerate(hosts):
+            fits = own.nbytes <= host.nbytes and host.first <= own.first and own.last < host.end and not own.in_arena
+            if fits and all(other.last < own.first or own.last < other.first for other in inside[number]):
+                chosen[i] = number
+                inside[number].append(own)
+                break
+    return chosen
 
 
 def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:

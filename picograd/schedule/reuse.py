@@ -54,13 +54,16 @@ class Order:
     steps:    numbers of the kernels in order
     over:     for an output the input whose memory it may have
     also:     other inputs that it could be written over instead
+    late:     outputs that are written after every CHECK that may fail
     refused:  UPDATEs that cannot be made in place
-    commit:   how many kernels run before the first that may overwrite an input, where one of them may fail; else 0
+    commit:   how many kernels run before the first that may overwrite what was there before the run, where one of them
+              may fail; else 0
     """
 
     steps: list[int] = field(default_factory=list)
     over: dict[Op, Op] = field(default_factory=dict)
     also: dict[Op, tuple[Op, ...]] = field(default_factory=dict)
+    late: set[Op] = field(default_factory=set)
     refused: set[Op] = field(default_factory=set)
     commit: int = 0
 
@@ -104,8 +107,10 @@ def order_steps(steps: Sequence[Step], roots: Sequence[Op]) -> Order:
             for value in others
             if all(place[other] < place[home] for other in [*failing, *needs.readers_of(value)] if other != home)
         )
-    if failing and (found.over or any(found.also.values())):
-        found.commit = 1 + max(map(found.steps.index, failing))
+        if all(place[other] < place[home] for other in failing):
+            found.late.add(root)
+    if failing and (found.over or found.late):
+        found.commit = 1 + max(place[number] for number in failing)
     return found
 
 

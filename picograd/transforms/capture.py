@@ -88,6 +88,7 @@ class Replay:
 
     watched:    what the guards depend on, once they have been looked at
     claim:      on the state that the plan writes over, call after call
+    replaced:   of its places those whose values the plan does not read
     reads:      other state that the plan reads
     constants:  buffers the function made itself
     inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
@@ -113,6 +114,8 @@ class Replay:
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
         over = self._written_over(takes, roots)
         self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
+        read = {i for kind, i in takes if kind == "state"}
+        self.replaced = frozenset(place for place, i in enumerate(over.values()) if i not in read)
         self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
         self.results = [result for root, result in enumerate(roots) if root not in over]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
@@ -125,18 +128,24 @@ class Replay:
             self.claim.dissolve()  # else its cells would hold each other
 
     def _written_over(self, takes: Sequence[tuple[str, int]], roots: Sequence[Result]) -> dict[int, int]:
-        """Returns the roots that may be written where the value before was, each with the state whose value it is."""
+        """Returns the roots that may be written where the value before was, each with the state whose value it is.
+
+        That is where the plan reads the value before it writes the new one, or does not read it.
+        """
         capture = self.capture
         made = Counter(i for is_made, i, _ in roots if is_made)
         unchanged = {i for is_made, i, _ in roots if not is_made}
+        number, read = {cell: i for i, cell in enumerate(capture.state)}, set(takes)
         found: dict[int, int] = {}
         for root, cell in enumerate(capture.written, self.num_returned):
             is_made, i, _ = roots[root]
-            use = self.plan.outputs[i] if is_made and made[i] == 1 else None
-            places = () if use is None else {use.over, *use.also} - {None} - unchanged
-            for kind, state in [takes[at] for at in places if at is not None]:
-                if kind == "state" and capture.state[state] is cell:
-                    found[root] = state
+            if not is_made or made[i] > 1:
+                continue
+            use, state = self.plan.outputs[i], ("state", number[cell])
+            places = {use.over, *use.also} - {None} - unchanged
+            is_unread = use.late and isinstance(use.numel, int) and state not in read
+            if is_unread or state in [takes[at] for at in places if at is not None]:
+                found[root] = number[cell]
         return found
 
     def _find_inputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
@@ -195,19 +204,36 @@ class Replay:
             if not claim.out:
                 return self._run(form, others, claim.buffers, free)
         came: list[int] = []  # the state that was out
-        known: dict[int, Buffer] = {}  # and its memory
+        known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
             with claim.running:
                 out = sorted(claim.out)
                 if known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
-                    fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
+                    fresh = [place for place in came if place in known or not self._may_write(place)]
                     claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
                     return self._run(form, others, claimed, free, fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came += [place for place in out if place not in came]
-            known = {place: cell_buffer(claim.cells[place]) for place in out}
+            known = {place: self._memory_of(place) for place in out}
             claim.take(out)
+
+    def _memory_of(self, place: int) -> Buffer | None:
+        """Returns what holds the value of claimed state, computed now if need be; None where the plan does not need it."""
+        if place not in self.replaced:
+            return cell_buffer(self.claim.cells[place])
+        held = self.claim.cells[place].held()  # taken out of the claim of another function
+        return None if held is None else held[0]
+
+    def _may_write(self, place: int) -> bool:
+        """Returns whether the new value of claimed state fits where the old one is, and nobody else reads that."""
+        buffers = self.claim.buffers
+        return not has_readers(buffers, place) and (place not in self.replaced or self._fits(place, buffers[place]))
+
+    def _fits(self, place: int, old: Buffer | None) -> bool:
+        """Returns whether what a state held has the length of its new value: it may have been moved, or cast."""
+        use = self.plan.outputs[self.numbers[place]]
+        return old is not None and (old.device, old.dtype, old.numel) == (self.device, use.dtype, use.numel)
 
     def _run(
         self, form: Template, others: list[Buffer], claimed: list[Any], free: list[Buffer | None], fresh: Sequence[int] = ()
@@ -228,7 +254,7 @@ class Replay:
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
         outputs = self.outputs_of(memory)
-        run(self.plan, inputs, outputs, form)
+        run(self.plan, inputs, outputs, form, may_stop=not self.replaced or self.replaced <= {*fresh})
         results = []
         for is_made, i, shape in self.results:
             results.append((outputs[i] if is_made else inputs[i], shape))

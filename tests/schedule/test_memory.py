@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 from picograd import Tensor
 from picograd.engine.watch import watch
 from picograd.schedule import memory
-from picograd.schedule.memory import ALIGNMENT, Lifetime, plan_memory
+from picograd.schedule.memory import ALIGNMENT, Host, Lifetime, place_temporaries, plan_memory
 
 pytestmark = pytest.mark.req("G8")
 Planner = Callable[[list[Lifetime]], tuple[list[int], int]]
 LIFETIMES = st.lists(
     st.builds(
-        lambda nbytes, first, length: Lifetime(nbytes, first, first + length),
-        st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10),
+        lambda nbytes, first, length, in_arena: Lifetime(nbytes, first, first + length, in_arena),
+        st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10), st.booleans(),
     ),
     max_size=40,
 )  # fmt: skip
+HOSTS = st.lists(st.builds(Host, st.integers(0, 5000), st.integers(0, 20), st.integers(0, 40)), max_size=4)
 
 
 @pytest.mark.parametrize("plan", [memory._by_length, memory._by_time])
@@ -49,6 +50,30 @@ def test_the_arena_is_no_longer_than_all_temporaries_and_no_shorter_than_the_bus
         assert total >= sum(a.nbytes for a in lifetimes if a.first <= moment <= a.last)
 
 
+@given(LIFETIMES, HOSTS)
+def test_an_output_takes_in_what_fits_one_after_the_other_before_it_is_written(
+    lifetimes: list[Lifetime], hosts: list[Host]
+) -> None:
+    chosen, offsets, total = place_temporaries(lifetimes, hosts)
+    assert total <= plan_memory(lifetimes)[1]
+    for i, a in enumerate(lifetimes):
+        number = chosen[i]
+        if number is not None:
+            host = hosts[number]
+            assert a.nbytes <= host.nbytes and host.first <= a.first and a.last < host.end and not a.in_arena
+        for j, b in enumerate(lifetimes[:i]):
+            together = a.first <= b.last and b.first <= a.last and a.nbytes and b.nbytes and chosen[i] == chosen[j]
+            if together:
+                assert number is None
+                assert offsets[i] + a.nbytes <= offsets[j] or offsets[j] + b.nbytes <= offsets[i]
+        assert number is not None or offsets[i] + a.nbytes <= total
+
+
+def test_outputs_take_in_nothing_where_that_makes_the_arena_no_shorter() -> None:
+    lifetimes = [Lifetime(64, 0, 1), Lifetime(640, 2, 3)]
+    assert place_temporaries(lifetimes, [Host(64, 0, 3)]) == ([None, None], [0, 0], 640)
+
+
 @pytest.mark.parametrize("length", [512, 2048])  # of either way to plan
 def test_activations_that_are_freed_in_reverse_leave_no_holes(length: int) -> None:
     forward = [Lifetime(640, i, 2 * length - i) for i in range(length)]
@@ -57,7 +82,7 @@ def test_activations_that_are_freed_in_reverse_leave_no_holes(length: int) -> No
     assert total <= 640 * (length + 2)
 
 
-def test_a_chain_of_kernels_needs_two_temporaries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_of_kernels_needs_two_temporaries_at_a_time_one_in_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     x = y = Tensor(np.ones((16, 16), np.float32))
     for _ in range(8):
@@ -66,7 +91,7 @@ def test_a_chain_of_kernels_needs_two_temporaries_at_a_time(monkeypatch: pytest.
         assert (y.numpy() == 1.0).all()
     assert counts.kernels == 8
     assert counts.temporary_nbytes == 7 * 1024
-    assert counts.arena_nbytes == 2 * 1024
+    assert counts.arena_nbytes == 1024
 
 
 def test_a_temporary_is_not_reused_while_a_later_kernel_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:

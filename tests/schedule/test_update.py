@@ -175,6 +175,29 @@ def test_a_block_that_is_written_before_a_check_has_memory_of_its_own() -> None:
     assert not any(use.keeps and schedule.commit == 0 for schedule in [scheduled(y)] for use in schedule.written())
 
 
+def hosted(schedule: Schedule) -> list[int]:
+    """Returns the items that write temporaries which lie in outputs."""
+    own = [i for i, use in enumerate(schedule.buffers) if use.role == "hosted"]
+    return [min(n for n, item in enumerate(schedule.items) if i in item.buffers) for i in own]
+
+
+@pytest.mark.req("G8")
+def test_a_temporary_lies_in_an_output_only_where_nothing_is_wanted() -> None:
+    x, w, index = state(8, 8), state(8, 8), Tensor([1, 9, 0, 0, 0, 0, 0, 0])
+
+    def chain(y: Tensor, length: int = 5) -> Tensor:
+        for _ in range(length):
+            y = y @ w / 2
+        return y
+
+    assert hosted(scheduled(chain(x)))
+    assert not hosted(scheduled(x + chain(w)))  # which may lie over x
+    checked = scheduled(chain(x[index] @ w))
+    assert hosted(checked) and min(hosted(checked)) >= checked.commit > 0
+    checked = scheduled(chain(x[index] @ w, 6))  # its first temporary could lie in the output, too
+    assert min(hosted(checked), default=1) >= checked.commit > 0
+
+
 @pytest.mark.req("G8")
 def test_a_plan_that_may_end_in_an_error_keeps_its_inputs() -> None:
     x, index = state(6, 4), Tensor([1, 2, 3, 4, 5, 9])
