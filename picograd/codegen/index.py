@@ -121,9 +121,9 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     done: dict[Op, Op] = {}
     index: set[Op] = set()  # what is made of loops' integers alone
     for op in toposort(roots, stop=values):
-        if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
-            if op in values or index.issuperset(op.src):
-                index.add(op)
+        made_of_index = (op.code in INTEGERS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
+        if op.dtype is dtypes.int64 and (made_of_index or op in values):
+            index.add(op)
         if op in values:
             done[op] = to_op(values[op])
         else:

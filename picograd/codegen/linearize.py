@@ -253,26 +253,26 @@ class _Linearizer:
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
-        found = self.available(op)
-        stack = [] if found is not None else [op]
+        found = op if op.code in READY else self.values.get(op)
+        if found is not None:
+            return found
+        if op.code is OpCode.RANGE and op is not self.vector:
+            return self.ranges[op]
+        stack = [op]
         while stack:
             here = stack[-1]
             if here not in self.values:
-                missing = [s for s in here.src if self.available(s) is None] if here.code not in OWN_SOURCES else []
+                missing = [] if here.code in OWN_SOURCES else [s for s in here.src if self.is_missing(s)]
                 if missing:
                     stack.extend(reversed(missing))
                     continue
                 self.compute(here)
             stack.pop()
-        return self.values[op] if found is None else found
+        return self.values[op]
 
-    def available(self, op: Op) -> Op | None:
-        """Returns what holds `op` already, or None."""
-        if op.code in READY:
-            return op
-        if op.code is OpCode.RANGE and op is not self.vector:
-            return self.ranges[op]
-        return self.values.get(op)
+    def is_missing(self, op: Op) -> bool:
+        """True where nothing holds `op` yet."""
+        return op.code not in READY and op not in self.values and (op.code is not OpCode.RANGE or op is self.vector)
 
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
@@ -362,7 +362,7 @@ class _Linearizer:
             value = self.value(index)
             return value, lanes_of(value)
         terms = affine(index)[0]
-        if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
+        if terms.get(self.vector) == 1 and True not in [self.is_vector(a) for a in terms if a is not self.vector]:
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, lanes_of(value)

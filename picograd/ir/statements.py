@@ -12,7 +12,7 @@ a number of lanes, and a value with several lanes is a vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from picograd.ir.op import Op
@@ -109,17 +109,16 @@ def lanes_of(op: Op) -> int:
     return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
-def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yields every statement, outer before inner."""
-    stack = [iter(statements)]
+def walk(statements: Iterable[Statement]) -> list[Statement]:
+    """Returns every statement, outer before inner."""
+    found: list[Statement] = []
+    stack = [*statements][::-1]
     while stack:
-        for statement in stack[-1]:
-            yield statement
-            if statement.__class__ is For or statement.__class__ is If:
-                stack.append(iter(statement.body))  # type: ignore[union-attr]
-                break
-        else:
-            stack.pop()
+        statement = stack.pop()
+        found.append(statement)
+        if isinstance(statement, For | If):
+            stack += statement.body[::-1]
+    return found
 
 
 def operands(statement: Statement) -> tuple[Op, ...]:

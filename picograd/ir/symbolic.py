@@ -48,7 +48,9 @@ def affine(value: Dim) -> tuple[Terms, int]:
     if code is OpCode.CONST:
         return {}, int(value.arg)
     if code is not OpCode.ADD and code is not OpCode.MUL:
-        return ({}, 0) if code is OpCode.RANGE and _runs_once(value) else ({value: 1}, 0)
+        if code is OpCode.RANGE and value.src[0].arg == 1 and value.src[0].code is OpCode.CONST:
+            return {}, 0  # a loop that runs once
+        return {value: 1}, 0
     try:
         return value.terms  # remembered for as long as the expression lives
     except AttributeError:
@@ -74,13 +76,6 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
         terms, constant = affine(op.src[0])
         return {atom: c * factor for atom, c in terms.items()}, constant * factor
     return {op: 1}, 0
-
-
-def _runs_once(index: Op) -> bool:
-    """True for a RANGE whose only value is 0."""
-    extent = index.src[0]
-    return extent.code is OpCode.CONST and extent.arg == 1
-
 
 def _text(op: Op) -> str:
     """A key to order atoms by that is the same in every process."""

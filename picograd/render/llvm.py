@@ -116,7 +116,9 @@ class _Function:
 
     def emit(self, instruction: str, name: str | None = None) -> str:
         """Writes one instruction and returns the name of its result."""
-        name = name or self.name()
+        if name is None:
+            self.num_names += 1
+            name = f"%t{self.num_names}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, lanes_of, walk
+from picograd.ir.statements import Alloc, Load, Statement, Store, lanes_of, walk
 
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
@@ -50,19 +50,11 @@ def changed(body: Iterable[Statement]) -> list[Slot]:
     """Returns what a body stores in registers that are there before it, in the order of the first stores."""
     found: dict[Slot, None] = {}
     own: set[Op] = set()
-    bodies = [iter(body)]
-    while bodies:
-        for statement in bodies[-1]:
-            if isinstance(statement, Store):
-                if is_register(statement.memory):
-                    found[slot_of(statement)] = None
-            elif isinstance(statement, For | If):
-                bodies.append(iter(statement.body))
-                break
-            elif isinstance(statement, Alloc):
-                own.add(statement.memory)
-        else:
-            bodies.pop()
+    for statement in walk(body):
+        if isinstance(statement, Alloc):
+            own.add(statement.memory)
+        elif isinstance(statement, Store) and is_register(statement.memory):
+            found[slot_of(statement)] = None
     return [slot for slot in found if slot[0] not in own]
 
 
