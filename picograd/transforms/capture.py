@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, cast
@@ -22,6 +22,7 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
+from picograd.records import frozen
 from picograd.tensor.cell import Cell, Claim, Held, replace_op
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
@@ -32,7 +33,7 @@ from picograd.transforms.spares import Spares, has_readers
 Result = tuple[bool, int, Shape]
 
 
-@dataclass(frozen=True)
+@frozen
 class Capture:
     """A traced call.
 

@@ -19,7 +19,7 @@ import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import is_not
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from picograd.config import users_setting
 from picograd.errors import Line
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
+from picograd.records import frozen
 from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
@@ -45,7 +46,7 @@ Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, w
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
-@dataclass(frozen=True)
+@frozen
 class Guard:
     """One thing the function may have read.
 
@@ -116,7 +117,7 @@ class Broken(NamedTuple):
     line: Line | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Guards:
     """What a capture depends on besides its arguments.
 
