@@ -1,13 +1,12 @@
 """Modules: networks as objects that hold tensors and other modules.
 
 In:    attributes that are tensors, modules, or lists of modules
-Out:   `Module`; `last_change`
+Out:   `Module`
 Next:  picograd/nn/functional.py
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -15,20 +14,8 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
+from picograd.tensor.change import last_change
 from picograd.tensor.tensor import Tensor
-
-
-class Change:
-    """The number of the last change of any Module's attributes: while it is the same, so are they."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-
-last_change = Change()
-_change_numbers = itertools.count(1)
 
 
 class Module:
@@ -57,12 +44,12 @@ class Module:
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        last_change.number = next(_change_numbers)
+        last_change.note()
 
     def _put(self, name: str, value: Any) -> None:
         """Sets an attribute, whatever it is."""
         object.__setattr__(self, name, value)
-        last_change.number = next(_change_numbers)
+        last_change.note()
 
     def _kinds(self) -> dict[str, str]:
         """Returns what each tensor attribute of the state is."""

@@ -20,7 +20,6 @@ from typing import Any
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.stages import Kernel, Nest, NestKind
-from picograd.records import frozen
 from picograd.schedule.draft import in_memory
 from picograd.schedule.update import versions_of
 
@@ -28,7 +27,7 @@ ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elemen
 IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.REDUCE})  # each element, or row, is done once
 
 
-@frozen
+@dataclass(frozen=True)
 class Step:
     """What runs as one: a kernel, or a loop over a schedule.
 

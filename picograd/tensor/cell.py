@@ -34,19 +34,20 @@ Held = tuple[Buffer, Shape]
 class Cell:
     """Storage of one tensor and of all its views.
 
+    content: what it holds now: memory with a shape, a graph, or the claim that has its memory
     op:      the value it holds now
     device:  name of the device, or None for constants, which live everywhere
     made_in: the trace that was active when it was made, or None
     """
 
-    __slots__ = ("_value", "_named", "device", "made_in", "__weakref__")
+    __slots__ = ("content", "_named", "device", "made_in", "__weakref__")
 
     def __init__(self, value: Op | Held, device: str | None):
         """A cell that holds a graph, or memory with a shape."""
-        self._value: Op | Held | Claim  # an Op only where it is a graph, not memory
+        self.content: Op | Held | Claim  # an Op only where it is a graph, not memory
         self._named: tuple[Held, Op] | None = None  # memory it holds, and the Op that was made for it
         if isinstance(value, tuple):
-            self._value = value
+            self.content = value
         else:
             self._set(value)
         self.device, self.made_in = device, trace.get()
@@ -56,7 +57,7 @@ class Cell:
     @property
     def op(self) -> Op:
         """The value it holds now."""
-        value = self._value
+        value = self.content
         if isinstance(value, Op):
             return value
         if isinstance(value, Claim):
@@ -70,41 +71,45 @@ class Cell:
 
     @op.setter
     def op(self, op: Op) -> None:
-        if isinstance(self._value, Claim):
-            self._settled()  # or the claim would keep the memory
-        self._set(op)
+        while True:
+            with _changing:
+                if type(self.content) is not Claim:  # or it would keep the memory, and think that it still has the cell
+                    return self._set(op)
+            self._settled()
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
-            self._value, self._named = op.arg, (op.arg, op)
+            self.content, self._named = op.arg, (op.arg, op)
         else:
-            self._value, self._named = op, None
+            self.content, self._named = op, None
 
     @staticmethod
     def hold(cells: Iterable[Cell], held: Iterable[Held]) -> None:
         """Replaces values by memory that a plan has filled; Ops are made when somebody asks for them."""
-        for cell, value in zip(cells, held):
-            cell._value, cell._named = value, None  # NOTE: waits for no claim: a plan may be running in another one
+        with _changing:
+            for cell, value in zip(cells, held):
+                if type(before := cell.content) is Claim:
+                    before.lose(cell)  # NOTE: waits for no claim: a plan may be running in another one
+                cell.content, cell._named = value, None
 
-    @staticmethod
-    def held(cells: Iterable[Cell]) -> list[Held | None]:
-        """Returns the memory that holds the value of each cell, and its shape; None where the value is a graph."""
-        return [value if type(value := cell._value) is tuple else cell._held() for cell in cells]
-
-    def _held(self) -> Held | None:
+    def held(self) -> Held | None:
+        """Returns the memory that holds the value, and its shape; None where the value is a graph."""
+        value = self.content
+        if type(value) is tuple:
+            return value
         op = self.op
         return op.arg if op.code is OpCode.BUFFER else None
 
     def give_away(self, kind: type[Cell], words: str) -> Op | Held:
         """Returns the value, of which nothing is kept; the cell is of another kind from now on, with some words."""
         value = self._settled()
-        self._value, self._named = words, None  # type: ignore[assignment]
+        self.content, self._named = words, None  # type: ignore[assignment]
         self.__class__ = kind
         return value
 
     def _settled(self) -> Op | Held:
         """Returns the value; takes it out of a claim first, waiting while a plan may write over it."""
-        while isinstance(value := self._value, Claim):
+        while isinstance(value := self.content, Claim):
             value.leave(self)
         return value
 
@@ -118,57 +123,63 @@ class Claim:
     cells:    that may be in it
     shapes:   of their values
     buffers:  the memory of each; where the cell is out None, or what it had
+    out:      the places of cells that are out
     running:  held while the plan runs
     """
 
-    __slots__ = ("cells", "shapes", "buffers", "running", "_places", "__weakref__")
+    __slots__ = ("cells", "shapes", "buffers", "out", "running", "_places", "__weakref__")
 
     def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
         self.cells, self.shapes = tuple(cells), list(shapes)
         self.buffers: list[Buffer | None] = [None] * len(self.cells)
+        self.out = set(range(len(self.cells)))
         self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
         self._places = {cell: place for place, cell in enumerate(self.cells)}
         _claims.add(self)
-
-    def is_whole(self) -> bool:
-        """True where no cell is out."""
-        return [cell._value for cell in self.cells] == [self] * len(self.cells)
-
-    def missing(self) -> list[int]:
-        """Returns the places of cells that are out."""
-        return [place for place, cell in enumerate(self.cells) if cell._value is not self]
 
     def take(self, places: Iterable[int]) -> None:
         """Takes in cells that hold memory. Ops made for readers are forgotten: who still uses one holds it."""
         with _changing:
             for place in places:
                 cell = self.cells[place]
-                if type(value := cell._value) is tuple:
+                if type(value := cell.content) is tuple:
                     self.buffers[place], self.shapes[place] = value
-                    cell._value, cell._named = self, None
+                    self._enter(place)
 
     def put(self, places: Iterable[int], buffers: Iterable[Buffer | None]) -> None:
         """Takes in cells with new values, which nobody else knows."""
         with _changing:
             for place, buffer in zip(places, buffers):
-                cell = self.cells[place]
                 self.buffers[place] = buffer
-                cell._value, cell._named = self, None
+                self._enter(place)
+
+    def _enter(self, place: int) -> None:
+        """Makes a cell say that this claim has it, and no other."""
+        cell = self.cells[place]
+        if type(before := cell.content) is Claim and before is not self:
+            before.lose(cell)
+        cell.content, cell._named = self, None
+        self.out.discard(place)
+
+    def lose(self, cell: Cell) -> None:
+        """Takes note that a cell is about to have another value than the one in here."""
+        self.out.add(self._places[cell])
 
     def dissolve(self) -> None:
         """Gives all cells their values back."""
         for cell in self.cells:
-            if cell._value is self:
+            if cell.content is self:
                 self.leave(cell)
 
     def leave(self, cell: Cell) -> None:
         """Gives a cell its value back, when no plan runs."""
         with self.running, _changing:  # or a cell that is taken in meanwhile would be cleared
-            if cell._value is self:
+            if cell.content is self:
                 place = self._places[cell]
                 buffer = self.buffers[place]
                 assert buffer is not None, "cell: claimed without memory"
-                cell._value = buffer, self.shapes[place]
+                self.out.add(place)
+                cell.content = buffer, self.shapes[place]
                 self.buffers[place] = None
 
 
@@ -196,7 +207,7 @@ class Trace(Protocol):
 
 
 trace: ContextVar[Trace | None] = ContextVar("picograd_trace", default=None)
-_changing = threading.Lock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
+_changing = threading.RLock()  # held for a moment, while a cell gets another value; nobody waits for a claim with it
 
 
 def _after_fork() -> None:
@@ -303,6 +314,6 @@ def _hold_still(cell: Cell) -> None:
     while True:
         cell._settled()
         _changing.acquire()
-        if not isinstance(cell._value, Claim):
+        if not isinstance(cell.content, Claim):
             return
         _changing.release()

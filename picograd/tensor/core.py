@@ -23,6 +23,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import apply_step, cast, detached, static
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
+from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
 from picograd.tensor.growth import settle
 from picograd.tensor.host import default_device, device_named, host_array
@@ -274,7 +275,7 @@ class TensorCore:
     def requires_grad(self) -> bool:
         """True where gradients flow: a leaf that asked for one can be reached."""
         if not self.steps:
-            return Cell.held((self.cell,))[0] is None and self.cell.op.needs_grad
+            return self.cell.held() is None and self.cell.op.needs_grad
         return self.steps[-1][0] is OpCode.LEAF or self.op.needs_grad
 
     @requires_grad.setter
@@ -312,6 +313,7 @@ class TensorCore:
                 )
             if self.steps and self.steps[-1][0] is OpCode.LEAF:
                 self.steps, self._shown = self.steps[:-1], None
+                last_change.note()
         return self
 
     def retain_grad(self) -> None:
@@ -335,6 +337,7 @@ class TensorCore:
     def _become_leaf(self) -> None:
         number = next(leaf_ids)
         self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
+        last_change.note()
         leaf_tensors[number] = self
         record(self.op)
 
@@ -440,3 +443,12 @@ def host_value(tensor: TensorCore) -> np.ndarray[Any, Any]:
     while op.code in (OpCode.LEAF, OpCode.DETACH):
         op = op.src[0]
     return to_host(compute([], [op])[0])
+
+
+def memory_of(tensors: Iterable[TensorCore]) -> list[Held | None]:
+    """Returns the memory that holds the value of each tensor, and its shape; None for a graph, and for a view."""
+    # NOTE: jit asks for it at every call.
+    return [
+        None if tensor.steps else value if type(value := tensor.cell.content) is tuple else tensor.cell.held()
+        for tensor in tensors
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from typing import Any, cast
@@ -22,18 +22,18 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.records import frozen
 from picograd.tensor.cell import Cell, Claim, Held, replace_op
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
 from picograd.transforms.guards import Guards
 from picograd.transforms.spares import Spares, has_readers
+from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
 
 
-@frozen
+@dataclass(frozen=True)
 class Capture:
     """A traced call.
 
@@ -85,10 +85,11 @@ def two_ways(name: str, shape: Shape) -> JitError:
 class Replay:
     """A capture in the form a call needs.
 
+    watched:    what the guards depend on, once they have been looked at
     claim:      on the state that the plan writes over, call after call
     reads:      other state that the plan reads
     constants:  buffers the function made itself
-    inputs_of:  [*constants, *memory of claimed state, *of other state, *of arguments]  ->  the plan's inputs
+    inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
     spares:     memory of small results and state that earlier calls wrote
@@ -105,7 +106,9 @@ class Replay:
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
+        self.form, self.writes = capture.form, bool(capture.written or capture.updated)
         self.state, self.written = frozenset(capture.state), frozenset(capture.written)
+        self.watched: Watched | None = None
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
         over = self._written_over(takes, roots)
         self.claim = Claim([capture.state[i] for i in over.values()], [roots[root][2] for root in over])
@@ -142,7 +145,7 @@ class Replay:
         constants = [i for kind, i in used if kind == "constant"]
         self.reads = tuple(self.capture.state[i] for i in reads)
         self.constants = [self.capture.constants[i] for i in constants]
-        order = [*[("constant", i) for i in constants], *[("state", i) for i in (*claimed, *reads)]]
+        order = [*[("state", i) for i in claimed], *[("constant", i) for i in constants], *[("state", i) for i in reads]]
         place = {source: at for at, source in enumerate(order)}
         self.inputs_of = _arranged([place.get(take, len(order) + take[1]) for take in takes])
 
@@ -166,52 +169,54 @@ class Replay:
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
-        capture, claim, form = self.capture, self.claim, self.capture.form
+        form = self.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        if given.tensors and (capture.written or capture.updated):
+        if given.tensors and self.writes:
             self._check_aliases(given.tensors)
         free = self.spares.given()
         if given.donated:
-            give_donated(given, self.donatable, self.state, capture.name, free)
-        read = [held[0] if held is not None else cell_buffer(cell) for held, cell in zip(Cell.held(self.reads), self.reads)]
-        if claim.cells:
-            results = self._run_over_state(form, [*read, *given.buffers], free)
+            give_donated(given, self.donatable, self.state, self.capture.name, free)
+        read = [held[0] if type(held := cell.content) is tuple else cell_buffer(cell) for cell in self.reads]
+        others = [*self.constants, *read, *given.buffers]
+        if self.claim.cells:
+            results = self._run_over_state(form, others, free)
         else:
-            results = self._run(form, self.inputs_of([*self.constants, *read, *given.buffers]), free, [])
+            results = self._run(form, self.inputs_of(others), free)
         self.spares.keep(results)
         return self._returned(results, given.tensors)
 
     def _run_over_state(self, form: Template, others: list[Buffer], free: list[Buffer | None]) -> list[Held]:
         """Runs the plan on claimed state, whose new values are written over the old where nobody else reads these."""
         claim = self.claim
+        with claim.running:
+            if not claim.out:
+                return self._run(form, self.inputs_of([*claim.buffers, *others]), [*claim.buffers, *free])
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer] = {}  # and its memory
         while True:
             with claim.running:
-                out = [] if claim.is_whole() else claim.missing()
-                if not out or known.keys() >= set(out):
+                out = sorted(claim.out)
+                if known.keys() >= set(out):
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
-                    claimed = claim.buffers
-                    if known:
-                        claimed = [known.get(place, buffer) for place, buffer in enumerate(claimed)]
                     fresh = [place for place in came if place in known or has_readers(claim.buffers, place)]
-                    inputs = self.inputs_of([*self.constants, *claimed, *others])
-                    return self._run(form, inputs, [*claimed, *free], fresh)
+                    claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
+                    return self._run(form, self.inputs_of([*claimed, *others]), [*claimed, *free], fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
-            out = claim.missing()
             came += [place for place in out if place not in came]
             known = {place: cell_buffer(claim.cells[place]) for place in out}
             claim.take(out)
 
-    def _run(self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: list[int]) -> list[Held]:
+    def _run(
+        self, form: Template, inputs: Sequence[Buffer], memory: list[Buffer | None], fresh: Sequence[int] = ()
+    ) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
 
         Args:
           memory:  what may be written to, in the order of `numbers`; but the places `fresh`, of claimed state
         """
-        wanted = fresh + [n for n in self.others if memory[n] is None]
-        if wanted:
+        if fresh or None in memory:
+            wanted = [*fresh, *[n for n in self.others if memory[n] is None]]
             numbers = [self.numbers[n] for n in wanted]
             for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
                 memory[n] = buffer
@@ -256,7 +261,7 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
 
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
-    (held,) = Cell.held((cell,))
+    held = cell.held()
     if held is not None:
         return held[0]
     op = before = cell.op

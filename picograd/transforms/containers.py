@@ -8,7 +8,7 @@ Called by: transforms/jit.py, transforms/traced.py, transforms/capture.py.    Ne
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from picograd.engine.realize import realize
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.cell import Cell
+from picograd.tensor.core import memory_of
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
@@ -42,31 +42,27 @@ class Arguments:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
     ):
         self.variables: dict[str, int] = {}
+        self.tensors: Sequence[Tensor] = args
+        found: list[Tensor] = []
         form: Hashable = len(args)
-        if [*map(type, args)] == [Tensor] * len(args):  # as it is nearly always
-            self.tensors = [*args]
-        else:
-            self.tensors = []
-            form = flatten(args, self.tensors, name, self.variables)
-        named = flatten(kwargs, self.tensors, name, self.variables) if kwargs else None
+        named: Hashable = None
+        if kwargs or [*map(type, args)] != [Tensor] * len(args):  # which is rare
+            self.tensors = found
+            form = flatten(args, found, name, self.variables)
+            named = flatten(kwargs, found, name, self.variables)
         self.donated = self._donated(args, kwargs, name, donate) if donate else ()
-        self.buffers: list[Buffer] = []
-        self.key: Hashable = form, named
-        if self.tensors:
-            self._gather(name)
-
-    def _gather(self, name: str) -> None:
-        """Finds the memory of the tensors, and adds what the key says of them."""
-        held = Cell.held([tensor.cell for tensor in self.tensors])
-        if not all(held) or any(tensor.steps for tensor in self.tensors):
+        held = memory_of(self.tensors)
+        if not all(held):
             held = [_computed(tensor, name).arg for tensor in self.tensors]
-        self.buffers = [buffer for buffer, _ in held]  # type: ignore[misc]  # none is None
-        self.key = (*self.key, *[(shape, buffer.dtype, buffer.device) for buffer, shape in held])  # type: ignore[misc]
+        self.buffers: Sequence[Buffer]
+        self.buffers, shapes = zip(*held) if held else ((), ())
+        dtypes, devices = [buffer.dtype for buffer in self.buffers], [buffer.device for buffer in self.buffers]
+        self.key: Hashable = form, named, shapes, tuple(dtypes), tuple(devices)
 
     def free(self) -> None:
         """Frees the key of values of symbolic integers, which go to `variables`."""
-        form, named, *values = cast(Any, self.key)
-        self.key = (form, named, *[(unbound(shape, self.variables), *kind) for shape, *kind in values])
+        form, named, shapes, *kinds = cast(Any, self.key)
+        self.key = (form, named, tuple([unbound(shape, self.variables) for shape in shapes]), *kinds)
 
     def _donated(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: Any) -> tuple[int, ...]:
         """Returns the numbers of the tensors in arguments that are donated."""

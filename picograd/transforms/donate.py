@@ -40,7 +40,7 @@ class DonatedCell(Cell):
 
     def _refuse(self) -> NoReturn:
         raise JitError(
-            f"jit: this tensor was donated to {self._value}, which may have stored its results over it.",
+            f"jit: this tensor was donated to {self.content}, which may have stored its results over it.",
             "use what the function returned, or do not donate this argument.",
         )
 
@@ -106,11 +106,11 @@ def surrender(tensors: Sequence[Tensor], donated: Iterable[int], state: Set[Cell
     return {i: [cells[i].give_away(DonatedCell, name)] for i in donated}
 
 
-def _is_alone(value: list[Op | Held], buffers: list[Buffer], argument: int) -> bool:
+def _is_alone(value: list[Op | Held], buffers: Sequence[Buffer], argument: int) -> bool:
     return ALONE is not None and type(value[0]) is tuple and _references(value, buffers, argument) == _ALONE
 
 
-def _references(value: list[Any], buffers: list[Buffer], argument: int) -> tuple[int, int, int]:
+def _references(value: list[Any], buffers: Sequence[Buffer], argument: int) -> tuple[int, int, int]:
     """Returns how many references there are to what leads to the memory of an argument."""
     buffer = buffers[argument]
     return sys.getrefcount(value[0]), sys.getrefcount(buffer), sys.getrefcount(buffer.memory)

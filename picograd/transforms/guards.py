@@ -15,11 +15,9 @@ of the user's Modules (transforms/mentions.py). Not seen is what libraries read.
 from __future__ import annotations
 
 import functools
-import itertools
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import is_not
 from typing import Any, NamedTuple
 
@@ -29,8 +27,7 @@ from picograd.config import users_setting
 from picograd.errors import Line
 from picograd.nn.module import Module
 from picograd.nn.optimizer import Optimizer
-from picograd.records import frozen
-from picograd.tensor.cell import Cell, View
+from picograd.tensor.cell import View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
     Read,
@@ -40,13 +37,14 @@ from picograd.transforms.mentions import (
     names_of,
     variables_of,
 )  # fmt: skip
-from picograd.transforms.tokens import MISSING, PLAIN, fits, how, how_held, same, token_of
+from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES, fits, how, how_held, same, token_of
 
 Entry = tuple[dict[str, Any], str, Any, str]  # attributes of an object, name, what it meant, how the user would write it
+ItemsRead = tuple[Read, tuple[Any, ...], str]  # gives a list, what it held, how the user would write it
 CHANGED_IN_PLACE = (list, dict, set, deque, np.ndarray)  # the same object can hold something else
 
 
-@frozen
+@dataclass(frozen=True)
 class Guard:
     """One thing the function may have read.
 
@@ -63,53 +61,6 @@ class Guard:
         return fits(self.read(), self.token)
 
 
-class Watched(NamedTuple):
-    """What a capture depends on, in the form that is quickest to look at: objects that must be the same ones."""
-
-    modules: Same
-    objects: Same
-    tensors: list[Tensor]
-    steps: list[View]
-    lists: list[tuple[Sequence[Any], tuple[Any, ...]]]
-    reads: list[tuple[Read, Any]]
-    read_tensors: list[tuple[Read, weakref.ref[Cell], View]]
-    others: list[Guard]
-
-    def are_the_same(self, look_into_modules: bool) -> bool:
-        """True when every name means the very object that it meant; if not, what it means may still be equal."""
-        if look_into_modules and not self.modules.hold() or not self.objects.hold():
-            return False
-        if [tensor.steps for tensor in self.tensors] != self.steps:
-            return False
-        for items, before in self.lists:
-            if len(items) != len(before) or any(map(is_not, items, before)):
-                return False
-        for read, meant in self.reads:
-            if read() is not meant:
-                return False
-        for read, cell, steps in self.read_tensors:
-            tensor = read()
-            if type(tensor) is not Tensor or tensor.cell is not cell() or tensor.steps != steps:
-                return False
-        return not self.others or all(map(Guard.holds, self.others))
-
-
-class Same(NamedTuple):
-    """Attributes that must hold the very objects they held."""
-
-    owners: tuple[dict[str, Any], ...]
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Same:
-        kept = list(entries)
-        return cls(tuple(e[0] for e in kept), tuple(e[1] for e in kept), tuple(e[2] for e in kept))
-
-    def hold(self) -> bool:
-        return not any(map(is_not, map(dict.get, self.owners, self.names, itertools.repeat(MISSING)), self.values))
-
-
 class Broken(NamedTuple):
     """What has changed, in words, and the line of the user's code that reads it, where that is known."""
 
@@ -117,14 +68,14 @@ class Broken(NamedTuple):
     line: Line | None
 
 
-@frozen
+@dataclass(frozen=True)
 class Guards:
     """What a capture depends on besides its arguments.
 
     values:    names and attributes
     held:      attributes of objects that are no Modules
     parts:     attributes of Modules
-    lists:     (list of Modules or parameters, what it held, how the user would write it)
+    lists:     (gives a list of Modules or parameters, what it held, how the user would write it)
     modes:     (tensor of a Module, its view, whether it requires grad, how the user would write it)
     mentions:  the line of code that mentions a name or an attribute, by how the user would write it
     """
@@ -132,30 +83,9 @@ class Guards:
     values: tuple[Guard, ...] = ()
     held: tuple[Entry, ...] = ()
     parts: tuple[Entry, ...] = ()
-    lists: tuple[tuple[Sequence[Any], tuple[Any, ...], str], ...] = ()
+    lists: tuple[ItemsRead, ...] = ()
     modes: tuple[tuple[Tensor, View, bool, str], ...] = ()
     mentions: Mapping[str, Line] = field(default_factory=dict)
-
-    @functools.cached_property
-    def watched(self) -> Watched:
-        """What `hold` looks at, each kind in one go."""
-        plain = [guard for guard in self.values if isinstance(guard.token, PLAIN)]
-        tensors = [guard for guard in self.values if type(guard.token) is tuple]
-        others = [guard for guard in self.values if type(guard.token) is not tuple and not isinstance(guard.token, PLAIN)]
-        return Watched(
-            Same.of(self.parts), Same.of(self.held),
-            [tensor for tensor, *_ in self.modes], [steps for _, steps, *_ in self.modes],
-            [(items, before) for items, before, _ in self.lists],
-            [(guard.read, guard.token) for guard in plain], [(guard.read, *guard.token) for guard in tensors], others,
-        )  # fmt: skip
-
-    def hold(self, look_into_modules: bool) -> bool:
-        """Returns whether all is certainly as it was; if not, `broken` tells.
-
-        Args:
-          look_into_modules: False where no attribute of a Module has been set since all was as it was
-        """
-        return self.watched.are_the_same(look_into_modules)
 
     def broken(self) -> Broken | None:
         """Returns what has changed since the function was traced, the first that is found, or None."""
@@ -171,8 +101,9 @@ class Guards:
             now = attributes.get(name, MISSING)
             if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
                 return path, how_held(value, now)
-        for items, before, path in self.lists:
-            if len(items) != len(before) or any(map(is_not, items, before)):
+        for read, before, path in self.lists:
+            items = read()
+            if not isinstance(items, SEQUENCES) or len(items) != len(before) or any(map(is_not, items, before)):
                 kind = "modules" if any(isinstance(item, Module) for item in before) else "parameters"
                 return path, f"holds other {kind}"
         for tensor, steps, wanted, path in self.modes:
@@ -232,7 +163,7 @@ class _Held:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.parts: list[Entry] = []
-        self.lists: list[tuple[Sequence[Any], tuple[Any, ...], str]] = []
+        self.lists: list[ItemsRead] = []
         self.modes: list[tuple[Tensor, View, bool, str]] = []
         self.contents: list[Guard] = []
         self.seen: set[int] = set()
@@ -247,7 +178,7 @@ class _Held:
                 shown = f"{path}.param_groups[{place}]"
                 # NOTE: the learning rate is a buffer that plans read, so it may change.
                 names = [name for name in group if name not in ("params", "lr")]
-                self.lists.append((group["params"], tuple(group["params"]), f"{shown}['params']"))
+                self.lists.append((functools.partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 
     def add_module(self, path: str, module: Module) -> None:
@@ -255,13 +186,14 @@ class _Held:
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of
                 continue
-            if isinstance(value, list | tuple) and any(isinstance(item, Module) for item in value):
-                self.lists.append((value, tuple(value), shown))
+            holds_modules = [isinstance(item, Module) for item in value] if isinstance(value, list | tuple) else []
+            if any(holds_modules):
+                self.lists.append((functools.partial(vars(module).get, name), tuple(value), shown))
+            elif isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
+                self.parts.append((vars(module), name, value, shown))
             if isinstance(value, Tensor):
                 self.modes.append((value, value.steps, value.requires_grad, shown))
-            if isinstance(value, (Tensor, Module, list, tuple, *PLAIN)):
-                self.parts.append((vars(module), name, value, shown))
-            if isinstance(value, CHANGED_IN_PLACE):
+            if isinstance(value, CHANGED_IN_PLACE) and not (holds_modules and all(holds_modules)):
                 self.add_contents(vars(module), name, shown)
             elif _is_users_object(value) and id(value) not in self.seen:
                 self.seen.add(id(value))

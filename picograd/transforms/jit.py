@@ -18,7 +18,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -29,11 +29,12 @@ from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
-from picograd.nn.module import Module, last_change
+from picograd.nn.module import Module
 from picograd.tensor.cell import trace
+from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture
+from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Arguments, flatten
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
@@ -46,6 +47,7 @@ from picograd.transforms.traced import (
     check_modes,
     check_same,
 )  # fmt: skip
+from picograd.transforms.watched import Watched
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,15 +59,19 @@ CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that so
 class _Form:
     """Arguments of one form: the Modules that the function mentions, and captures by whether these train.
 
-    seen:   the last change of a Module when it was last looked for one
-    found:  the captures for the modes there were then
+    replay:  of the capture for the modes there were when last looked, or None
+    seen:    the last change there was then
     """
 
     def __init__(self, modules: tuple[Module, ...]):
         self.modules = modules
         self.captures: dict[tuple[bool, ...], list[Capture]] = {}
+        self.replay: Replay | None = None
         self.seen = -1
-        self.found: list[Capture] = []
+
+    def found(self) -> list[Capture]:
+        """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
+        return self.captures.setdefault(tuple([module.training for module in self.modules]), [])
 
 
 @dataclass(eq=False)
@@ -102,26 +108,29 @@ class Jit:
         if form is None:
             given.free()
             form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
-        change = last_change.number  # first: what changes from here on is looked at by the next call
-        if change != form.seen:
-            form.found = form.captures.setdefault(tuple([module.training for module in form.modules]), [])
-        if len(form.found) < 2:
-            return self.trace_and_run(form.found, args, kwargs, given)
-        capture = form.found[0]
-        if not capture.guards.hold(change != form.seen):
-            self.check(capture.guards)
-        form.seen = change
-        return capture.replay(given)
+        replay, change = form.replay, last_change.number  # now: what changes later is looked at by the next call
+        if replay is None or replay.watched is None or change != form.seen or not replay.watched.is_the_same():
+            found = form.found()
+            if len(found) < 2:
+                return self.trace_and_run(found, args, kwargs, given)
+            replay = found[0].replay
+            self.check(replay)
+            form.replay, form.seen = replay, change
+        return replay(given)
 
-    def check(self, guards: Guards) -> None:
+    def check(self, replay: Replay) -> None:
         """Raises JitError where something has changed since the function was traced."""
-        broken = guards.broken()
+        if replay.watched is not None and replay.watched.is_the_same(look_into_modules=True):
+            return
+        watched = Watched(replay.capture.guards)  # first: what changes from here on is another object than it has
+        broken = replay.capture.guards.broken()
         if broken is not None:
             raise JitError(
                 f"jit: since {self.name} was traced, {broken.text}.",
                 "what changes from call to call must be an argument, or a Tensor written in place.",
                 line=broken.line,
             )
+        replay.watched = watched
 
     def traced(self, args: Any, kwargs: Any) -> Any:
         """Runs the Python function where somebody traces it."""
@@ -156,7 +165,7 @@ class Jit:
             self.mention(given.tensors)
         return result
 
-    def mention(self, tensors: list[Tensor]) -> None:
+    def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
         shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
         warnings.warn(

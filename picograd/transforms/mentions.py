@@ -15,14 +15,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from picograd.nn.module import Module
-from picograd.records import frozen
 from picograd.transforms.tokens import MISSING, MOST_ITEMS, SEQUENCES, is_users_code
 
 Read = Callable[[], Any]
@@ -108,7 +107,7 @@ def _is_users_function(value: Any) -> bool:
 
 
 # ---- which names ----
-@frozen
+@dataclass(frozen=True)
 class Names:
     """What code mentions.
 

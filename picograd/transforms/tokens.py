@@ -20,6 +20,7 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.nn.module import Module
+from picograd.nn.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
@@ -52,6 +53,8 @@ def token_of(value: Any) -> Any:
         return value
     if isinstance(value, Tensor):
         return weakref.ref(value.cell), value.steps
+    if isinstance(value, Module | Optimizer):
+        return weakref.ref(value)
     if isinstance(value, np.ndarray):
         return ArrayToken(weakref.ref(value), _held(value))
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
@@ -144,6 +147,8 @@ def how(before: Any, now: Any) -> str:
         return f"was {before!r} and is {now!r}" if isinstance(now, PLAIN) else f"was {before!r}"
     if isinstance(before, ArrayToken):
         return "has changed in place" if isinstance(now, np.ndarray) and before.array() is now else "is another array"
+    if isinstance(before, weakref.ref):
+        return f"is another {'optimizer' if isinstance(before(), Optimizer) else 'module'}"
     return "is another tensor" if isinstance(before, tuple) else "has changed"
 
 

@@ -8,7 +8,7 @@ Called by: transforms/jit.py.    Next: picograd/transforms/capture.py
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from picograd.control.trace import FunctionTrace
@@ -66,7 +66,7 @@ def check_containers(given: Any, used: Any, stand_ins: list[Tensor], name: str) 
         )
 
 
-def check_aliases(watch: TraceOfFunction, tensors: list[Tensor], updated: list[int]) -> None:
+def check_aliases(watch: TraceOfFunction, tensors: Sequence[Tensor], updated: list[int]) -> None:
     """Raises where a tensor is written that the function also reads by another way."""
     cells = [t.cell for t in tensors]
     again = {cells[i] for i in updated if cells.count(cells[i]) > 1 or cells[i] in watch.before}

@@ -11,7 +11,6 @@ import pytest
 
 import picograd as pg
 from picograd import ArgumentError, JitError, Tensor
-from picograd.tensor.cell import Cell
 from picograd.transforms.donate import ALONE
 
 pytestmark = pytest.mark.req("G10")
@@ -48,7 +47,7 @@ def test_the_memory_of_a_donated_argument_is_that_of_the_result(monkeypatch: pyt
 
 
 def address(tensor: Tensor) -> int:
-    (held,) = Cell.held([tensor.cell])
+    held = tensor.cell.held()
     assert held is not None
     return int(held[0].memory.address)
 

@@ -284,3 +284,80 @@ def test_freezing_a_parameter_and_adding_one_are_noticed(device):
     optimizer.param_groups[0]["params"].append(extra)
     with pytest.raises(JitError, match=r"optimizer\.param_groups\[0\]\['params'\] holds other parameters"):
         step(x)
+
+
+class Stack(nn.Module):
+    def __init__(self, count=2):
+        self.layers = [nn.Linear(2, 2) for _ in range(count)]
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("count", [2, 20])
+@pytest.mark.req("G10")
+def test_other_modules_in_a_list_are_noticed(device, count):
+    net, x = Stack(count), Tensor.ones(1, 2)
+    step = pg.jit(lambda x: net(x))
+    for _ in range(3):
+        step(x)
+    kept = net.layers
+    net.layers = list(kept)
+    assert (step(x) - net(x)).abs().max().item() < 1e-5
+    net.layers[0] = nn.Linear(2, 2)
+    with pytest.raises(JitError, match=r"net\.layers"):
+        step(x)
+    net.layers = Stack(count).layers
+    with pytest.raises(JitError, match=r"net\.layers"):
+        step(x)
+    net.layers = kept
+    assert (step(x) - net(x)).abs().max().item() < 1e-5
+
+
+@pytest.mark.req("G10")
+def test_another_module_or_optimizer_of_the_name_is_noticed(device):
+    layers, x = [nn.Linear(2, 2), nn.Linear(2, 2)], Tensor.ones(1, 2)
+    net, optimizer = nn.Linear(2, 2), None
+
+    def through_the_list(x):
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    def train(x):
+        optimizer.zero_grad()
+        loss = (net(x) ** 2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    functions = [pg.jit(through_the_list), pg.jit(lambda x: net(x)), pg.jit(train)]
+    for function in functions:
+        for _ in range(3):
+            function(x)
+    optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    with pytest.raises(JitError, match=r"optimizer is another optimizer"):
+        functions[2](x)
+    layers[1], net = nn.Linear(2, 2), nn.Linear(2, 2)
+    with pytest.raises(JitError, match=r"layers has changed"):
+        functions[0](x)
+    with pytest.raises(JitError, match=r"net is another module"):
+        functions[1](x)
+
+
+def test_an_equal_value_in_the_place_of_another_is_looked_at_once(device):
+    scale, factors, x = 2.5e3, [1.0, 2.0], Tensor([1.0])
+    step = pg.jit(lambda x: x * scale * factors[1])
+    for _ in range(3):
+        step(x)
+    scale, factors = float("2500"), [float("1"), float("2")]
+    assert step(x).item() == 5000.0
+    (form,) = step.forms.values()
+    watched = form.replay.watched
+    assert step(x).item() == 5000.0 and form.replay.watched is watched
+    factors[1] = 3.0
+    with pytest.raises(JitError, match=r"factors has changed"):
+        step(x)

@@ -11,7 +11,6 @@ import picograd as pg
 from picograd import Tensor, nn, optim
 from picograd.engine.watch import Counts, watch
 from picograd.nn import functional as F
-from picograd.tensor.cell import Cell
 from picograd.transforms.spares import ALONE
 
 IN_PLACE = pytest.mark.skipif(ALONE is None, reason="reference counts of this interpreter do not tell who reads state")
@@ -23,7 +22,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def address(tensor: Tensor) -> int:
-    (held,) = Cell.held([tensor.cell])
+    held = tensor.cell.held()
     assert held is not None
     return int(held[0].memory.address)
 

@@ -1,0 +1,105 @@
+"""Whether all that a capture depends on is the very object it was: what each call asks, with the least Python that tells.
+
+In:    Guards, at a moment when they hold
+Out:   `Watched`
+Called by: transforms/jit.py.    Next: picograd/transforms/guards.py
+
+Guards say what must mean the same. Nearly always every name means the same object still, and that is quick to see, for
+many names in one go. Where one means another object, the guards tell whether it is an equal one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from operator import call, is_not
+from typing import Any
+
+from picograd.tensor.cell import Cell, View
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.guards import Entry, Guards
+from picograd.transforms.mentions import Read
+from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES
+
+Holds = Callable[[], bool]
+FIXED = (*PLAIN, weakref.ref)  # tokens of objects that mean the same for as long as they are the same ones
+
+
+class Watched:
+    """What guards depend on, as it is now, in the form that is quickest to look at."""
+
+    def __init__(self, guards: Guards):
+        self._modules = _holds_attributes(guards.parts)
+        self._tensors = [tensor for tensor, *_ in guards.modes]
+        self._steps = [tensor.steps for tensor in self._tensors]
+        self._checks = list(_checks(guards))
+
+    def is_the_same(self, look_into_modules: bool = False) -> bool:
+        """Returns whether every name certainly means what it meant.
+
+        Args:
+          look_into_modules: False where nothing has changed in any Module since then (tensor/change.py)
+        """
+        if look_into_modules and not (self._modules() and [tensor.steps for tensor in self._tensors] == self._steps):
+            return False
+        return all(map(call, self._checks))
+
+
+def _checks(guards: Guards) -> Iterator[Holds]:
+    """Yields what is to be asked at every call."""
+    if guards.held:
+        yield _holds_attributes(guards.held)
+    objects: list[tuple[Read, Any]] = []
+    lists = [(read, before) for read, before, _ in guards.lists]
+    for guard in guards.values:
+        meant = guard.read()
+        if isinstance(guard.token, FIXED) and guard.read() is meant:
+            objects.append((guard.read, meant))
+        elif _has_fixed_items(guard.token) and isinstance(meant, SEQUENCES):
+            lists.append((guard.read, tuple(meant)))
+        elif type(guard.token) is tuple:
+            yield partial(_reads_tensor, guard.read, *guard.token)
+        else:
+            yield guard.holds
+    if objects:
+        yield partial(_read_objects, *_columns(objects))
+    if lists:
+        yield partial(_read_lists, *_columns(lists))
+
+
+def _has_fixed_items(token: Any) -> bool:
+    """True for the token of a list that means the same for as long as it holds the same objects."""
+    return isinstance(token, list) and all(isinstance(item, FIXED) or item is MISSING for item in token)
+
+
+def _columns(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    return [first for first, _ in pairs], [second for _, second in pairs]
+
+
+def _holds_attributes(entries: Sequence[Entry]) -> Holds:
+    """Returns the question whether attributes hold the very objects they hold now."""
+    owners, names = [entry[0] for entry in entries], [entry[1] for entry in entries]
+    values = [owner.get(name, MISSING) for owner, name in zip(owners, names)]
+    return partial(_hold_objects, owners, names, values)
+
+
+def _hold_objects(owners: Sequence[dict[str, Any]], names: Sequence[str], values: Sequence[Any]) -> bool:
+    return not any(map(is_not, map(dict.get, owners, names, itertools.repeat(MISSING)), values))
+
+
+def _read_objects(reads: Sequence[Read], meant: Sequence[Any]) -> bool:
+    return not any(map(is_not, map(call, reads), meant))
+
+
+def _read_lists(reads: Sequence[Read], before: Sequence[Sequence[Any]]) -> bool:
+    for items, held in zip(map(call, reads), before):
+        if not isinstance(items, SEQUENCES) or len(items) != len(held) or any(map(is_not, items, held)):
+            return False
+    return True
+
+
+def _reads_tensor(read: Read, cell: weakref.ref[Cell], steps: View) -> bool:
+    tensor = read()
+    return type(tensor) is Tensor and tensor.cell is cell() and tensor.steps == steps
