@@ -73,7 +73,7 @@ def elements(
         if missing:
             stack += missing[::-1]
             continue
-        done[point] = _value(point, known, [done[s] for s in sources])
+        done[point] = _value(point, known, list(map(done.__getitem__, sources)))
         stack.pop()
     return [done[start] for start in starts]
 
@@ -127,7 +127,7 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
         if op in values:
             done[op] = to_op(values[op])
         else:
-            src = tuple([done[s] for s in op.src])
+            src = tuple(map(done.__getitem__, op.src))
             if src != op.src and op in index:
                 done[op] = to_op(INDEX_ARITHMETIC[op.code](*map(from_op, src)))
             else:

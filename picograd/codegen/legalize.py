@@ -177,7 +177,7 @@ class Legalizer:
                 continue
             if op.dtype.is_narrow:
                 self.rules = self.narrow_rules
-            src = tuple([became[s] for s in op.src])
+            src = tuple(map(became.__getitem__, op.src))
             new = op if src == op.src else op.replace(src=src)
             if new in became:
                 became[op] = became[new]

@@ -162,7 +162,8 @@ class _Linearizer:
         index, lanes = self.address(self.resolve(store.index))
         lanes = max(lanes, lanes_of(value), 1)
         valid = None if store.valid is None else self.value(self.resolve(store.valid))
-        self.scopes[-1].statements.append(Store(store.memory, index, self.splat(value, lanes), valid))
+        value = value if lanes == 1 else self.splat(value, lanes)
+        self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
 
     def forget_loads(self, memory: Op | None) -> None:
@@ -262,17 +263,15 @@ class _Linearizer:
         while stack:
             here = stack[-1]
             if here not in self.values:
-                missing = [] if here.code in OWN_SOURCES else [s for s in here.src if self.is_missing(s)]
-                if missing:
-                    stack.extend(reversed(missing))
+                before = len(stack)
+                for s in here.src[::-1] if here.code not in OWN_SOURCES else ():
+                    if s.code not in READY and s not in self.values and (s.code is not OpCode.RANGE or s is self.vector):
+                        stack.append(s)
+                if len(stack) > before:
                     continue
                 self.compute(here)
             stack.pop()
         return self.values[op]
-
-    def is_missing(self, op: Op) -> bool:
-        """True where nothing holds `op` yet."""
-        return op.code not in READY and op not in self.values and (op.code is not OpCode.RANGE or op is self.vector)
 
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
@@ -287,8 +286,8 @@ class _Linearizer:
         if op.code is OpCode.CHECK:
             self.check(op)
             return
-        sources = [self.value(s) for s in op.src]
-        widths = [lanes_of(s) for s in sources]
+        sources = list(map(self.value, op.src))
+        widths = list(map(lanes_of, sources))
         if op.code is OpCode.REDUCE:
             self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
             return
@@ -339,7 +338,10 @@ class _Linearizer:
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
-        depth = max([0, *[self.depth_of.get(s, 0) for s in sources if s is not None]])
+        depth = 0
+        for s in sources:
+            if s is not None and self.depth_of.get(s, 0) > depth:
+                depth = self.depth_of[s]
         if load_of is not None:
             for i in range(depth + 1, len(self.scopes)):
                 scope = self.scopes[i]

@@ -10,7 +10,7 @@ VARIABLE, a product of atoms, or a quotient or remainder that no rule below coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
@@ -94,7 +94,9 @@ def _assemble(terms: Terms, constant: int) -> Dim:
     if 0 in terms.values():
         terms = {atom: c for atom, c in terms.items() if c}
     several = len(terms) > 1
-    for atom in [a for a in terms if a.code is OpCode.MOD] if several else ():
+    for atom in terms if several else ():
+        if atom.code is not OpCode.MOD:
+            continue
         divisor = from_op(atom.src[1])
         if not isinstance(divisor, int) or terms[atom] * divisor not in terms.values():
             continue
@@ -167,10 +169,13 @@ def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
     return _assemble(total, constant)
 
 
-def without(value: Dim, atoms: Container[Op]) -> tuple[Dim, int]:
+def without(value: Dim, atoms: Iterable[Op]) -> tuple[Dim, int]:
     """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` joins the two."""
     terms, constant = affine(value)
-    return _assemble({atom: c for atom, c in terms.items() if atom not in atoms}, 0), constant
+    rest = dict(terms)
+    for atom in atoms:
+        rest.pop(atom, None)
+    return _assemble(rest, 0), constant
 
 
 def plus(value: Dim, number: int) -> Dim:

@@ -347,10 +347,11 @@ class _Function:
         """Returns the text of a value with that many lanes; a scalar is repeated."""
         if op.code is OpCode.CONST:
             return constant(op.arg, op.dtype, lanes)
-        if lanes_of(op) == lanes:
-            return self._value(op)
-        if lanes_of(op) != 1:
-            raise VerifyError(f"render llvm: {op} has {lanes_of(op)} lanes where {lanes} are needed.")
+        own = lanes_of(op)
+        if own == lanes:
+            return self.values.get(op) or self._value(op)
+        if own != 1:
+            raise VerifyError(f"render llvm: {op} has {own} lanes where {lanes} are needed.")
         return self.splat(self._value(op), type_of(op.dtype), lanes)
 
     def _value(self, op: Op) -> str:
@@ -383,7 +384,7 @@ class _Function:
             return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
         if op.code is OpCode.REDUCE:
             return self._reduce_lanes(op)
-        sources = [self.constants.get(s, s) for s in op.src]
+        sources = list(map(self.constants.get, op.src, op.src))
         if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
             a, b = (interval_of(s, self.intervals) for s in op.src)
             if a[0] >= 0 and b[0] > 0:

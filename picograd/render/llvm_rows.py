@@ -75,6 +75,7 @@ def constant(value: Scalar, dtype: DType, lanes: int) -> str:
     return text if lanes == 1 else f"splat ({TYPES[dtype]} {text})"
 
 
+@lru_cache(maxsize=256)
 def operand_kind(dtype: DType) -> str:
     """Returns the column of the tables an operand belongs to: its dtype's kind, or "h" for floats held as bits."""
     return "h" if dtype.is_narrow else dtype.kind
