@@ -130,7 +130,8 @@ def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64)
     became: dict[Op, Op] = {}
     made: set[Op] = set()
     for op in toposort(roots):
-        new = op if all(became[s] is s for s in op.src) else op.replace(src=tuple(became[s] for s in op.src))
+        src = tuple(map(became.__getitem__, op.src))
+        new = op if src == op.src else op.replace(src=src)
         for _ in range(limit):
             result = matcher.rewrite(new)
             if result is None or result is new:

@@ -35,7 +35,7 @@ def merge_bodies(roots: Sequence[Op]) -> list[Op]:
     Example: CALL(x; body = SINK(tanh(%0))) and CALL(x; body = SINK(tanh(%0), tanh(%0) * %0))  ->  the second one
     """
     order = toposort(roots)
-    if not any(op.code in WITH_BODY for op in order):
+    if WITH_BODY.isdisjoint([op.code for op in order]):
         return list(roots)
     graph = _Graph(roots, order)
     return graph.rebuilt(graph.read())

@@ -190,7 +190,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
             became[op] = became[op.src[0]]
         elif op.src:
             arg = numbered(op) if op.code is OpCode.CHECK else None
-            became[op] = op.replace(src=tuple(became[s] for s in op.src), arg=arg)
+            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=arg)
         else:
             became[op] = op
         if became[op].code is not OpCode.PARAM:

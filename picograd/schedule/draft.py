@@ -8,7 +8,7 @@ Called by: schedule/fuse.py, schedule/nests.py, schedule/edges.py.    Next: pico
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
@@ -51,13 +51,13 @@ class Draft:
     readers: dict[Draft, None] = field(default_factory=dict, repr=False)
     level: int = 0
 
-    @property
+    @cached_property
     def row_axes(self) -> tuple[int, ...]:
-        return tuple(axis for axis in range(len(self.domain)) if axis not in self.reduced)
+        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
 
-    @property
+    @cached_property
     def row_shape(self) -> Shape:
-        return tuple(self.domain[axis] for axis in self.row_axes)
+        return tuple([self.domain[axis] for axis in self.row_axes])
 
 
 @frozen
