@@ -24,7 +24,7 @@ from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
-from picograd.render.registers import Slot, changed, check_places, is_register
+from picograd.render.registers import Slot, changes, check_places, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
@@ -62,6 +62,7 @@ class _Function:
     depths:  VAR -> how many loops were open where it was named
     waiting: VAR that nobody has asked for -> where its instruction will stand
     held:    a place of REGISTER memory -> the name of the value stored there last
+    changes: id of a loop or branch -> the places of REGISTER memory it changes
     block:   the label of the basic block that is being written
     """
 
@@ -78,6 +79,7 @@ class _Function:
         self.depths: dict[Op, int] = {}
         self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
         self.held: dict[Slot, str] = {}
+        self.changes: dict[int, list[Slot]] = {}
         self.block = "entry"
         self.num_names = self.num_labels = 0
         self.sink_nbytes = 0
@@ -91,6 +93,7 @@ class _Function:
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
         check_places(statements)
+        self.changes = changes(statements)
         loops = grid_loops(statements)
         before = "0"
         for statement in statements:
@@ -150,7 +153,7 @@ class _Function:
         self.lines.append(f"  br label %{start}")
         self.label(start)
         here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}")
-        before = {slot: self.held.get(slot, "poison") for slot in changed(loop.body)}
+        before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
         body = self._body(loop, here, label)
@@ -207,7 +210,7 @@ class _Function:
         label = f"if{self.num_labels}"
         condition = self.operand(branch.condition, 1)
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
-        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in changed(branch.body)}
+        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in self.changes[id(branch)]}
         self.label(label)
         self.statements(branch.body)
         self.lines.append(f"  br label %{label}.done")
