@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from rich.markup import escape
 
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
+from picograd.records import frozen
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.train.gpt import GptConfig, train_gpt
@@ -28,7 +28,7 @@ from picograd.train.names import NamesConfig, train_names
 from picograd.train.sample import SampleGptConfig, sample_gpt
 
 
-@dataclass(frozen=True)
+@frozen
 class Train:
     """Trains a model from data to results; Ctrl-C saves and says how to go on."""
 
@@ -40,7 +40,7 @@ class Train:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Sample:
     """Prints what a trained model writes."""
 
@@ -50,17 +50,17 @@ class Sample:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Doctor:
     """Says what this machine can use."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Ls:
     """Says what the cache holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Clear:
     """Empties the cache, or some of its parts."""
 
@@ -68,7 +68,7 @@ class Clear:
     parts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PART ...")] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Cache:
     """Lists or empties the cache of data sets and compiled kernels."""
 

@@ -6,10 +6,10 @@ Out:   `Target`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from picograd.records import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A machine to generate code for.
 

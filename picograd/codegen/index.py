@@ -73,7 +73,7 @@ def elements(
         if missing:
             stack += missing[::-1]
             continue
-        done[point] = _value(point, known, [done[s] for s in sources])
+        done[point] = _value(point, known, list(map(done.__getitem__, sources)))
         stack.pop()
     return [done[start] for start in starts]
 
@@ -121,13 +121,13 @@ def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     done: dict[Op, Op] = {}
     index: set[Op] = set()  # what is made of loops' integers alone
     for op in toposort(roots, stop=values):
-        if op.dtype is dtypes.int64 and (op in values or op.code in INTEGERS or op.code in INDEX_ARITHMETIC):
-            if op in values or index.issuperset(op.src):
-                index.add(op)
+        made_of_index = (op.code in INTEGERS or op.code in INDEX_ARITHMETIC) and index.issuperset(op.src)
+        if op.dtype is dtypes.int64 and (made_of_index or op in values):
+            index.add(op)
         if op in values:
             done[op] = to_op(values[op])
         else:
-            src = tuple([done[s] for s in op.src])
+            src = tuple(map(done.__getitem__, op.src))
             if src != op.src and op in index:
                 done[op] = to_op(INDEX_ARITHMETIC[op.code](*map(from_op, src)))
             else:

@@ -108,10 +108,17 @@ FUNCTIONS = PatternMatcher(
 
 
 @cache
-def rules_for(language: str, half_in_hardware: bool) -> PatternMatcher:
-    """Returns the rules of a target; those further right are asked first."""
+def rules_for(language: str, has_narrow: bool = False, half_in_hardware: bool = False) -> PatternMatcher:
+    """Returns the rules of a target; those further right are asked first.
+
+    Args:
+      has_narrow:        there may be floats narrower than float32
+      half_in_hardware:  float16 is converted by an instruction
+    """
     if language != "llvm":
         return EVERYWHERE
+    if not has_narrow:
+        return EVERYWHERE + FUNCTIONS
     narrow = PatternMatcher(
         [
             # f(x) = round(f(float32(x)))
@@ -130,10 +137,14 @@ def has_half(target: Target) -> bool:
 
 # ---- driver ----
 class Legalizer:
-    """What each expression became, for one target."""
+    """What each expression became, for one target.
+
+    rules:  those of narrow floats are among them from where the first one is met, before whatever is made of it
+    """
 
     def __init__(self, target: Target):
-        self.rules = rules_for(target.language, has_half(target))
+        self.rules = rules_for(target.language)
+        self.narrow_rules = rules_for(target.language, has_narrow=True, half_in_hardware=has_half(target))
         self.became: dict[Op, Op] = {}
 
     def statement(self, statement: Statement) -> Statement:
@@ -164,7 +175,10 @@ class Legalizer:
             if op.code is OpCode.RANGE:  # whose extent is no part of the expression
                 became[op] = op
                 continue
-            new = op.replace(src=tuple([became[s] for s in op.src]))
+            if op.dtype.is_narrow:
+                self.rules = self.narrow_rules
+            src = tuple(map(became.__getitem__, op.src))
+            new = op if src == op.src else op.replace(src=src)
             if new in became:
                 became[op] = became[new]
                 continue

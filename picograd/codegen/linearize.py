@@ -162,7 +162,8 @@ class _Linearizer:
         index, lanes = self.address(self.resolve(store.index))
         lanes = max(lanes, lanes_of(value), 1)
         valid = None if store.valid is None else self.value(self.resolve(store.valid))
-        self.scopes[-1].statements.append(Store(store.memory, index, self.splat(value, lanes), valid))
+        value = value if lanes == 1 else self.splat(value, lanes)
+        self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
 
     def forget_loads(self, memory: Op | None) -> None:
@@ -253,26 +254,24 @@ class _Linearizer:
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
-        found = self.available(op)
-        stack = [] if found is not None else [op]
+        found = op if op.code in READY else self.values.get(op)
+        if found is not None:
+            return found
+        if op.code is OpCode.RANGE and op is not self.vector:
+            return self.ranges[op]
+        stack = [op]
         while stack:
             here = stack[-1]
             if here not in self.values:
-                missing = [s for s in here.src if self.available(s) is None] if here.code not in OWN_SOURCES else []
-                if missing:
-                    stack.extend(reversed(missing))
+                before = len(stack)
+                for s in here.src[::-1] if here.code not in OWN_SOURCES else ():
+                    if s.code not in READY and s not in self.values and (s.code is not OpCode.RANGE or s is self.vector):
+                        stack.append(s)
+                if len(stack) > before:
                     continue
                 self.compute(here)
             stack.pop()
-        return self.values[op] if found is None else found
-
-    def available(self, op: Op) -> Op | None:
-        """Returns what holds `op` already, or None."""
-        if op.code in READY:
-            return op
-        if op.code is OpCode.RANGE and op is not self.vector:
-            return self.ranges[op]
-        return self.values.get(op)
+        return self.values[op]
 
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
@@ -287,8 +286,8 @@ class _Linearizer:
         if op.code is OpCode.CHECK:
             self.check(op)
             return
-        sources = [self.value(s) for s in op.src]
-        widths = [lanes_of(s) for s in sources]
+        sources = list(map(self.value, op.src))
+        widths = list(map(lanes_of, sources))
         if op.code is OpCode.REDUCE:
             self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
             return
@@ -339,7 +338,10 @@ class _Linearizer:
 
     def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
         """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
-        depth = max([0, *[self.depth_of.get(s, 0) for s in sources if s is not None]])
+        depth = 0
+        for s in sources:
+            if s is not None and self.depth_of.get(s, 0) > depth:
+                depth = self.depth_of[s]
         if load_of is not None:
             for i in range(depth + 1, len(self.scopes)):
                 scope = self.scopes[i]
@@ -362,7 +364,7 @@ class _Linearizer:
             value = self.value(index)
             return value, lanes_of(value)
         terms = affine(index)[0]
-        if terms.get(self.vector) == 1 and not any(self.is_vector(atom) for atom in terms if atom is not self.vector):
+        if terms.get(self.vector) == 1 and True not in [self.is_vector(a) for a in terms if a is not self.vector]:
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, lanes_of(value)

@@ -54,7 +54,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
-    reports = any(isinstance(statement, Check) for phase in linear for statement in walk(phase))
+    reports = Check in {statement.__class__ for phase in linear for statement in walk(phase)}
     report = [Param(dtypes.int64, REPORT_WORDS, "report")] * reports
     return Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
 

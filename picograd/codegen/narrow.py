@@ -30,7 +30,7 @@ from picograd.codegen.scalar import (
 )  # fmt: skip
 from picograd.dtype import DType
 from picograd.ir.op import Op, const
-from picograd.ir.opcode import COMPARE, ELEMENTWISE, OpCode
+from picograd.ir.opcode import COMPARE, OpCode
 
 SINGLE = FORMATS[dtypes.float32]
 MOVES = frozenset({OpCode.WHERE, OpCode.BITCAST, OpCode.CAST})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
@@ -28,9 +27,10 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program
+from picograd.records import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Backend:
     """The stages that differ from language to language.
 

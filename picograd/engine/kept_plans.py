@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from picograd.config import is_on, setting, shown_stages
+from picograd.config import cache_folder, is_on, setting, shown_stages
 from picograd.device import Target
 from picograd.dtype import DType, dtype_named
 from picograd.engine.cache import dim_text, entry_name, read_dim
@@ -38,7 +38,8 @@ def plan_entry(key: Hashable, target: Target) -> str | None:
 
     Where somebody looks on, every stage runs again; so it does where kernels are timed.
     """
-    if shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY") or is_on("PICOGRAD_TUNE"):
+    looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY") or is_on("PICOGRAD_TUNE")
+    if looked_on or cache_folder() is None:
         return None
     text = form_text(key)
     return None if text is None else entry_name(f"plan\n{text}", target)

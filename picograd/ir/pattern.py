@@ -8,17 +8,17 @@ Next:  picograd/ir/fold.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
+from picograd.records import frozen
 
 Action = Callable[..., Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Pattern:
     """What an Op must look like for a rule to apply.
 
@@ -65,7 +65,7 @@ class Pattern:
         return False
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline."""
 
@@ -130,7 +130,8 @@ def graph_rewrite(roots: Iterable[Op], matcher: PatternMatcher, limit: int = 64)
     became: dict[Op, Op] = {}
     made: set[Op] = set()
     for op in toposort(roots):
-        new = op if all(became[s] is s for s in op.src) else op.replace(src=tuple(became[s] for s in op.src))
+        src = tuple(map(became.__getitem__, op.src))
+        new = op if src == op.src else op.replace(src=src)
         for _ in range(limit):
             result = matcher.rewrite(new)
             if result is None or result is new:

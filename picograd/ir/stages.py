@@ -8,7 +8,7 @@ Next:  picograd/ir/opts.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from picograd.dtype import DType
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.statements import Statement
+from picograd.records import frozen
 
 REPORT_WORDS = 2  # of a "report" parameter
 
@@ -36,7 +37,7 @@ class NestKind(Enum):
 WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
 
 
-@dataclass(frozen=True)
+@frozen
 class Nest:
     """One loop nest: outputs computed together over one domain.
 
@@ -55,7 +56,7 @@ class Nest:
     outputs: tuple[tuple[int, Op], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Param:
     """One argument of a kernel.
 
@@ -71,7 +72,7 @@ class Param:
     role: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Kernel:
     """One fused computation, not yet loops. Equal kernels share one Program whatever buffers they run on.
 
@@ -88,7 +89,7 @@ class Kernel:
     phases: tuple[tuple[Nest, ...], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class ScheduleItem:
     """A kernel and what it runs on.
 
@@ -101,7 +102,7 @@ class ScheduleItem:
     checks: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Feed:
     """Where the body of a LoopItem finds one of its inputs.
 
@@ -117,7 +118,7 @@ class Feed:
     carried: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Result:
     """Where the body of a LoopItem stores one of its outputs.
 
@@ -134,7 +135,7 @@ class Result:
     other: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopItem:
     """A schedule that runs step after step: the body of a LOOP, or in one step that of a CALL.
 
@@ -159,7 +160,7 @@ class LoopItem:
         return tuple(dict.fromkeys(used if self.memory is None else [*used, self.memory]))
 
 
-@dataclass(frozen=True)
+@frozen
 class BufferUse:
     """What the schedule knows of one buffer.
 
@@ -184,7 +185,7 @@ class BufferUse:
     late: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Schedule:
     """Kernels in an order that respects what each reads, with the memory of temporaries planned.
 
@@ -216,7 +217,7 @@ class Schedule:
         return tuple(found)
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """Loops: what a kernel does, statement by statement.
 
@@ -233,7 +234,7 @@ class Program:
     phases: tuple[tuple[Statement, ...], ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """How one phase is started.
 
@@ -249,7 +250,7 @@ class Launch:
     work: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """Text in a compiler's language.
 
@@ -264,7 +265,7 @@ class Source:
     launches: tuple[Launch, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Binary:
     """Machine code of a Source: an object file, a cubin, a shared library."""
 
@@ -275,7 +276,7 @@ class Binary:
     launches: tuple[Launch, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Executable:
     """Loaded code.
 
@@ -306,7 +307,7 @@ class Runner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """Everything needed to run a schedule again without looking at a graph.
 

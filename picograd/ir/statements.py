@@ -12,14 +12,14 @@ a number of lanes, and a value with several lanes is a vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.records import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class For:
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
@@ -30,7 +30,7 @@ class For:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class If:
     """Runs `body` where the bool scalar `condition` holds."""
 
@@ -38,14 +38,14 @@ class If:
     body: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Alloc:
     """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
 
     memory: Op
 
 
-@dataclass(frozen=True)
+@frozen
 class Let:
     """Names the value of one operation. `value` is an elementwise Op, or one of
 
@@ -57,7 +57,7 @@ class Let:
     value: Op
 
 
-@dataclass(frozen=True)
+@frozen
 class Load:
     """var = memory[index].
 
@@ -73,7 +73,7 @@ class Load:
     valid: Op | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Store:
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
 
@@ -83,12 +83,12 @@ class Store:
     valid: Op | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """Reports `value` where `inside` does not hold: the first report of a run is the error it ends with.
 
@@ -109,17 +109,16 @@ def lanes_of(op: Op) -> int:
     return int(op.arg[1]) if op.code is OpCode.VAR else 1
 
 
-def walk(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yields every statement, outer before inner."""
-    stack = [iter(statements)]
+def walk(statements: Iterable[Statement]) -> list[Statement]:
+    """Returns every statement, outer before inner."""
+    found: list[Statement] = []
+    stack = [*statements][::-1]
     while stack:
-        for statement in stack[-1]:
-            yield statement
-            if statement.__class__ is For or statement.__class__ is If:
-                stack.append(iter(statement.body))
-                break
-        else:
-            stack.pop()
+        statement = stack.pop()
+        found.append(statement)
+        if isinstance(statement, For | If):
+            stack += statement.body[::-1]
+    return found
 
 
 def operands(statement: Statement) -> tuple[Op, ...]:

@@ -10,7 +10,7 @@ VARIABLE, a product of atoms, or a quotient or remainder that no rule below coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from math import gcd
@@ -48,7 +48,9 @@ def affine(value: Dim) -> tuple[Terms, int]:
     if code is OpCode.CONST:
         return {}, int(value.arg)
     if code is not OpCode.ADD and code is not OpCode.MUL:
-        return ({}, 0) if code is OpCode.RANGE and _runs_once(value) else ({value: 1}, 0)
+        if code is OpCode.RANGE and value.src[0].arg == 1 and value.src[0].code is OpCode.CONST:
+            return {}, 0  # a loop that runs once
+        return {value: 1}, 0
     try:
         return value.terms  # remembered for as long as the expression lives
     except AttributeError:
@@ -75,13 +77,6 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
         return {atom: c * factor for atom, c in terms.items()}, constant * factor
     return {op: 1}, 0
 
-
-def _runs_once(index: Op) -> bool:
-    """True for a RANGE whose only value is 0."""
-    extent = index.src[0]
-    return extent.code is OpCode.CONST and extent.arg == 1
-
-
 def _text(op: Op) -> str:
     """A key to order atoms by that is the same in every process."""
     try:
@@ -99,7 +94,9 @@ def _assemble(terms: Terms, constant: int) -> Dim:
     if 0 in terms.values():
         terms = {atom: c for atom, c in terms.items() if c}
     several = len(terms) > 1
-    for atom in [a for a in terms if a.code is OpCode.MOD] if several else ():
+    for atom in terms if several else ():
+        if atom.code is not OpCode.MOD:
+            continue
         divisor = from_op(atom.src[1])
         if not isinstance(divisor, int) or terms[atom] * divisor not in terms.values():
             continue
@@ -172,10 +169,13 @@ def weighted_sum(parts: Iterable[tuple[Dim, int]]) -> Dim:
     return _assemble(total, constant)
 
 
-def without(value: Dim, atoms: Container[Op]) -> tuple[Dim, int]:
+def without(value: Dim, atoms: Iterable[Op]) -> tuple[Dim, int]:
     """Returns a sum without its terms in `atoms` and without its constant, and the constant; `plus` joins the two."""
     terms, constant = affine(value)
-    return _assemble({atom: c for atom, c in terms.items() if atom not in atoms}, 0), constant
+    rest = dict(terms)
+    for atom in atoms:
+        rest.pop(atom, None)
+    return _assemble(rest, 0), constant
 
 
 def plus(value: Dim, number: int) -> Dim:

@@ -39,9 +39,12 @@ def ops_in(value: Any) -> list[Op]:
     """Returns the Ops an argument holds: symbolic dimensions, the body of a CALL or a LOOP."""
     if isinstance(value, Op):
         return [value]
+    found: list[Op] = []
     if isinstance(value, tuple):
-        return [op for part in value if type(part) is not int for op in ops_in(part)]
-    return []
+        for part in value:
+            if isinstance(part, Op | tuple):
+                found += ops_in(part)
+    return found
 
 
 def _order(roots: Iterable[Op]) -> list[Op]:
@@ -70,7 +73,7 @@ class _Names:
 
     def line(self, op: Op) -> str:
         """Returns the line that defines `op`."""
-        left = " ".join([self.of(op), "=", op.code.name, *(self.of(s) for s in op.src)])
+        left = " ".join([self.of(op), "=", op.code.name, *map(self.of, op.src)])
         argument = self.argument(op)
         left = f"{left} {argument}" if argument else left
         return f"{left.ljust(WIDTH)}   {op.dtype} {show(op.shape, self.of)}"

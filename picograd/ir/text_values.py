@@ -28,6 +28,7 @@ from picograd.ir.shape import AttentionArg, ConvArg
 RECORDS: dict[str, type[Any]] = {"ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site}
 
 ENUMS: dict[OpCode, type[Named]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
+INTEGER = frozenset({int})
 NAN_BITS = struct.pack("d", float("nan"))
 
 
@@ -51,7 +52,7 @@ def show(value: Any, name_of: Callable[[Op], str]) -> str:
     if isinstance(value, DType):
         return value.name
     if isinstance(value, tuple | list):
-        if all(type(part) is int for part in value):  # a shape, most often
+        if {part.__class__ for part in value} <= INTEGER:  # a shape, most often
             return repr(tuple(value))
         inner = ", ".join(show(part, name_of) for part in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -18,9 +18,9 @@ Intervals = Mapping[Op, Interval]
 
 def interval_of(op: Op, known: Intervals) -> Interval:
     """Returns (least, greatest) of an integer, that of its type where nothing is known."""
-    if op in known:
-        return known[op]
-    whole = int(op.dtype.min), int(op.dtype.max)
+    found = known.get(op)
+    if found is not None:
+        return found
     if op.code is OpCode.CONST:
         return int(op.arg), int(op.arg)
     if op.code is OpCode.VARIABLE:
@@ -35,6 +35,7 @@ def interval_of(op: Op, known: Intervals) -> Interval:
         exact: Interval | None = interval_of(op.src[0], known) if op.src[0].dtype.is_int else (0, 1)
     else:
         exact = exact_interval(op, known)
+    whole = int(op.dtype.min), int(op.dtype.max)
     # NOTE: what leaves the range of its type may have wrapped, so its exact bounds say nothing.
     return exact if exact is not None and whole[0] <= exact[0] and exact[1] <= whole[1] else whole
 
@@ -44,7 +45,7 @@ def exact_interval(op: Op, known: Intervals) -> Interval | None:
     rule = RULES.get(op.code)
     if rule is None:
         return None
-    a, b = (interval_of(s, known) for s in op.src)
+    a, b = interval_of(op.src[0], known), interval_of(op.src[1], known)
     return None if op.code in (OpCode.IDIV, OpCode.MOD) and b[0] < 1 else rule(a, b)
 
 

@@ -24,7 +24,7 @@ from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
-from picograd.render.registers import Slot, changed, check_places, is_register
+from picograd.render.registers import Slot, changes, check_places, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
@@ -62,6 +62,7 @@ class _Function:
     depths:  VAR -> how many loops were open where it was named
     waiting: VAR that nobody has asked for -> where its instruction will stand
     held:    a place of REGISTER memory -> the name of the value stored there last
+    changes: id of a loop or branch -> the places of REGISTER memory it changes
     block:   the label of the basic block that is being written
     """
 
@@ -78,6 +79,7 @@ class _Function:
         self.depths: dict[Op, int] = {}
         self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
         self.held: dict[Slot, str] = {}
+        self.changes: dict[int, list[Slot]] = {}
         self.block = "entry"
         self.num_names = self.num_labels = 0
         self.sink_nbytes = 0
@@ -91,6 +93,7 @@ class _Function:
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
         check_places(statements)
+        self.changes = changes(statements)
         loops = grid_loops(statements)
         before = "0"
         for statement in statements:
@@ -116,7 +119,9 @@ class _Function:
 
     def emit(self, instruction: str, name: str | None = None) -> str:
         """Writes one instruction and returns the name of its result."""
-        name = name or self.name()
+        if name is None:
+            self.num_names += 1
+            name = f"%t{self.num_names}"
         self.lines.append(f"  {name} = {instruction}")
         return name
 
@@ -148,7 +153,7 @@ class _Function:
         self.lines.append(f"  br label %{start}")
         self.label(start)
         here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}")
-        before = {slot: self.held.get(slot, "poison") for slot in changed(loop.body)}
+        before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
         body = self._body(loop, here, label)
@@ -205,7 +210,7 @@ class _Function:
         label = f"if{self.num_labels}"
         condition = self.operand(branch.condition, 1)
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
-        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in changed(branch.body)}
+        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in self.changes[id(branch)]}
         self.label(label)
         self.statements(branch.body)
         self.lines.append(f"  br label %{label}.done")
@@ -345,10 +350,11 @@ class _Function:
         """Returns the text of a value with that many lanes; a scalar is repeated."""
         if op.code is OpCode.CONST:
             return constant(op.arg, op.dtype, lanes)
-        if lanes_of(op) == lanes:
-            return self._value(op)
-        if lanes_of(op) != 1:
-            raise VerifyError(f"render llvm: {op} has {lanes_of(op)} lanes where {lanes} are needed.")
+        own = lanes_of(op)
+        if own == lanes:
+            return self.values.get(op) or self._value(op)
+        if own != 1:
+            raise VerifyError(f"render llvm: {op} has {own} lanes where {lanes} are needed.")
         return self.splat(self._value(op), type_of(op.dtype), lanes)
 
     def _value(self, op: Op) -> str:
@@ -381,7 +387,7 @@ class _Function:
             return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
         if op.code is OpCode.REDUCE:
             return self._reduce_lanes(op)
-        sources = [self.constants.get(s, s) for s in op.src]
+        sources = list(map(self.constants.get, op.src, op.src))
         if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
             a, b = (interval_of(s, self.intervals) for s in op.src)
             if a[0] >= 0 and b[0] > 0:

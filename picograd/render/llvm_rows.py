@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,20 +32,24 @@ TYPES: dict[DType, str] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=256)
 def type_of(dtype: DType, lanes: int = 1) -> str:
     """Returns the type of a value in registers."""
     return vector(TYPES[dtype], lanes)
 
 
+@lru_cache(maxsize=256)
 def memory_type(dtype: DType, lanes: int = 1) -> str:
     """Returns the type of a value in memory, where a bool is a byte."""
     return vector("i8" if dtype is dtypes.bool_ else TYPES[dtype], lanes)
 
 
+@lru_cache(maxsize=256)
 def vector(scalar: str, lanes: int) -> str:
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
+@lru_cache(maxsize=256)
 def suffix(llvm_type: str) -> str:
     """Returns how an overloaded intrinsic's name spells a type: <8 x float> is v8f32."""
     if llvm_type.startswith("<"):
@@ -70,6 +75,7 @@ def constant(value: Scalar, dtype: DType, lanes: int) -> str:
     return text if lanes == 1 else f"splat ({TYPES[dtype]} {text})"
 
 
+@lru_cache(maxsize=256)
 def operand_kind(dtype: DType) -> str:
     """Returns the column of the tables an operand belongs to: its dtype's kind, or "h" for floats held as bits."""
     return "h" if dtype.is_narrow else dtype.kind

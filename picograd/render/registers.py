@@ -1,7 +1,7 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`; `changed(body)`; `check_places(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`; `changes(body)`; `check_places(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -46,24 +46,29 @@ def slot_of(access: Load | Store) -> Slot:
     return access.memory, int(access.index.arg), lanes
 
 
-def changed(body: Iterable[Statement]) -> list[Slot]:
-    """Returns what a body stores in registers that are there before it, in the order of the first stores."""
-    found: dict[Slot, None] = {}
-    own: set[Op] = set()
-    bodies = [iter(body)]
-    while bodies:
-        for statement in bodies[-1]:
-            if isinstance(statement, Store):
-                if is_register(statement.memory):
-                    found[slot_of(statement)] = None
-            elif isinstance(statement, For | If):
-                bodies.append(iter(statement.body))
-                break
-            elif isinstance(statement, Alloc):
-                own.add(statement.memory)
-        else:
-            bodies.pop()
-    return [slot for slot in found if slot[0] not in own]
+def changes(body: Iterable[Statement]) -> dict[int, list[Slot]]:
+    """Returns for each For and If (by id) what its body stores in registers that are there before it.
+
+    In the order of the first stores; one visit of each statement.
+    """
+    found: dict[int, list[Slot]] = {}
+    _add_changes(body, found)
+    return found
+
+
+def _add_changes(body: Iterable[Statement], found: dict[int, list[Slot]]) -> list[Slot]:
+    stored: dict[Slot, None] = {}
+    own = set()
+    for statement in body:
+        if isinstance(statement, Store):
+            if is_register(statement.memory):
+                stored[slot_of(statement)] = None
+        elif isinstance(statement, For | If):
+            inside = found[id(statement)] = _add_changes(statement.body, found)
+            stored.update(dict.fromkeys(inside))
+        elif isinstance(statement, Alloc):
+            own.add(statement.memory)
+    return [slot for slot in stored if slot[0] not in own]
 
 
 def check_places(body: Iterable[Statement]) -> None:

@@ -20,6 +20,7 @@ from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import param, substitute
+from picograd.records import frozen
 
 Result = int | Op  # of a CALL or LOOP: the carry of this number, or a root of the body (of a LOOP as rows)
 
@@ -34,7 +35,7 @@ def merge_bodies(roots: Sequence[Op]) -> list[Op]:
     Example: CALL(x; body = SINK(tanh(%0))) and CALL(x; body = SINK(tanh(%0), tanh(%0) * %0))  ->  the second one
     """
     order = toposort(roots)
-    if not any(op.code in WITH_BODY for op in order):
+    if WITH_BODY.isdisjoint([op.code for op in order]):
         return list(roots)
     graph = _Graph(roots, order)
     return graph.rebuilt(graph.read())
@@ -70,7 +71,7 @@ class _Group:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Body:
     """The body of a merged CALL or LOOP.
 

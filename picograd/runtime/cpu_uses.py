@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from picograd.records import frozen
 
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
 Piece = tuple[str, int, int]  # space, start, end
 
 
-@dataclass(frozen=True)
+@frozen
 class Use:
     """What a kernel or a loop does with one piece of memory.
 
@@ -31,7 +32,7 @@ class Use:
     writes: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Touched:
     """What is read and what is written, in rising order; of either no two pieces overlap."""
 

@@ -33,7 +33,8 @@ def contract(roots: Sequence[Op]) -> list[Op]:
         elif op.code is OpCode.MATMUL:
             became[op] = product(*(became[s] for s in op.src))
         else:
-            became[op] = op if not op.src else op.replace(src=tuple(became[s] for s in op.src))
+            src = tuple(map(became.__getitem__, op.src))
+            became[op] = op if src == op.src else op.replace(src=src)
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 

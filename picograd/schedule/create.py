@@ -18,6 +18,7 @@ from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
+from picograd.records import frozen
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
@@ -189,7 +190,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
     return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Elsewhere:
     """The values that other nests than this one store."""
 
@@ -211,7 +212,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
             became[op] = became[op.src[0]]
         elif op.src:
             arg = numbered(op) if op.code is OpCode.CHECK else None
-            became[op] = op.replace(src=tuple(became[s] for s in op.src), arg=arg)
+            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=arg)
         else:
             became[op] = op
         if became[op].code is not OpCode.PARAM:

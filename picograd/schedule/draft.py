@@ -8,13 +8,14 @@ Called by: schedule/fuse.py, schedule/nests.py, schedule/edges.py.    Next: pico
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
 from picograd.ir.symbolic import with_values
+from picograd.records import frozen
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
@@ -50,16 +51,16 @@ class Draft:
     readers: dict[Draft, None] = field(default_factory=dict, repr=False)
     level: int = 0
 
-    @property
+    @cached_property
     def row_axes(self) -> tuple[int, ...]:
-        return tuple(axis for axis in range(len(self.domain)) if axis not in self.reduced)
+        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
 
-    @property
+    @cached_property
     def row_shape(self) -> Shape:
-        return tuple(self.domain[axis] for axis in self.row_axes)
+        return tuple([self.domain[axis] for axis in self.row_axes])
 
 
-@dataclass(frozen=True)
+@frozen
 class Attached:
     """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
 
@@ -67,7 +68,7 @@ class Attached:
     where: Coordinates
 
 
-@dataclass(frozen=True)
+@frozen
 class Fused:
     """The nests in order, and which nest stores each value."""
 

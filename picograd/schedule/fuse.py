@@ -62,7 +62,8 @@ class _Fuser:
             # After the visit, which may have stored what a reduction reads; a chain begins anew at what is stored, and at
             # what a nest is built around.
             fresh = self.nests.home
-            self.depth[op] = 1 + max((0 if s in fresh or s.code in KINDS else self.depth[s] for s in op.src), default=0)
+            going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
+            self.depth[op] = 1 + max(going_on, default=0)
             if op in wanted or self.is_long(op, num_ops):
                 self.store(op)
         return Fused(tuple(self.nests.in_order()), self.nests.home)

@@ -37,7 +37,7 @@ def _settled(roots: Sequence[Op]) -> list[Op]:
     """Settles what `roots` hold, whose bodies are settled: what one of these passes on, its CALL or LOOP does not give."""
     became: dict[Op, Op] = {}
     for op in toposort(roots):
-        src = tuple(became[s] for s in op.src)
+        src = tuple(map(became.__getitem__, op.src))
         if op.code in WITH_BODY:
             became[op] = with_body(op, _storing(op), src)
         elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:

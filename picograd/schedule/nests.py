@@ -108,7 +108,7 @@ class Nests:
         """Returns how many Ops compute `op` from memory and the anchors of nests, and remembers that."""
         num_ops = 0
         if op.code not in SOURCES:
-            num_ops = 1 if op.code in KINDS else 1 + sum(self._length(s) for s in dict.fromkeys(op.src))
+            num_ops = 1 if op.code in KINDS else 1 + sum(map(self._length, dict.fromkeys(op.src)))
         if num_ops > MAX_OPS:  # some may have counted twice
             num_ops = len(self._expression(op))
         self._num_ops[op] = num_ops
@@ -116,7 +116,7 @@ class Nests:
 
     def added_ops(self, op: Op) -> int:
         """Returns how many Ops a nest has to compute for `op` besides those of bound sources."""
-        return 1 + sum(self._length(s) for s in dict.fromkeys(op.src) if s not in self._bound)
+        return 1 + sum([self._length(s) for s in dict.fromkeys(op.src) if s not in self._bound])
 
     def _length(self, op: Op) -> int:
         return 0 if op in self.home else self._num_ops[op]

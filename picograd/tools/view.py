@@ -26,6 +26,7 @@ from picograd.evaluator.graph import evaluate
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import OpCode
+from picograd.records import frozen
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 from picograd.tools.layout import Point, lay_out
@@ -52,7 +53,7 @@ STYLE = """<style>
 </style>"""
 
 
-@dataclass(frozen=True)
+@frozen
 class Drawing:
     """A drawn graph.
 
