@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,6 @@ from rich.markup import escape
 
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
-from picograd.records import frozen
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.train.gpt import GptConfig, train_gpt
@@ -28,7 +28,7 @@ from picograd.train.names import NamesConfig, train_names
 from picograd.train.sample import SampleGptConfig, sample_gpt
 
 
-@frozen
+@dataclass(frozen=True)
 class Train:
     """Trains a model from data to results; Ctrl-C saves and says how to go on."""
 
@@ -40,7 +40,7 @@ class Train:
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class Sample:
     """Prints what a trained model writes."""
 
@@ -50,17 +50,17 @@ class Sample:
     )
 
 
-@frozen
+@dataclass(frozen=True)
 class Doctor:
     """Says what this machine can use."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Ls:
     """Says what the cache holds."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Clear:
     """Empties the cache, or some of its parts."""
 
@@ -68,7 +68,7 @@ class Clear:
     parts: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PART ...")] = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Cache:
     """Lists or empties the cache of data sets and compiled kernels."""
 

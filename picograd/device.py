@@ -6,10 +6,10 @@ Out:   `Target`
 
 from __future__ import annotations
 
-from picograd.records import frozen
+from dataclasses import dataclass
 
 
-@frozen
+@dataclass(frozen=True)
 class Target:
     """A machine to generate code for.
 

@@ -12,6 +12,7 @@ body again. A body is differentiated once, however many CALLs share it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from picograd.autodiff.flow import is_differentiable
@@ -22,7 +23,6 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
-from picograd.records import frozen
 
 MOST_BODIES = 512  # whose derivatives are remembered; bodies hold no memory
 
@@ -54,7 +54,7 @@ def body_gradients(
 
 
 # ---- reverse ----
-@frozen
+@dataclass(frozen=True)
 class CallGradient:
     """The backward part of a CALL, for any arguments.
 

@@ -8,12 +8,12 @@ Next:  picograd/autodiff/reverse.py
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
-from picograd.records import frozen
 
 SourceRule = Callable[[Op, Op], Op | None]
 
@@ -27,7 +27,7 @@ class Kind(Enum):
     GENERAL = "general"  # J is the transpose of what the row computes, which is linear in `grad`
 
 
-@frozen
+@dataclass(frozen=True)
 class Derivative:
     """The derivative of one kind of Op.
 
@@ -43,7 +43,7 @@ class Derivative:
         return tuple(rule(grad, out) if rule is not None else None for rule in self.by_source)
 
 
-@frozen
+@dataclass(frozen=True)
 class SeveralResults:
     """The derivative of an Op with several results, asked once for all of them.
 

@@ -25,7 +25,6 @@ from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
-from picograd.records import frozen
 
 Given = tuple[tuple[int, "Op | None"], ...]
 
@@ -44,7 +43,7 @@ def is_fixed(body: Op, slot: int, num_carry: int) -> bool:
 
 
 # ---- reverse ----
-@frozen
+@dataclass(frozen=True)
 class LoopGradient:
     """The backward part of a LOOP, for any sources. Ops are over PARAMs of the body.
 
@@ -300,7 +299,7 @@ def _or_zeros(part: Op | None, source: Op) -> Op:
     return zeros_like(source) if part is None else part
 
 
-@frozen
+@dataclass(frozen=True)
 class LoopTangent:
     """The forward mode of a LOOP, for any sources.
 

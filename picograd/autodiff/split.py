@@ -10,10 +10,10 @@ Not kept is what is there anyway (sources, results), a view of something, and wh
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import COMPARE, IDENTITY, MOVEMENT, OpCode
-from picograd.records import frozen
 
 RECOMPUTE = "recompute"  # arg of the SINK of a body whose backward part computes it again
 CHEAP = COMPARE | IDENTITY | MOVEMENT | {
@@ -22,7 +22,7 @@ CHEAP = COMPARE | IDENTITY | MOVEMENT | {
 }  # fmt: skip
 
 
-@frozen
+@dataclass(frozen=True)
 class Kept:
     """What the backward part reads of the forward part.
 

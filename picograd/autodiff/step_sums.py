@@ -11,16 +11,16 @@ Next:  picograd/autodiff/loops.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from picograd.autodiff.split import stored_base
 from picograd.ir.build import cast, expand, permute, reduce, reshape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.shape import numel
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Sum:
     """A product that each step would add.
 

@@ -13,6 +13,7 @@ Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication",
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from picograd import dtype as dtypes
@@ -31,7 +32,6 @@ from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
-from picograd.records import frozen
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
@@ -39,7 +39,7 @@ MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its 
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
 
 
-@frozen
+@dataclass(frozen=True)
 class Operand:
     """One operand as the micro-kernel reads it.
 
@@ -49,7 +49,7 @@ class Operand:
     at: Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
-@frozen
+@dataclass(frozen=True)
 class Product:
     """A product as the loops see it: rows times columns, perhaps those of the transposed product.
 

@@ -11,6 +11,7 @@ first time it is in cache. The order in which a float sum adds depends on shapes
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
@@ -25,7 +26,6 @@ from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract, to_op
-from picograd.records import frozen
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
 RUN = 4096  # sums longer than this are sums of sums, so that rounding errors do not pile up
@@ -34,7 +34,7 @@ FEW = 32  # a row shorter than this is one thread's on a GPU
 Results = dict[Op, Op]  # reductions that are done, with their values
 
 
-@frozen
+@dataclass(frozen=True)
 class Rows:
     """How a nest is walked.
 

@@ -9,6 +9,7 @@ Next:  picograd/codegen/exponentials.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
@@ -18,10 +19,9 @@ from picograd.ir.build import compare
 from picograd.ir.build import where as where
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Format:
     """The layout of a binary float (IEEE 754-2019, section 3.4).
 

@@ -17,6 +17,7 @@ A NaN counts as the greatest value. Equal keys keep their order, forwards and ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
@@ -31,10 +32,9 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, mod, mul, to_op
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Tables:
     """Two tables of keys and of positions; a pass reads one of them and writes the other.
 

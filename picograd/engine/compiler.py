@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
@@ -27,10 +28,9 @@ from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Backend:
     """The stages that differ from language to language.
 

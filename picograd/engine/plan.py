@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,6 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule
 from picograd.ir.symbolic import with_values
 from picograd.ir.text import format_plan, format_schedule
-from picograd.records import frozen
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
-@frozen
+@dataclass(frozen=True)
 class Template:
     """The form of some graphs: what a plan depends on.
 
@@ -85,7 +85,7 @@ class Template:
         return OutOfRange(said.site, report.value, dim_value(said.length, self.variables), said.line, check)
 
 
-@frozen
+@dataclass(frozen=True)
 class CheckError:
     """What the error of a CHECK says.
 

@@ -26,7 +26,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, operands, walk
 from picograd.ir.symbolic import to_op
-from picograd.records import frozen
 
 Order = Callable[[int], Iterable[int]]
 VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
@@ -53,7 +52,7 @@ def _is_register(op: Op) -> bool:
     return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
 
 
-@frozen
+@dataclass(frozen=True)
 class Step:
     """One compiled statement: `run(frame)`, which is a generator when it `waits` at barriers."""
 

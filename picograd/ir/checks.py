@@ -12,16 +12,16 @@ nothing that is cached holds a line; the engine finds Site and line of a number 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.errors import IndexingError, Line
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Site:
     """What the error of a CHECK says.
 

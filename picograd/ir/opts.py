@@ -9,10 +9,10 @@ An emitter reads them, codegen/opts.py proposes them, engine/choose.py picks amo
 
 from __future__ import annotations
 
-from picograd.records import frozen
+from dataclasses import dataclass
 
 
-@frozen
+@dataclass(frozen=True)
 class RegisterTile:
     """How a product is cut on a CPU.
 
@@ -32,7 +32,7 @@ class RegisterTile:
         return f"registers {self.rows} x {self.vectors} vectors, {self.panels} panels{turned}"
 
 
-@frozen
+@dataclass(frozen=True)
 class BlockTile:
     """How a product is cut on a GPU: a block of side * side threads.
 
@@ -57,7 +57,7 @@ class BlockTile:
         return f"block {self.length} x {self.length}, {self.own} x {self.own} a thread"
 
 
-@frozen
+@dataclass(frozen=True)
 class Opts:
     """The choices of one kernel.
 
@@ -70,7 +70,7 @@ class Opts:
         return "; ".join(map(str, self.products)) or "none"
 
 
-@frozen
+@dataclass(frozen=True)
 class Generated:
     """The choice to have codegen/ write a kernel's code.
 

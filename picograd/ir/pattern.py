@@ -8,17 +8,17 @@ Next:  picograd/ir/fold.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 
 Action = Callable[..., Any]
 
 
-@frozen
+@dataclass(frozen=True)
 class Pattern:
     """What an Op must look like for a rule to apply.
 
@@ -65,7 +65,7 @@ class Pattern:
         return False
 
 
-@frozen
+@dataclass(frozen=True)
 class Rule:
     """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline."""
 

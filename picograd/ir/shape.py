@@ -8,6 +8,7 @@ Next:  picograd/ir/build.py
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from picograd.errors import ShapeError
@@ -15,10 +16,9 @@ from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, subtract
 from picograd.ir.symbolic import mul as times
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class ConvArg:
     """The static part of a convolution over D spatial axes: x (B, C, *spatial), w (O, C/groups, *kernel).
 
@@ -36,7 +36,7 @@ class ConvArg:
     groups: int = 1
 
 
-@frozen
+@dataclass(frozen=True)
 class AttentionArg:
     """The static part of attention: q (B, H, T, D), k and v (B, G, S, D), with H a multiple of G.
 

@@ -10,6 +10,7 @@ Shapes are checked when an Op is built (ir/shape.py); here stand dtypes, argumen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
@@ -23,7 +24,6 @@ from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
 from picograd.ir.stages import Kernel, Nest
 from picograd.ir.text import neighbourhood
-from picograd.records import frozen
 
 COMBINING = frozenset({OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN})
 SHIFTS = frozenset({OpCode.SHL, OpCode.SHR})
@@ -51,7 +51,7 @@ NUM_SOURCES: dict[OpCode, int] = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class Rule:
     """A property every Op of some opcodes must have.
 

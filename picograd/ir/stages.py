@@ -8,7 +8,7 @@ Next:  picograd/ir/opts.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any, Protocol
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from picograd.dtype import DType
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.statements import Statement
-from picograd.records import frozen
 
 REPORT_WORDS = 2  # of a "report" parameter
 
@@ -37,7 +36,7 @@ class NestKind(Enum):
 WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
 
 
-@frozen
+@dataclass(frozen=True)
 class Nest:
     """One loop nest: outputs computed together over one domain.
 
@@ -56,7 +55,7 @@ class Nest:
     outputs: tuple[tuple[int, Op], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Param:
     """One argument of a kernel.
 
@@ -72,7 +71,7 @@ class Param:
     role: str
 
 
-@frozen
+@dataclass(frozen=True)
 class Kernel:
     """One fused computation, not yet loops. Equal kernels share one Program whatever buffers they run on.
 
@@ -89,7 +88,7 @@ class Kernel:
     phases: tuple[tuple[Nest, ...], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class ScheduleItem:
     """A kernel and what it runs on.
 
@@ -102,7 +101,7 @@ class ScheduleItem:
     checks: tuple[Any, ...] = ()
 
 
-@frozen
+@dataclass(frozen=True)
 class Feed:
     """Where the body of a LoopItem finds one of its inputs.
 
@@ -118,7 +117,7 @@ class Feed:
     carried: int | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Result:
     """Where the body of a LoopItem stores one of its outputs.
 
@@ -135,7 +134,7 @@ class Result:
     other: int | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class LoopItem:
     """A schedule that runs step after step: the body of a LOOP, or in one step that of a CALL.
 
@@ -160,7 +159,7 @@ class LoopItem:
         return tuple(dict.fromkeys(used if self.memory is None else [*used, self.memory]))
 
 
-@frozen
+@dataclass(frozen=True)
 class BufferUse:
     """What the schedule knows of one buffer.
 
@@ -185,7 +184,7 @@ class BufferUse:
     late: bool = False
 
 
-@frozen
+@dataclass(frozen=True)
 class Schedule:
     """Kernels in an order that respects what each reads, with the memory of temporaries planned.
 
@@ -217,7 +216,7 @@ class Schedule:
         return tuple(found)
 
 
-@frozen
+@dataclass(frozen=True)
 class Program:
     """Loops: what a kernel does, statement by statement.
 
@@ -234,7 +233,7 @@ class Program:
     phases: tuple[tuple[Statement, ...], ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Launch:
     """How one phase is started.
 
@@ -250,7 +249,7 @@ class Launch:
     work: int
 
 
-@frozen
+@dataclass(frozen=True)
 class Source:
     """Text in a compiler's language.
 
@@ -265,7 +264,7 @@ class Source:
     launches: tuple[Launch, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Binary:
     """Machine code of a Source: an object file, a cubin, a shared library."""
 
@@ -276,7 +275,7 @@ class Binary:
     launches: tuple[Launch, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Executable:
     """Loaded code.
 
@@ -307,7 +306,7 @@ class Runner(Protocol):
         ...
 
 
-@frozen
+@dataclass(frozen=True)
 class Plan:
     """Everything needed to run a schedule again without looking at a graph.
 

@@ -13,13 +13,13 @@ a number of lanes, and a value with several lanes is a vector.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class For:
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
@@ -30,7 +30,7 @@ class For:
     body: tuple[Statement, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class If:
     """Runs `body` where the bool scalar `condition` holds."""
 
@@ -38,14 +38,14 @@ class If:
     body: tuple[Statement, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class Alloc:
     """Makes the memory that `memory` (an ALLOC Op) names; its content is unspecified."""
 
     memory: Op
 
 
-@frozen
+@dataclass(frozen=True)
 class Let:
     """Names the value of one operation. `value` is an elementwise Op, or one of
 
@@ -57,7 +57,7 @@ class Let:
     value: Op
 
 
-@frozen
+@dataclass(frozen=True)
 class Load:
     """var = memory[index].
 
@@ -73,7 +73,7 @@ class Load:
     valid: Op | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Store:
     """memory[index] = value, with the rules of Load for lanes and `valid`."""
 
@@ -83,12 +83,12 @@ class Store:
     valid: Op | None = None
 
 
-@frozen
+@dataclass(frozen=True)
 class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
 
-@frozen
+@dataclass(frozen=True)
 class Check:
     """Reports `value` where `inside` does not hold: the first report of a run is the error it ends with.
 

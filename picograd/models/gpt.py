@@ -21,7 +21,6 @@ from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.nn.optim import AdamW
-from picograd.records import frozen
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.core import realize
 from picograd.tensor.random import Generator
@@ -66,7 +65,7 @@ class GPTConfig:
             raise ArgumentError(f"GPTConfig: dropout must be a probability, got {self.dropout}.")
 
 
-@frozen
+@dataclass(frozen=True)
 class KVCache:
     """Keys and values of the positions read so far, by layer: what later positions look at. Written in place.
 

@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class Sum:
     """step * index of the innermost loop + the terms + constant; no term changes in that loop."""
 

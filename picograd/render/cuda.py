@@ -15,6 +15,7 @@ NOTE: pointers are not `__restrict__`: an output may be the same memory as an in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from picograd.device import Target
 from picograd.errors import VerifyError
@@ -23,7 +24,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
-from picograd.records import frozen
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
 
@@ -32,7 +32,7 @@ MAX_GRID = (1 << 31) - 1
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 
 
-@frozen
+@dataclass(frozen=True)
 class Phase:
     """One phase, taken apart.
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.ir.op import Op
 from picograd.ir.opcode import COMPARE, OpCode
-from picograd.records import frozen
 from picograd.render.intervals import Intervals, exact_interval, interval_of
 
 
-@frozen
+@dataclass(frozen=True)
 class Rule:
     """One row of the table.
 

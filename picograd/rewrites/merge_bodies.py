@@ -20,7 +20,6 @@ from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import param, substitute
-from picograd.records import frozen
 
 Result = int | Op  # of a CALL or LOOP: the carry of this number, or a root of the body (of a LOOP as rows)
 
@@ -71,7 +70,7 @@ class _Group:
         )
 
 
-@frozen
+@dataclass(frozen=True)
 class _Body:
     """The body of a merged CALL or LOOP.
 

@@ -17,7 +17,6 @@ import numpy as np
 from picograd.ir.op import Dim, greatest
 from picograd.ir.stages import BufferUse, Executable, Feed, Launch, LoopItem, Result, Schedule, ScheduleItem
 from picograd.ir.symbolic import bounds
-from picograd.records import frozen
 from picograd.runtime.cpu_uses import History, Use, last_conflict, touched
 from picograd.runtime.cpu_walker import (
     AFTER,
@@ -45,7 +44,7 @@ ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62
 
 
-@frozen
+@dataclass(frozen=True)
 class Symbolic:
     """A word of the plan that depends on variables: the count of a launch, the steps of a loop, or a patch's stride.
 
@@ -105,7 +104,7 @@ Place = tuple[str, Any]
 GATE_PLACES: tuple[Place, ...] = (("gate", "reports"), ("gate", "words"), ("gate", "stop"))
 
 
-@frozen
+@dataclass(frozen=True)
 class Patch:
     """How a place is set at each step of a loop; see cpu_walker.py.
 

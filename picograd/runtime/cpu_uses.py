@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
-
-from picograd.records import frozen
+from dataclasses import dataclass
 
 LOOK_BACK = 32  # kernels; an older one counts as read or written by everything
 
 Piece = tuple[str, int, int]  # space, start, end
 
 
-@frozen
+@dataclass(frozen=True)
 class Use:
     """What a kernel or a loop does with one piece of memory.
 
@@ -32,7 +31,7 @@ class Use:
     writes: bool
 
 
-@frozen
+@dataclass(frozen=True)
 class Touched:
     """What is read and what is written, in rising order; of either no two pieces overlap."""
 

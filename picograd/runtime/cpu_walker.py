@@ -37,10 +37,10 @@ from __future__ import annotations
 import ctypes
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from picograd.ir.stages import Executable, Launch, Source
-from picograd.records import frozen
 from picograd.runtime.cpu_walker_entries import ENTRIES_OF_A_PLAN
 from picograd.runtime.cpu_walker_helpers import HELPERS_OF_A_PLAN
 
@@ -53,7 +53,7 @@ ROW, REVERSED, CARRIED, TURNS = 0, 1, 2, 3
 SYMBOLS = ("walk", "gate", "serve", "dismiss")
 
 
-@frozen
+@dataclass(frozen=True)
 class Walker:
     """The walker's code in this process.
 

@@ -8,20 +8,20 @@ Called by: runtime/cuda.py, runtime/cudasim.py.    Next: picograd/compile/hostcx
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from picograd.dtype import DType
 from picograd.errors import UnsupportedOp
 from picograd.ir.op import Dim, Op, greatest
 from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Schedule, ScheduleItem
-from picograd.records import frozen
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
 ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
 
 
-@frozen
+@dataclass(frozen=True)
 class Place:
     """Where one argument lives.
 
@@ -38,7 +38,7 @@ class Place:
     offset: int = 0
 
 
-@frozen
+@dataclass(frozen=True)
 class Call:
     """One launch of a device function."""
 
@@ -48,7 +48,7 @@ class Call:
     variables: tuple[Op, ...]
 
 
-@frozen
+@dataclass(frozen=True)
 class LaunchList:
     """All launches of a schedule, in order.
 
@@ -80,7 +80,7 @@ def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> Laun
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
 
-@frozen
+@dataclass(frozen=True)
 class Home:
     """Where a buffer of a schedule lives; the fields are those of a Place."""
 

@@ -8,7 +8,7 @@ Called by: engine/backends/null.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from picograd.device import Target
 from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer
 from picograd.ir.stages import Binary, Executable, Runner, Schedule
-from picograd.records import frozen
 
 
-@frozen
+@dataclass(frozen=True)
 class NoMemory:
     """Stands for memory that is never touched."""
 

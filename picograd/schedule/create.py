@@ -18,7 +18,6 @@ from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import WITH_ANCHOR, BufferUse, Kernel, LoopItem, Nest, NestKind, Param, Schedule, ScheduleItem
-from picograd.records import frozen
 from picograd.schedule.contract import contract
 from picograd.schedule.draft import Draft, Fused, in_memory
 from picograd.schedule.fuse import fuse
@@ -190,7 +189,7 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
     return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
 
 
-@frozen
+@dataclass(frozen=True)
 class _Elsewhere:
     """The values that other nests than this one store."""
 

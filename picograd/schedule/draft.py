@@ -15,7 +15,6 @@ from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import NestKind
 from picograd.ir.symbolic import with_values
-from picograd.records import frozen
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
@@ -60,7 +59,7 @@ class Draft:
         return tuple([self.domain[axis] for axis in self.row_axes])
 
 
-@frozen
+@dataclass(frozen=True)
 class Attached:
     """Where an Op stands in a nest: for the mapped axes of the domain, the coordinate as a function of its own."""
 
@@ -68,7 +67,7 @@ class Attached:
     where: Coordinates
 
 
-@frozen
+@dataclass(frozen=True)
 class Fused:
     """The nests in order, and which nest stores each value."""
 

@@ -8,15 +8,14 @@ Called by: schedule/create.py, schedule/loops.py.    Next: picograd/codegen/opts
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass
 from heapq import heappop, heappush
-
-from picograd.records import frozen
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 MANY = 1024  # temporaries from which on a better place is not worth the search for it
 
 
-@frozen
+@dataclass(frozen=True)
 class Lifetime:
     """When a temporary holds data.
 

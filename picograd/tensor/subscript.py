@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from picograd.errors import DTypeError, IndexingError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, greatest, length_name, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract, with_values
-from picograd.records import frozen
 from picograd.tensor.blocks import Step
 from picograd.tensor.cell import trace
 from picograd.tensor.core import TensorCore
@@ -27,7 +27,7 @@ from picograd.tensor.variable import Length, known
 Place = int | Length
 
 
-@frozen
+@dataclass(frozen=True)
 class Subscript:
     """An index taken apart.
 

@@ -8,6 +8,7 @@ Next:  picograd/tensor/sorting.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from picograd import dtype as dtypes
@@ -15,11 +16,10 @@ from picograd.errors import ArgumentError, JitError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, to_op
-from picograd.records import frozen
 from picograd.tensor.cell import trace
 
 
-@frozen
+@dataclass(frozen=True)
 class Length:
     """A Variable with its value for now, or a sum or multiple of such: `x[:n]`, `x[n]`, `x[n : n + 1] = row`.
 

@@ -9,10 +9,10 @@ Only the parts that picograd makes are ever listed or removed: PICOGRAD_CACHE ma
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.errors import DataError
-from picograd.records import frozen
 
 PARTS: dict[str, str] = {
     "data": "data sets",
@@ -22,7 +22,7 @@ PARTS: dict[str, str] = {
 }
 
 
-@frozen
+@dataclass(frozen=True)
 class CachePart:
     """One part of the cache.
 

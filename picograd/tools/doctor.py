@@ -10,13 +10,13 @@ import importlib.metadata
 import os
 import platform
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from picograd.config import cache_folder, num_threads, setting
 from picograd.engine.devices import usable
-from picograd.records import frozen
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -34,7 +34,7 @@ DEVICE_HINTS = {
 VECTOR_BITS = (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128), ("neon", 128))
 
 
-@frozen
+@dataclass(frozen=True)
 class Finding:
     """One line of the report.
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, getcontext
-
-from picograd.records import frozen
 
 getcontext().prec = 60
 GRID = 600  # points among which extrema are sought
@@ -22,7 +21,7 @@ LN2 = Decimal(2).ln()
 Function = Callable[[Decimal], Decimal]
 
 
-@frozen
+@dataclass(frozen=True)
 class Fit:
     """One polynomial sum(c[k] * x**powers[k]) on [low, high].
 

@@ -18,8 +18,6 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from picograd.records import frozen
-
 SWEEPS = 12
 COLUMN_GAP, MARGIN = 26.0, 20.0  # pixels
 LEAST_GAP, MOST_GAP, STEEPNESS = 40.0, 90.0, 0.08  # between layers, in pixels: more where edges run far to the side
@@ -28,7 +26,7 @@ BEND_WIDTH, BEND_WEIGHT = 2.0, 4.0  # a bend is thin, and moves little: long edg
 Point = tuple[float, float]
 
 
-@frozen
+@dataclass(frozen=True)
 class Layout:
     """A laid out graph, in pixels from the top left corner.
 

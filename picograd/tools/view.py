@@ -26,7 +26,6 @@ from picograd.evaluator.graph import evaluate
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
 from picograd.ir.opcode import OpCode
-from picograd.records import frozen
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 from picograd.tools.layout import Point, lay_out
@@ -53,7 +52,7 @@ STYLE = """<style>
 </style>"""
 
 
-@frozen
+@dataclass(frozen=True)
 class Drawing:
     """A drawn graph.
 

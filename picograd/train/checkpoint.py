@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,12 @@ import numpy as np
 from picograd.data.files import write_atomic
 from picograd.errors import DataError
 from picograd.nn.tensorfile import decode, encode
-from picograd.records import frozen
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 FORMAT = "picograd checkpoint 1"
 
 
-@frozen
+@dataclass(frozen=True)
 class Checkpoint:
     """The state of a training run between two steps.
 

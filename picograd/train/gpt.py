@@ -10,6 +10,7 @@ Letters: N characters, B batch, T positions.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from picograd.data.text import Vocabulary, Windows, load_text, random_windows, s
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
 from picograd.nn.optim import AdamW
 from picograd.nn.utils import clip_grad_norm_
-from picograd.records import frozen
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
@@ -35,7 +35,7 @@ from picograd.transforms.jit import jit
 LAST_EVALUATION = 10  # times as many batches after the last step: about all characters of tiny Shakespeare's tenth
 
 
-@frozen
+@dataclass(frozen=True)
 class GptConfig:
     """Settings of `picograd train gpt`; the defaults are nanoGPT's for a CPU."""
 

@@ -9,6 +9,7 @@ Letters: N names, B batch, T positions.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ from picograd.models.lstm import CharacterLSTM
 from picograd.nn import functional as F
 from picograd.nn.optim import AdamW
 from picograd.nn.utils import clip_grad_norm_
-from picograd.records import frozen
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
@@ -34,7 +34,7 @@ EVALUATED = 1000  # names whose loss is computed at a time
 CLIP = 1.0  # most that the norm of all gradients may be
 
 
-@frozen
+@dataclass(frozen=True)
 class LstmConfig:
     """Settings of `picograd train lstm`."""
 
@@ -51,7 +51,7 @@ class LstmConfig:
     resume: Path | None = None  # a checkpoint to go on from
 
 
-@frozen
+@dataclass(frozen=True)
 class SampleLstmConfig:
     """Settings of `picograd sample lstm`."""
 

@@ -9,6 +9,7 @@ Letters: N images, B batch, P pixels, C classes.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,7 +20,6 @@ from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
 from picograd.nn import functional as F
 from picograd.nn.optim import AdamW
-from picograd.records import frozen
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
@@ -31,7 +31,7 @@ from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
 
 
-@frozen
+@dataclass(frozen=True)
 class MnistConfig:
     """Settings of `picograd train mnist`."""
 

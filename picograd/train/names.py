@@ -9,6 +9,7 @@ Letters: N windows, B batch, T context, V vocabulary.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, 
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
 from picograd.nn.optim import SGD
-from picograd.records import frozen
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import manual_seed
 from picograd.tensor.tensor import Tensor
@@ -30,7 +30,7 @@ from picograd.transforms.jit import jit
 LONGEST_NAME = 20  # characters; a sample that has no end by then is cut
 
 
-@frozen
+@dataclass(frozen=True)
 class NamesConfig:
     """Settings of `picograd train names`; the whole run of makemore's lecture has --steps 200000."""
 

@@ -6,12 +6,12 @@ Out:   new text
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from picograd.data.text import Vocabulary
 from picograd.errors import DataError
 from picograd.models.gpt import GPT, GPTConfig, generate
-from picograd.records import frozen
 from picograd.tensor.random import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import load_checkpoint
@@ -19,7 +19,7 @@ from picograd.train.loop import check_counts
 from picograd.train.state import load_weights
 
 
-@frozen
+@dataclass(frozen=True)
 class SampleGptConfig:
     """Settings of `picograd sample gpt`."""
 
