@@ -123,7 +123,7 @@ def _to_record(schedule: Schedule, of_kernel: Numbers, of_body: Numbers) -> dict
     return {
         "items": [_item_record(item, of_kernel, of_body) for item in schedule.items],
         "buffers": [
-            [use.dtype.name, dim_text(use.numel), use.role, use.source, use.over, use.keeps, use.also]
+            [use.dtype.name, dim_text(use.numel), use.role, use.source, use.over, use.keeps, use.also, use.late]
             for use in schedule.buffers
         ],
         "inputs": [[op.arg[0], op.dtype.name, [dim_text(dim) for dim in op.shape]] for op in schedule.inputs],
@@ -167,8 +167,8 @@ def _from_record(
             items.append(ScheduleItem(kernel, tuple(item["buffers"]), tuple(item["checks"])))
             own.append(item["kernel"])
     buffers = [
-        BufferUse(dtype_named(dtype), read_dim(numel), role, source, over, keeps, tuple(also))
-        for dtype, numel, role, source, over, keeps, also in record["buffers"]
+        BufferUse(dtype_named(dtype), read_dim(numel), role, source, over, keeps, tuple(also), late)
+        for dtype, numel, role, source, over, keeps, also, late in record["buffers"]
     ]
     inputs = [
         Op(OpCode.PARAM, dtype_named(dtype), (), (slot, tuple([read_dim(dim) for dim in shape])))
