@@ -192,7 +192,7 @@ class Schedule:
     buffers:      every buffer the items name
     inputs:       BUFFER Ops that must hold data, by input index
     outputs:      for each requested graph the index into `buffers` of its memory
-    arena_nbytes: bytes of all temporaries, after reuse
+    arena_nbytes: bytes of all temporaries that are not hosted, after reuse
     commit:       index of the first item that may overwrite an input or what a late output replaces, where a CHECK before
                   it may fail: then the run ends there; else 0
     """

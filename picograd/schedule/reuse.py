@@ -1,7 +1,7 @@
 """Orders kernels, and finds outputs that may be written where an input lies.
 
 In:    kernels, the values each reads and writes, the values that are asked for
-Out:   `Order`: the kernels in order, and for outputs the input they may be written over
+Out:   `Order`: the kernels in order, for outputs the input they may be written over, and which are written late
 Called by: schedule/create.py.    Next: picograd/schedule/memory.py
 
 A training step replaces every parameter, a decode step some rows of a cache. Whoever runs the plan knows whether the old
