@@ -269,9 +269,10 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     Arguments may hold Tensors in lists, tuples, dicts and dataclasses; another shape, dtype or device, or another
     value of anything that is not a Tensor, is captured anew (a warning comes with the eighth form); a bound Variable
     (n.bind(3)) is an input of the plan, and lengths of axes that depend on it are one shape. Tensors made before
-    (parameters, optimizer state, generators) are read and written as they are at each call. Results never share memory
-    between calls. Gradients that are neither returned nor used up inside are dropped: `p.grad` is afterwards what it
-    was before. A call that raises has changed nothing: no state, no gradient, and no random number is used up.
+    (parameters, optimizer state, generators, gradients that are there) are read and written as they are at each call.
+    Results never share memory between calls. A gradient that is made inside, and neither returned nor used up there, is
+    dropped: where `p.grad` was None, it is afterwards. A call that raises has changed nothing: no state, no gradient,
+    and no random number is used up.
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,

@@ -31,7 +31,9 @@ LIBRARIES = (
 )
 SEQUENCES = (list, tuple, deque)
 MISSING = object()  # what a name means that means nothing
+TOO_DEEP = object()  # what is remembered of a container that is not looked into
 MOST_ITEMS = 16  # of a container whose items are looked at one by one
+MOST_DEPTH = 8
 MOST_PLAIN_ITEMS = 256  # of a list of plain values, which are compared in one go
 MOST_ARRAY_NBYTES = 1024  # of an array whose contents are looked at
 
@@ -47,8 +49,12 @@ class ArrayToken(NamedTuple):
     held: bytes | None
 
 
-def token_of(value: Any) -> Any:
-    """Returns what of a value must not change, or MISSING where nothing is looked at."""
+def token_of(value: Any, depth: int = MOST_DEPTH) -> Any:
+    """Returns what of a value must not change, or MISSING where nothing is looked at.
+
+    Args:
+      depth:  of containers in containers that are looked into; a list may hold itself
+    """
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Tensor):
@@ -60,17 +66,17 @@ def token_of(value: Any) -> Any:
     if isinstance(value, FunctionType) and is_users_code(value.__code__):
         return value.__code__  # another function of the name, but not the same made anew
     if isinstance(value, SEQUENCES):
-        return _token_of_items(value)
+        return _token_of_items(value, depth)
     if isinstance(value, set | frozenset) and len(value) <= MOST_PLAIN_ITEMS and _are_plain(value):
         return frozenset(value)
     if isinstance(value, dict) and len(value) <= MOST_ITEMS:
-        return {key: token_of(item) for key, item in value.items()}
+        return {key: token_of(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     return MISSING
 
 
-def _token_of_items(values: Any) -> Any:
+def _token_of_items(values: Any, depth: int) -> Any:
     if len(values) <= MOST_ITEMS:
-        return [token_of(item) for item in values]
+        return [token_of(item, depth - 1) for item in values] if depth else TOO_DEEP
     return PlainItems(values) if len(values) <= MOST_PLAIN_ITEMS and _are_plain(values) else MISSING
 
 
@@ -84,7 +90,7 @@ def _held(array: np.ndarray[Any, Any]) -> bytes | None:
 
 def fits(value: Any, token: Any) -> bool:
     """Returns whether a value has this token: `same(token_of(value), token)`, without making the token."""
-    if value is token:
+    if value is token or token is TOO_DEEP:
         return True
     kind = type(token)
     if kind is tuple:

@@ -502,3 +502,13 @@ def test_a_tensor_in_a_slot_is_guarded(device: str) -> None:
     held.weight = Tensor([3.0])
     with pytest.raises(JitError, match=r"held\.weight is another tensor"):
         captured(Tensor([1.0]))
+
+
+def test_a_list_that_holds_itself_is_looked_into_so_far(device):
+    items, x = [1.0], Tensor([1.0])
+    items.append(items)
+    step = pg.jit(lambda x: x * items[0])
+    assert [step(x).item() for _ in range(3)] == [1.0] * 3
+    items[0] = 2.0
+    with pytest.raises(JitError, match="items has changed"):
+        step(x)
