@@ -115,7 +115,22 @@ def test_state_that_nobody_looks_at_costs_no_calls(monkeypatch: pytest.MonkeyPat
     assert abs(many - few) <= 4  # of 36 more cells
     assert few <= 100
     few, many = (min(bytecodes_of(step) for _ in range(4)) for step in (small, large))
-    assert (many - few) / 36 <= 26
+    assert (many - few) / 36 <= 18
+
+
+@pytest.mark.req("G10")
+def test_a_call_and_an_argument_cost_few_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    found = {}
+    for count in (2, 12):
+        given = [Tensor([float(i)]) for i in range(count)]
+        add = pg.jit(lambda *given: sum(given[1:], start=given[0]))
+        for _ in range(4):
+            add(*given)
+        found[count] = min(bytecodes_of(lambda call=add, given=given: call(*given)) for _ in range(3))
+    an_argument = (found[12] - found[2]) / 10
+    assert an_argument <= 60
+    assert found[2] - 2 * an_argument <= 700
 
 
 @pytest.mark.req("G10")
