@@ -23,7 +23,15 @@ from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_memory import write_load, write_store
-from picograd.render.llvm_rows import constant, index_division, memory_type, type_of, vector, write_operation
+from picograd.render.llvm_rows import (
+    constant,
+    index_division,
+    join_lanes,
+    memory_type,
+    splat,
+    type_of,
+    write_operation,
+)  # fmt: skip
 from picograd.render.registers import Slot, changes, check_places, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
@@ -355,7 +363,7 @@ class _Function:
             return self.values.get(op) or self._value(op)
         if own != 1:
             raise VerifyError(f"render llvm: {op} has {own} lanes where {lanes} are needed.")
-        return self.splat(self._value(op), type_of(op.dtype), lanes)
+        return splat(self.emit, self._value(op), type_of(op.dtype), lanes)
 
     def _value(self, op: Op) -> str:
         """Returns the name or literal that stands for a scalar value."""
@@ -386,7 +394,7 @@ class _Function:
         if op.code is OpCode.EXPAND or not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
             return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
         if op.code is OpCode.REDUCE:
-            return self._reduce_lanes(op)
+            return join_lanes(self.emit, op, self.operand(op.src[0], op.arg[1]))
         sources = list(map(self.constants.get, op.src, op.src))
         if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
             a, b = (interval_of(s, self.intervals) for s in op.src)
@@ -394,29 +402,6 @@ class _Function:
                 names = [self.operand(s, lanes) for s in op.src]
                 return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
         return write_operation(self.emit, op, sources, [self.operand(s, lanes) for s in op.src], lanes)
-
-    def splat(self, value: str, scalar: str, lanes: int) -> str:
-        one = self.emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
-        zeros = f"<{lanes} x i32> zeroinitializer"
-        return self.emit(f"shufflevector {vector(scalar, lanes)} {one}, {vector(scalar, lanes)} poison, {zeros}")
-
-    def _reduce_lanes(self, op: Op) -> str:
-        """Joins lane i with lane i + n/2, then n/4, ... until one is left."""
-        code, lanes = op.arg
-        value = self.operand(op.src[0], lanes)
-        step = Op(code, op.dtype, (Op(OpCode.VAR, op.dtype, (), ("lane", 1)),) * 2)
-        while lanes > 1:
-            assert lanes % 2 == 0, f"{op}: lanes are joined by halves"
-            whole, lanes = type_of(op.dtype, lanes), lanes // 2
-            halves = []
-            for first in (0, lanes):
-                picked = ", ".join(f"i32 {first + i}" for i in range(lanes))
-                halves.append(self.emit(f"shufflevector {whole} {value}, {whole} poison, <{lanes} x i32> <{picked}>"))
-            if lanes == 1:
-                single = f"<1 x {type_of(op.dtype)}>"
-                halves = [self.emit(f"extractelement {single} {half}, i64 0") for half in halves]
-            value = write_operation(self.emit, step, step.src, halves, lanes)
-        return value
 
 
 def _phi(slot: Slot, *origins: tuple[str, str]) -> str:

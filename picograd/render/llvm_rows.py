@@ -265,3 +265,29 @@ def write_operation(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[
     if steps is None:
         raise VerifyError(f"render llvm: {op.code.name} of {dtype} has no row: legalize must replace it.")
     return steps(emit, op, sources, values, lanes)
+
+
+# ---- lanes ----
+def splat(emit: Emit, value: str, scalar: str, lanes: int) -> str:
+    """Repeats a value of an LLVM type in every lane of a vector."""
+    one = emit(f"insertelement {vector(scalar, lanes)} poison, {scalar} {value}, i64 0")
+    zeros = f"<{lanes} x i32> zeroinitializer"
+    return emit(f"shufflevector {vector(scalar, lanes)} {one}, {vector(scalar, lanes)} poison, {zeros}")
+
+
+def join_lanes(emit: Emit, op: Op, value: str) -> str:
+    """Writes a REDUCE of lanes: joins lane i with lane i + n/2, then n/4, ... until one is left."""
+    code, lanes = op.arg
+    step = Op(code, op.dtype, (Op(OpCode.VAR, op.dtype, (), ("lane", 1)),) * 2)
+    while lanes > 1:
+        assert lanes % 2 == 0, f"{op}: lanes are joined by halves"
+        whole, lanes = type_of(op.dtype, lanes), lanes // 2
+        halves = []
+        for first in (0, lanes):
+            picked = ", ".join(f"i32 {first + i}" for i in range(lanes))
+            halves.append(emit(f"shufflevector {whole} {value}, {whole} poison, <{lanes} x i32> <{picked}>"))
+        if lanes == 1:
+            single = f"<1 x {type_of(op.dtype)}>"
+            halves = [emit(f"extractelement {single} {half}, i64 0") for half in halves]
+        value = write_operation(emit, step, step.src, halves, lanes)
+    return value

@@ -91,7 +91,7 @@ def libc_address(name: str) -> int:
 def walker_source() -> Source:
     """Returns the walker as text for `compile_source`."""
     hint = PAUSE.get(platform.machine().lower(), "")
-    text = (ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + PLANS).replace("PAUSE", hint)
+    text = (ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + WALK_OF_A_PLAN).replace("PAUSE", hint)
     return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
 
 
@@ -102,7 +102,7 @@ PAUSE = {  # tells the processor that this loop only waits
     "arm64": "call void @llvm.aarch64.hint(i32 1)",
 }
 
-PLANS = r"""
+WALK_OF_A_PLAN = r"""
 define internal void @reset(ptr %state) {
 entry:
   %entries = load i64, ptr %state, align 8
