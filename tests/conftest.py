@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -45,6 +46,13 @@ def verify_every_pass() -> Iterator[None]:
     yield
     if before is None:
         del os.environ["PICOGRAD_VERIFY"]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard() -> None:
+    """A shell that starts the tests in the background has Ctrl-C ignored, by them and by all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # ---- published data sets: found or fetched once, else the test is skipped ----

@@ -41,8 +41,10 @@ def start(code: str, threads: int | None = 2) -> subprocess.Popen[str]:
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
         out, err = process.communicate(timeout=SECONDS)
-    finally:
+    except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()  # or its pipes stay open, and trouble a later test
+        raise
     return process.returncode, out.strip(), err
 
 
