@@ -34,7 +34,11 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
       OutOfRange: an index is outside its axis. Nothing is computed then; writes in place that needed it have not
                   happened, others are still pending.
     """
-    wanted = {cell: op for cell in cells if (op := cell.op).code is not OpCode.BUFFER}
+    # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
+    graphs = [cell for cell in cells if type(cell.content) is not tuple]
+    if not graphs and not ops:
+        return []
+    wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
     asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
     if joined:
         grads = (reference() for cell in asked for reference in gradients_of.get(cell, ()))
