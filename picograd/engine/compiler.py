@@ -29,6 +29,8 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program
 
+MOST_KERNELS = 4096  # of a process, some KB each
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -45,7 +47,7 @@ class Backend:
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  the name of the cache's entry for the code of a kernel
+    entries:  the name of the cache's entry for the code of a kernel; none where somebody looked on when it was made
     """
 
     def __init__(self, device: Device, backend: Backend):
@@ -59,23 +61,35 @@ class Compiler:
 
         An error names the user's line, and is that of the first kernel in order.
         """
-        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._made]
+        self._forget_many()
+        known = self._made  # another thread may put an empty one in its place
+        made = {kernel: known[kernel] for kernel in dict.fromkeys(kernels) if kernel in known}
+        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in made]
         threads = 0 if is_on("PICOGRAD_TUNE") else num_threads() - 1  # where kernels are timed nothing else runs
         for kernel, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
-            self._made[kernel] = self.device.load(binary)
-        return [self._made[kernel] for kernel in kernels]
+            made[kernel] = self._made[kernel] = self.device.load(binary)
+        return [made[kernel] for kernel in kernels]
+
+    def _forget_many(self) -> None:
+        """Forgets the kernels where there are too many; plans hold those that they run."""
+        if len(self._made) > MOST_KERNELS or len(self._by_entry) > MOST_KERNELS:
+            self._made, self._by_entry, self.entries = {}, {}, {}
 
     def from_disk(self, names: Sequence[str]) -> list[Executable] | None:
         """Returns the code of entries of the cache, or None where one of them is not there any more."""
-        missing = [name for name in dict.fromkeys(names) if name not in self._by_entry]
+        self._forget_many()
+        known = self._by_entry
+        found = {name: known[name] for name in dict.fromkeys(names) if name in known}
+        missing = [name for name in dict.fromkeys(names) if name not in found]
         binaries: list[Binary] = []
         for binary in map(cache.load, missing):
             if binary is None:
                 return None
             binaries.append(binary)
         note("disk_hits", len(missing))
-        self._by_entry.update((name, self.device.load(binary)) for name, binary in zip(missing, binaries))
-        return [self._by_entry[name] for name in names]
+        for name, binary in zip(missing, binaries):
+            found[name] = self._by_entry[name] = self.device.load(binary)
+        return [found[name] for name in names]
 
     def make(self, kernel: Kernel, opts: Opts) -> Executable:
         """Returns callable code for a kernel with given choices."""

@@ -83,11 +83,14 @@ def _text_of(value: Any, text: Callable[[Any], str]) -> str:
 
 # ---- an entry ----
 def keep_plan(name: str, schedule: Schedule, compiler: Compiler) -> bool:
-    """Keeps a schedule whose kernels have been compiled; returns False where it is small, or the folder cannot be used."""
+    """Keeps a schedule whose kernels have been compiled; returns whether it does.
+
+    It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
+    """
     kernels = list(dict.fromkeys(item.kernel for item in schedule.kernel_items()))
-    if len(schedule.kernel_items()) < LEAST_KERNELS:
+    entries = [compiler.entries.get(kernel) for kernel in kernels]
+    if len(schedule.kernel_items()) < LEAST_KERNELS or None in entries:
         return False
-    entries = [compiler.entries[kernel] for kernel in kernels]
     bodies = list(dict.fromkeys(_bodies(schedule)))
     of_kernel, of_body = ({made: i for i, made in enumerate(found)} for found in (kernels, bodies))
     schedules = [_to_record(body, of_kernel, of_body) for body in [*bodies, schedule]]

@@ -221,3 +221,17 @@ def test_forms_have_one_text_where_they_are_equal_and_two_where_they_differ() ->
 
 def test_code_of_the_users_in_a_form_has_no_text() -> None:
     assert form_text((("CUSTOM", test_code_of_the_users_in_a_form_has_no_text),)) is None
+
+
+def test_a_kernel_made_while_somebody_looked_on_makes_no_entry(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots, compiler = [tensor.op for tensor in _product()], another_compiler()
+    schedule = schedule_graphs(parametrize(roots, template(roots)))
+    kernels = [item.kernel for item in schedule.kernel_items()]
+    monkeypatch.setenv("PICOGRAD_SHOW", "source")
+    compiler.executables(kernels)
+    capsys.readouterr()
+    monkeypatch.delenv("PICOGRAD_SHOW")
+    compiler.executables(kernels)
+    assert not keep_plan("plan", schedule, compiler)
