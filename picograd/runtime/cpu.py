@@ -82,7 +82,7 @@ class CPUDevice:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, tracker)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> RunnerType:
-        """Returns run(inputs, outputs, variables); its threads are `config.num_threads()` at this moment."""
+        """Returns run(inputs, outputs, variables, may_stop); its threads are `config.num_threads()` at this moment."""
         return Runner(schedule, executables, self._walker, self.memory)
 
 

@@ -1,7 +1,7 @@
 """Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
 
 In:    Schedule, Executables, the walker
-Out:   `Runner`: run(inputs, outputs, variables)
+Out:   `Runner`: run(inputs, outputs, variables, may_stop)
 Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
 """
 

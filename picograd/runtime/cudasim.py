@@ -107,7 +107,7 @@ class CudaSimDevice:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
-        """Returns run(inputs, outputs, variables); temporaries are poisoned before each run."""
+        """Returns run(inputs, outputs, variables, may_stop); temporaries are poisoned before each run."""
         launches = list_launches(schedule, executables)
         arena = self.allocate(launches.temporary_nbytes)
 

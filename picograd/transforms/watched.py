@@ -10,7 +10,6 @@ many names in one go. Where one means another object, the guards tell whether it
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ class Watched:
     """What guards depend on, as it is now, in the form that is quickest to look at."""
 
     def __init__(self, guards: Guards):
-        self._modules = _holds_attributes(guards.parts)
+        self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
         self._checks = list(_checks(guards))
@@ -49,9 +48,7 @@ class Watched:
 
 def _checks(guards: Guards) -> Iterator[Holds]:
     """Yields what is to be asked at every call."""
-    objects: list[tuple[Read, Any]] = [
-        (partial(owner.get, name, MISSING), owner.get(name, MISSING)) for owner, name, *_ in guards.held
-    ]
+    objects = _attributes(guards.held)
     lists = [(read, before) for read, before, _ in guards.lists]
     for guard in guards.values:
         if guard.told:
@@ -80,15 +77,10 @@ def _columns(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def _holds_attributes(entries: Sequence[Entry]) -> Holds:
-    """Returns the question whether attributes hold the very objects they hold now."""
-    owners, names = [entry[0] for entry in entries], [entry[1] for entry in entries]
-    values = [owner.get(name, MISSING) for owner, name in zip(owners, names)]
-    return partial(_hold_objects, owners, names, values)
-
-
-def _hold_objects(owners: Sequence[dict[str, Any]], names: Sequence[str], values: Sequence[Any]) -> bool:
-    return not any(map(is_not, map(dict.get, owners, names, itertools.repeat(MISSING)), values))
+def _attributes(entries: Sequence[Entry]) -> list[tuple[Read, Any]]:
+    """Returns how each attribute is read, and what it means now."""
+    reads = [partial(owner.get, name, MISSING) for owner, name, *_ in entries]
+    return [(read, read()) for read in reads]
 
 
 def _read_objects(reads: Sequence[Read], meant: Sequence[Any]) -> bool:
