@@ -32,7 +32,7 @@ from picograd.ir.pattern import graph_rewrite
 from picograd.ir.shape import numel
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec import verify_graph
-from picograd.ir.stages import BufferUse, Plan, Schedule
+from picograd.ir.stages import BufferUse, Plan, Schedule, Settled
 from picograd.ir.symbolic import with_values
 from picograd.ir.text import format_plan, format_schedule
 from picograd.rewrites.merge_bodies import merge_bodies
@@ -298,7 +298,11 @@ def make_evaluator_plan(roots: Sequence[Op], form: Template) -> Plan:
     uses = tuple(BufferUse(op.dtype, numel(op.shape), "output", i) for i, op in enumerate(graphs))
 
     def run(
-        inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
     ) -> None:
         values = {op: b.memory.reshape([dim_value(d, variables) for d in op.shape]) for op, b in zip(params, inputs)}
         for buffer, value in zip(outputs, evaluate(graphs, values, variables)):

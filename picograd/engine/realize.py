@@ -31,7 +31,7 @@ from picograd.ir.checks import OutOfRange
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Plan
+from picograd.ir.stages import Plan, Settled
 
 
 class _Realized:
@@ -166,18 +166,20 @@ def new_outputs(
 
 
 def run(
-    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template, may_stop: bool = True
+    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer], form: Template, may_stop: bool = True,
+    settled: Settled | None = None,
 ) -> None:  # fmt: skip
     """Runs a plan once, and counts it where somebody watches.
 
     Args:
       may_stop:  whether an interrupt may leave outputs half-written
+      settled:   says which memory is not the one of an earlier run; None: any may be another
 
     Raises:
       OutOfRange: an index is outside its axis; the outputs are not to be used, and nothing else has changed.
     """
     try:
-        plan.run(inputs, outputs, form.variables, may_stop)
+        plan.run(inputs, outputs, form.variables, may_stop, settled)
     except OutOfRange as report:
         raise form.error(report) from None
     for counts in active():

@@ -291,15 +291,32 @@ class Executable:
     owner: Any = field(compare=False, repr=False, default=None)
 
 
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """Says of all runs that are given this very object that they have the same memory everywhere but here.
+
+    inputs, outputs:  places of what may be other memory in each run
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
 class Runner(Protocol):
     """Runs a schedule."""
 
     def __call__(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
     ) -> None:
         """Runs it once, on Buffers with memory and values of symbolic integers by name.
 
         Args:
+          settled:   None where any memory may be another than in the run before
           may_stop:  False where outputs are written over memory that somebody still wants if the run does not end: what
                      interrupts it then waits; outputs that lie where inputs do are noticed without that
         """

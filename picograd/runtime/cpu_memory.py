@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import struct
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -29,13 +30,19 @@ MOST_SLAB_BLOCK = HUGE_NBYTES
 MOST_KEPT = 4 << 30  # bytes of large blocks kept for reuse
 
 
-class Memory:
-    """One block: `nbytes` bytes at `address`; free again when the object dies."""
+_word = struct.Struct("q").pack
 
-    __slots__ = ("address", "nbytes", "_class", "_returned", "__weakref__")
+
+class Memory:
+    """One block: `nbytes` bytes at `address`; free again when the object dies.
+
+    word:  the address as it stands in the table of a plan: joining words costs less than packing addresses
+    """
+
+    __slots__ = ("address", "word", "nbytes", "_class", "_returned", "__weakref__")
 
     def __init__(self, address: int, nbytes: int, size_class: int, returned: deque[tuple[int, int, int]]):
-        self.address, self.nbytes = address, nbytes
+        self.address, self.word, self.nbytes = address, _word(address), nbytes
         self._class, self._returned = size_class, returned
 
     def __del__(self) -> None:
@@ -50,7 +57,7 @@ class Arena:
     """Memory that runs lend each other, one at a time.
 
     address, room:  where it is, and its bytes
-    lent, scratch:  bytes of it that a run has now for temporaries, and for its kernels to work in; 0 between two runs
+    lent, scratch:  bytes of it that its last run had for temporaries, and for its kernels to work in
     """
 
     __slots__ = ("address", "room", "lent", "scratch", "_memory")
@@ -155,26 +162,28 @@ class MemoryPool:
           nbytes:   in all
           scratch:  of these, not for temporaries
         """
+        lent = nbytes - scratch
         with self._lock:
             arena = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
             if arena is None or arena.room < nbytes:
                 arena = None  # first, so that its memory can be part of what is dropped if the system gives no more
-                self._collect()
-                room = size_class(nbytes)
-                arena = Arena(Memory(self._take(room), 0, room, self._returned), room)
-            arena.lent, arena.scratch = nbytes - scratch, scratch
-            self._in_use += arena.lent
-            self._scratch += scratch
-            if self._in_use > self._peak or self._in_use + self._scratch > self._peak_with_scratch:
+                arena = self._new_arena(size_class(nbytes))
+            arena.lent, arena.scratch = lent, scratch
+            self._in_use = in_use = self._in_use + lent
+            self._scratch = in_scratch = self._scratch + scratch
+            if in_use > self._peak or in_use + in_scratch > self._peak_with_scratch:
                 self._note_peaks()
         return arena
+
+    def _new_arena(self, room: int) -> Arena:
+        self._collect()
+        return Arena(Memory(self._take(room), 0, room, self._returned), room)
 
     def return_arena(self, arena: Arena) -> None:
         """Takes back what `borrow_arena` gave."""
         with self._lock:
             self._in_use -= arena.lent
             self._scratch -= arena.scratch
-            arena.lent = arena.scratch = 0
             self._arenas.append(arena)
 
     def after_fork(self) -> None:

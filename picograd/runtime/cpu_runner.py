@@ -8,7 +8,6 @@ Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
 from __future__ import annotations
 
 import os
-import struct
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from picograd.config import num_threads
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Executable, Schedule
+from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cpu_memory import MemoryPool
 from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, lay_out
 from picograd.runtime.cpu_pool import pool
@@ -60,8 +59,10 @@ class Runner:
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
-        self._table, self._write_addresses = layout.table.data, struct.Struct(f"{layout.num_outer}q").pack_into
-        self._addresses: list[int] = []  # of inputs and outputs, as they are in the table; [] where they are unknown
+        self._outer = layout.table[: layout.num_outer].data.cast("B")  # of the table: addresses of inputs and outputs
+        self._words = b""  # what is in there; b"" where that is unknown
+        self._last: list[bytes] = []  # the words of the last run
+        self._settled: Settled | None = None  # that was given to it
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
         self._nothing = self._reports.tobytes()
         first = layout.num_outer + len(layout.offsets) + len(layout.variables)
@@ -85,16 +86,21 @@ class Runner:
         _runners.add(self)
 
     def __call__(
-        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
     ) -> None:
         """Runs the schedule once.
 
         Raises:
           OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
         """
-        addresses = [buffer.memory.address for buffer in (*inputs, *outputs)]
         layout = self._layout
         with self._lock:
+            words = self._words_of(inputs, outputs, settled)
             if variables and self._variables != variables:
                 self._set_variables(dict(variables))
             lent = layout.arena_nbytes, layout.scratch_nbytes
@@ -102,10 +108,10 @@ class Runner:
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
-                if addresses != self._addresses:
-                    self._addresses = []  # an interrupt that comes meanwhile must not leave it saying what is not there
-                    self._write_addresses(self._table, 0, *addresses)
-                    self._addresses = addresses
+                if words != self._words:
+                    self._words = b""  # an interrupt that comes meanwhile must not leave it saying what is not there
+                    self._outer[:] = words
+                    self._words = words
                 if self._is_long and threading.current_thread() is threading.main_thread():
                     overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
                     self._walk_where_it_can_be_stopped(may_stop and not overwrites)
@@ -117,6 +123,21 @@ class Runner:
                 reports = self._take_reports() if layout.checks else []
             if reports:
                 raise first_report(reports, layout.checks)
+
+    def _words_of(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> bytes:
+        """Returns the addresses of inputs and outputs as they stand in the table."""
+        words = self._last
+        if settled is None or settled is not self._settled:
+            self._settled = None  # until they are known
+            self._last = words = [buffer.memory.word for buffer in (*inputs, *outputs)]
+            self._settled = settled
+        else:
+            first = len(inputs)
+            for place in settled.inputs:
+                words[place] = inputs[place].memory.word
+            for place in settled.outputs:
+                words[first + place] = outputs[place].memory.word
+        return b"".join(words)
 
     def _take_reports(self) -> list[list[int]]:
         """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""

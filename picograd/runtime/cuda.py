@@ -27,7 +27,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.launches import Call, Place, list_launches
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
@@ -226,7 +226,11 @@ class CudaDevice:
         reports = _Reports(self, listed.checks) if listed.checks else None
 
         def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
         ) -> None:
             assert len(kept) == len(executables)
             self._enter()

@@ -25,7 +25,7 @@ from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
 TARGET = Target(device="CUDASIM", language="cuda", arch="sim", block_threads=256, shared_bytes=48 * 1024)
@@ -114,7 +114,11 @@ class CudaSimDevice:
         reports = self.allocate(REPORT_NBYTES * len(launches.checks))
 
         def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
         ) -> None:
             arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
             for calls in launches.parts:

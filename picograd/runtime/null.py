@@ -16,7 +16,7 @@ import numpy as np
 from picograd.device import Target
 from picograd.ir.backend import MemoryCount
 from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.ir.stages import Binary, Executable, Runner, Schedule, Settled
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,11 @@ class NullDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         def run(
-            inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int], may_stop: bool = True
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
         ) -> None:
             """Does nothing."""
 

@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from picograd import dtype as dtypes
@@ -23,6 +24,7 @@ from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Settled
 from picograd.ir.symbolic import add, subtract
 from picograd.tensor.blocks import Step, cut_first
 from picograd.tensor.build import apply_step, detached
@@ -114,6 +116,15 @@ class Cell:
         return value
 
 
+@dataclass(frozen=True, eq=False)
+class Arranged:
+    """Inputs and outputs of a plan that are the same memory in every run; None in places of what each run brings."""
+
+    inputs: list[Buffer | None]
+    outputs: list[Buffer | None]
+    settled: Settled
+
+
 class Claim:
     """Memory of some cells that a plan writes over, from run to run, for as long as nobody else looks at it.
 
@@ -124,15 +135,17 @@ class Claim:
     shapes:   of their values
     buffers:  the memory of each; where the cell is out None, or what it had
     out:      the places of cells that are out
+    arranged: the buffers in the form in which the plan takes them, until one of them leaves
     running:  held while the plan runs
     """
 
-    __slots__ = ("cells", "shapes", "buffers", "out", "running", "_places", "__weakref__")
+    __slots__ = ("cells", "shapes", "buffers", "out", "arranged", "running", "_places", "__weakref__")
 
     def __init__(self, cells: Sequence[Cell], shapes: Sequence[Shape]):
         self.cells, self.shapes = tuple(cells), list(shapes)
         self.buffers: list[Buffer | None] = [None] * len(self.cells)
         self.out = set(range(len(self.cells)))
+        self.arranged: Arranged | None = None
         self.running = threading.RLock()  # a signal handler may read a cell while this thread runs the plan
         self._places = {cell: place for place, cell in enumerate(self.cells)}
         _claims.add(self)
@@ -158,12 +171,13 @@ class Claim:
         cell = self.cells[place]
         if type(before := cell.content) is Claim and before is not self:
             before.lose(cell)
-        cell.content, cell._named = self, None
+        cell.content, cell._named, self.arranged = self, None, None
         self.out.discard(place)
 
     def lose(self, cell: Cell) -> None:
         """Takes note that a cell is about to have another value than the one in here."""
         self.out.add(self._places[cell])
+        self.arranged = None
 
     def dissolve(self) -> None:
         """Gives all cells their values back."""
@@ -179,6 +193,7 @@ class Claim:
                 buffer = self.buffers[place]
                 assert buffer is not None, "cell: claimed without memory"
                 self.out.add(place)
+                self.arranged = None  # which knows the buffer
                 cell.content = buffer, self.shapes[place]
                 self.buffers[place] = None
 

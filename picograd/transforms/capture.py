@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from picograd.control.structure import PLACE, mapped
@@ -21,8 +21,8 @@ from picograd.engine.realize import new_outputs, realize, run
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Plan
-from picograd.tensor.cell import Cell, Claim, Held, replace_op
+from picograd.ir.stages import Plan, Settled
+from picograd.tensor.cell import Arranged, Cell, Claim, Held, replace_op
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
@@ -32,6 +32,7 @@ from picograd.transforms.spares import Spares
 from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
+cell_of = attrgetter("cell")
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,14 @@ class Replay:
     watched:    what the guards depend on, once they have been looked at
     claim:      on the state that the plan writes over, call after call
     replaced:   of its places those whose values the plan does not read
+    apart:      cells that the plan writes otherwise
     reads:      other state that the plan reads
     constants:  buffers the function made itself
     inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
+    loose_inputs:   (place among the plan's inputs, place among what is read besides claimed state) of what each call brings
+    loose_outputs:  places among the plan's outputs of what it makes besides claimed state
     spares:     memory of small results and state that earlier calls wrote
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
     results:    for each root but claimed state: whether it is an output of the plan (or an input, unchanged), which one,
@@ -108,7 +112,7 @@ class Replay:
         takes = [capture.sources[op.arg[0]] for op in plan.schedule.inputs]
         uses = [plan.schedule.buffers[index] for index in plan.schedule.outputs]
         roots = [(use.role == "output", use.source, shape) for use, (_, shape) in zip(uses, capture.shapes)]
-        self.form, self.writes = capture.form, bool(capture.written or capture.updated)
+        self.form = capture.form
         self.state, self.written = frozenset(capture.state), frozenset(capture.written)
         self.watched: Watched | None = None
         self.num_returned = first = len(roots) - len(capture.written) - len(capture.updated)
@@ -120,6 +124,7 @@ class Replay:
         self.results = [result for root, result in enumerate(roots) if root not in over]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
         self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
+        self.apart, self.updated = frozenset(self.stored), capture.updated
         self._find_inputs(takes, list(over.values()))
         self._find_outputs(takes, [roots[root][1] for root in over])
 
@@ -157,15 +162,17 @@ class Replay:
         self.constants = [self.capture.constants[i] for i in constants]
         order = [*[("state", i) for i in claimed], *[("constant", i) for i in constants], *[("state", i) for i in reads]]
         place = {source: at for at, source in enumerate(order)}
-        self.inputs_of = _arranged([place.get(take, len(order) + take[1]) for take in takes])
+        sources = [place.get(take, len(order) + take[1]) for take in takes]
+        self.inputs_of, self.num_sources = _arranged(sources), max(sources, default=-1) + 1
+        first = len(claimed) + len(constants)
+        self.loose_inputs = [(at, source - len(claimed)) for at, source in enumerate(sources) if source >= first]
 
     def _find_outputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
         """Finds the memory that results may have besides that of claimed state: of arguments, and of earlier calls."""
         plan, claims = self.plan, set(claimed)
         others = [i for i in range(len(plan.outputs)) if i not in claims]
-        self.numbers = [*claimed, *others]
+        self.numbers, self.loose_outputs = [*claimed, *others], others
         self.outputs_of = _arranged(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
-        self.others = range(len(claimed), len(plan.outputs))
         made = Counter(i for is_made, i, _ in self.results if is_made)
         result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
         self.donatable: list[tuple[int, int]] = []
@@ -182,7 +189,8 @@ class Replay:
         form = self.form
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
-        if given.tensors and self.writes:
+        # A cell in the claim is out of it if it is an argument, too: whoever gathered that has asked for its value.
+        if self.claim.out or self.updated or not self.apart.isdisjoint(map(cell_of, given.tensors)):
             self._check_aliases(given.tensors)
         free = self.spares.given()
         if given.donated:
@@ -193,7 +201,7 @@ class Replay:
         if self.claim.cells:
             results = self._run_over_state(form, others, free)
         else:
-            results = self._run(form, others, [], free)
+            results = self._run(form, self.inputs_of(others), [*self.outputs_of(free)], free)
         self.spares.keep(results)
         return self._returned(results, given.tensors)
 
@@ -202,7 +210,7 @@ class Replay:
         claim = self.claim
         with claim.running:
             if not claim.out:
-                return self._run(form, others, claim.buffers, free)
+                return self._run_again(claim.arranged or self._arrange(), form, others, free)
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
@@ -212,7 +220,8 @@ class Replay:
                     known = {place: known[place] for place in out}  # graphs that are kept, for their gradients
                     fresh = [place for place in came if place in known or not self._may_write(place)]
                     claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
-                    return self._run(form, others, claimed, free, fresh)
+                    written = [None if place in fresh else buffer for place, buffer in enumerate(claimed)]
+                    return self._run(form, self.inputs_of(claimed + others), [*self.outputs_of(written + free)], free, fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came += [place for place in out if place not in came]
             known = {place: self._memory_of(place) for place in out}
@@ -235,26 +244,48 @@ class Replay:
         use = self.plan.outputs[self.numbers[place]]
         return old is not None and (old.device, old.dtype, old.numel) == (self.device, use.dtype, use.numel)
 
+    def _arrange(self) -> Arranged:
+        """Puts claimed state and constants in the places in which the plan takes them, for as long as no cell leaves."""
+        claim, settled = self.claim, [*self.claim.buffers, *self.constants]
+        inputs = self.inputs_of(settled + [None] * (self.num_sources - len(settled)))
+        outputs = self.outputs_of(claim.buffers + [None] * len(self.loose_outputs))
+        places = Settled(tuple(at for at, _ in self.loose_inputs), tuple(self.loose_outputs))
+        claim.arranged = arranged = Arranged([*inputs], [*outputs], places)
+        return arranged
+
+    def _run_again(
+        self, arranged: Arranged, form: Template, others: list[Buffer], free: list[Buffer | None]
+    ) -> list[Held]:  # fmt: skip
+        """Runs the plan where all claimed state is where it was."""
+        inputs, outputs = arranged.inputs.copy(), arranged.outputs.copy()
+        for at, source in self.loose_inputs:
+            inputs[at] = others[source]
+        for at, buffer in zip(self.loose_outputs, free):
+            outputs[at] = buffer
+        return self._run(form, cast(Any, inputs), outputs, free, (), arranged.settled)
+
     def _run(
-        self, form: Template, others: list[Buffer], claimed: list[Any], free: list[Buffer | None], fresh: Sequence[int] = ()
+        self,
+        form: Template,
+        inputs: Sequence[Buffer],
+        outputs: list[Any],
+        free: Sequence[Buffer | None],
+        fresh: Sequence[int] = (),
+        settled: Settled | None = None,
     ) -> list[Held]:
         """Runs the plan and gives state its new values; returns the memory of the results.
 
         Args:
-          others:  what the plan reads besides claimed state
-          claimed: memory of claimed state
-          free:    memory that what else the plan makes may have
-          fresh:   places in `claimed` that must not be written to
+          outputs: memory to write to; None where it is to be allocated
+          free:    of these what is no claimed state
+          fresh:   places of claimed state that get new memory
+          settled: which inputs and outputs are other memory than in an earlier run; None: any may be
         """
-        inputs = self.inputs_of(claimed + others)
-        memory = claimed + free
         if fresh or None in free:
-            wanted = [*fresh, *[n for n in self.others if memory[n] is None]]
-            numbers = [self.numbers[n] for n in wanted]
-            for n, buffer in zip(wanted, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
-                memory[n] = buffer
-        outputs = self.outputs_of(memory)
-        run(self.plan, inputs, outputs, form, may_stop=not self.replaced or self.replaced <= {*fresh})
+            numbers = [number for number, buffer in enumerate(outputs) if buffer is None]
+            for number, buffer in zip(numbers, new_outputs(self.plan, self.device, form.variables, inputs, numbers)):
+                outputs[number] = buffer
+        run(self.plan, inputs, outputs, form, not self.replaced or self.replaced <= {*fresh}, settled)
         results = []
         for is_made, i, shape in self.results:
             results.append((outputs[i] if is_made else inputs[i], shape))
@@ -262,7 +293,7 @@ class Replay:
             results = [(buffer, bound(shape, form.variables)) for buffer, shape in results]
             self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
         if fresh:
-            self.claim.put(fresh, [memory[n] for n in fresh])
+            self.claim.put(fresh, [outputs[self.numbers[place]] for place in fresh])
         if self.stored:
             Cell.hold(self.stored, results[self.num_returned :])
         return results
@@ -296,7 +327,8 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
 
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
-    held = cell.held()
+    content = cell.content
+    held = content if type(content) is tuple else cell.held()
     if held is not None:
         return held[0]
     op = before = cell.op

@@ -11,18 +11,20 @@ many names in one go. Where one means another object, the guards tell whether it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from operator import call, is_not
 from typing import Any
 
 from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Entry, Guards
-from picograd.transforms.mentions import Read
+from picograd.transforms.mentions import Read, is_fixed
 from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES
 
 Holds = Callable[[], bool]
+Meant = tuple[Read, Any]  # how a name is read, and what it means now
 FIXED = (*PLAIN, weakref.ref)  # tokens of objects that mean the same for as long as they are the same ones
 
 
@@ -33,7 +35,12 @@ class Watched:
         self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
-        self._checks = list(_checks(guards))
+        objects, lists, self._checks = _to_ask(guards)
+        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is none any more is found broken
+        self._reads, meant = _columns([*objects, *[one for one in lists if not is_fixed(one[0])]])
+        self._lists = [items for _, items in lists]
+        self._lengths = [*map(len, self._lists)]
+        self._meant = [*meant, *chain(*self._lists)]
 
     def is_the_same(self, look_into_modules: bool = False) -> bool:
         """Returns whether every name certainly means what it meant.
@@ -43,13 +50,16 @@ class Watched:
         """
         if look_into_modules and not (self._modules() and [tensor.steps for tensor in self._tensors] == self._steps):
             return False
-        return all(map(call, self._checks))
+        if [*map(len, self._lists)] != self._lengths:
+            return False
+        held = chain(map(call, self._reads), *self._lists)
+        return not any(map(is_not, held, self._meant)) and all(map(call, self._checks))
 
 
-def _checks(guards: Guards) -> Iterator[Holds]:
-    """Yields what is to be asked at every call."""
-    objects = _attributes(guards.held)
-    lists = [(read, before) for read, before, _ in guards.lists]
+def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
+    """Returns what is to be asked at every call: which objects names mean, which lists and what is in them, and the rest."""
+    objects, lists = _attributes(guards.held), [(read, read()) for read, *_ in guards.lists]
+    checks: list[Holds] = []
     for guard in guards.values:
         if guard.told:
             continue
@@ -57,15 +67,12 @@ def _checks(guards: Guards) -> Iterator[Holds]:
         if isinstance(guard.token, FIXED) and guard.read() is meant:
             objects.append((guard.read, meant))
         elif _has_fixed_items(guard.token) and isinstance(meant, SEQUENCES):
-            lists.append((guard.read, tuple(meant)))
+            lists.append((guard.read, meant))
         elif type(guard.token) is tuple:
-            yield partial(_reads_tensor, guard.read, *guard.token)
+            checks.append(partial(_reads_tensor, guard.read, *guard.token))
         else:
-            yield guard.holds
-    if objects:
-        yield partial(_read_objects, *_columns(objects))
-    if lists:
-        yield partial(_read_lists, *_columns(lists))
+            checks.append(guard.holds)
+    return objects, lists, checks
 
 
 def _has_fixed_items(token: Any) -> bool:
@@ -77,7 +84,7 @@ def _columns(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
-def _attributes(entries: Sequence[Entry]) -> list[tuple[Read, Any]]:
+def _attributes(entries: Sequence[Entry]) -> list[Meant]:
     """Returns how each attribute is read, and what it means now."""
     reads = [partial(owner.get, name, MISSING) for owner, name, *_ in entries]
     return [(read, read()) for read in reads]
@@ -85,13 +92,6 @@ def _attributes(entries: Sequence[Entry]) -> list[tuple[Read, Any]]:
 
 def _read_objects(reads: Sequence[Read], meant: Sequence[Any]) -> bool:
     return not any(map(is_not, map(call, reads), meant))
-
-
-def _read_lists(reads: Sequence[Read], before: Sequence[Sequence[Any]]) -> bool:
-    for items, held in zip(map(call, reads), before):
-        if not isinstance(items, SEQUENCES) or len(items) != len(held) or any(map(is_not, items, held)):
-            return False
-    return True
 
 
 def _reads_tensor(read: Read, cell: weakref.ref[Cell], steps: View) -> bool:
