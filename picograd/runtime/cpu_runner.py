@@ -59,10 +59,9 @@ class Runner:
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
-        self._outer = layout.table[: layout.num_outer].data.cast("B")  # of the table: addresses of inputs and outputs
-        self._words = b""  # what is in there; b"" where that is unknown
-        self._last: list[bytes] = []  # the words of the last run
-        self._settled: Settled | None = None  # that was given to it
+        self._outer = layout.table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
+        self._words: list[bytes] = []  # that are in there; [] where they are unknown
+        self._settled: Settled | None = None  # what the last run said of them
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
         self._nothing = self._reports.tobytes()
         first = layout.num_outer + len(layout.offsets) + len(layout.variables)
@@ -100,7 +99,6 @@ class Runner:
         """
         layout = self._layout
         with self._lock:
-            words = self._words_of(inputs, outputs, settled)
             if variables and self._variables != variables:
                 self._set_variables(dict(variables))
             lent = layout.arena_nbytes, layout.scratch_nbytes
@@ -108,10 +106,14 @@ class Runner:
             try:
                 if arena is not None and arena.address != self._arena_address:
                     self._set_arena(arena.address)
-                if words != self._words:
-                    self._words = b""  # an interrupt that comes meanwhile must not leave it saying what is not there
-                    self._outer[:] = words
-                    self._words = words
+                if settled is None or settled is not self._settled:
+                    self._set_addresses(inputs, outputs, settled)
+                else:
+                    outer, first = self._outer, len(inputs)
+                    for place in settled.inputs:
+                        outer[place] = inputs[place].memory.address
+                    for place in settled.outputs:
+                        outer[first + place] = outputs[place].memory.address
                 if self._is_long and threading.current_thread() is threading.main_thread():
                     overwrites = any(outputs[o].memory is inputs[i].memory for o, i in self._over)
                     self._walk_where_it_can_be_stopped(may_stop and not overwrites)
@@ -124,20 +126,14 @@ class Runner:
             if reports:
                 raise first_report(reports, layout.checks)
 
-    def _words_of(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> bytes:
-        """Returns the addresses of inputs and outputs as they stand in the table."""
-        words = self._last
-        if settled is None or settled is not self._settled:
-            self._settled = None  # until they are known
-            self._last = words = [buffer.memory.word for buffer in (*inputs, *outputs)]
-            self._settled = settled
-        else:
-            first = len(inputs)
-            for place in settled.inputs:
-                words[place] = inputs[place].memory.word
-            for place in settled.outputs:
-                words[first + place] = outputs[place].memory.word
-        return b"".join(words)
+    def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
+        """Writes where inputs and outputs are."""
+        words = [buffer.memory.word for buffer in (*inputs, *outputs)]
+        if words != self._words:
+            self._words, self._settled = [], None  # until they are written, lest an interrupt comes meanwhile
+            self._outer.cast("B")[:] = b"".join(words)
+        self._settled = settled
+        self._words = words if settled is None else []  # which runs that say the same will change
 
     def _take_reports(self) -> list[list[int]]:
         """Returns what every kernel with Checks has reported, if one has; the words are 0 again."""

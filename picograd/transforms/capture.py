@@ -190,7 +190,7 @@ class Replay:
         if given.variables:
             form = replace(form, variables={**form.variables, **given.variables})
         # A cell in the claim is out of it if it is an argument, too: whoever gathered that has asked for its value.
-        if self.claim.out or self.updated or not self.apart.isdisjoint(map(cell_of, given.tensors)):
+        if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, given.tensors)):
             self._check_aliases(given.tensors)
         free = self.spares.given()
         if given.donated:
@@ -221,7 +221,8 @@ class Replay:
                     fresh = [place for place in came if place in known or not self._may_write(place)]
                     claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
                     written = [None if place in fresh else buffer for place, buffer in enumerate(claimed)]
-                    return self._run(form, self.inputs_of(claimed + others), [*self.outputs_of(written + free)], free, fresh)
+                    inputs, outputs = self.inputs_of(claimed + others), self.outputs_of(written + free)
+                    return self._run(form, inputs, [*outputs], free, fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came += [place for place in out if place not in came]
             known = {place: self._memory_of(place) for place in out}

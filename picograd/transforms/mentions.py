@@ -16,8 +16,8 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, cast
 
 import numpy as np
 
@@ -205,6 +205,16 @@ def itself(value: Any) -> Any:
 def is_fixed(read: Read) -> bool:
     """True where a variable means one object for ever: an argument that was bound, or a default value."""
     return isinstance(read, functools.partial) and read.func is itself
+
+
+def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
+    """Returns the closure's cell, or the dict and the key, that a variable is read from; None where it is neither."""
+    if not isinstance(read, functools.partial):
+        return None
+    if read.func is _cell_contents:
+        return cast(CellType, read.args[0])
+    owner = getattr(read.func, "__self__", None)
+    return (owner, read.args[0]) if type(owner) is dict and read.func == owner.get else None
 
 
 def _cell_contents(cell: Any) -> Any:

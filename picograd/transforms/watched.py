@@ -13,14 +13,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import chain
 from operator import call, is_not
+from types import CellType
 from typing import Any
 
 from picograd.tensor.cell import Cell, View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.guards import Entry, Guards
-from picograd.transforms.mentions import Read, is_fixed
+from picograd.transforms.mentions import Read, is_fixed, source_of
 from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES
 
 Holds = Callable[[], bool]
@@ -37,10 +37,17 @@ class Watched:
         self._steps = [tensor.steps for tensor in self._tensors]
         objects, lists, self._checks = _to_ask(guards)
         lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is none any more is found broken
-        self._reads, meant = _columns([*objects, *[one for one in lists if not is_fixed(one[0])]])
-        self._lists = [items for _, items in lists]
-        self._lengths = [*map(len, self._lists)]
-        self._meant = [*meant, *chain(*self._lists)]
+        self._lists = [(items, len(items), tuple(items)) for _, items in lists]
+        self._attributes: list[tuple[dict[str, Any], str, Any]] = []
+        self._variables: list[tuple[CellType, Any]] = []
+        for read, meant in [*objects, *[one for one in lists if not is_fixed(one[0])]]:
+            source = source_of(read)
+            if source is None or meant is MISSING:
+                self._checks.append(partial(_means, read, meant))
+            elif isinstance(source, CellType):
+                self._variables.append((source, meant))
+            else:
+                self._attributes.append((*source, meant))
 
     def is_the_same(self, look_into_modules: bool = False) -> bool:
         """Returns whether every name certainly means what it meant.
@@ -50,14 +57,23 @@ class Watched:
         """
         if look_into_modules and not (self._modules() and [tensor.steps for tensor in self._tensors] == self._steps):
             return False
-        if [*map(len, self._lists)] != self._lengths:
+        try:
+            for attributes, name, meant in self._attributes:
+                if attributes[name] is not meant:
+                    return False
+            for variable, meant in self._variables:
+                if variable.cell_contents is not meant:
+                    return False
+        except (KeyError, ValueError):  # it means nothing any more
             return False
-        held = chain(map(call, self._reads), *self._lists)
-        return not any(map(is_not, held, self._meant)) and all(map(call, self._checks))
+        for items, length, held in self._lists:
+            if len(items) != length or any(map(is_not, items, held)):
+                return False
+        return all(map(call, self._checks))
 
 
 def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
-    """Returns what is to be asked at every call: which objects names mean, which lists and what is in them, and the rest."""
+    """Returns what is to be asked at every call: which objects names mean, what is in which lists, and the rest."""
     objects, lists = _attributes(guards.held), [(read, read()) for read, *_ in guards.lists]
     checks: list[Holds] = []
     for guard in guards.values:
@@ -92,6 +108,10 @@ def _attributes(entries: Sequence[Entry]) -> list[Meant]:
 
 def _read_objects(reads: Sequence[Read], meant: Sequence[Any]) -> bool:
     return not any(map(is_not, map(call, reads), meant))
+
+
+def _means(read: Read, meant: Any) -> bool:
+    return read() is meant
 
 
 def _reads_tensor(read: Read, cell: weakref.ref[Cell], steps: View) -> bool:
