@@ -195,9 +195,11 @@ class Replay:
         free = self.spares.given()
         if given.donated:
             give_donated(given, self.donatable, self.state, self.capture.name, free)
-        others = self.constants + given.buffers
-        if self.reads:
-            others = [*self.constants, *map(cell_buffer, self.reads), *given.buffers]
+        others = self.constants.copy()
+        for cell in self.reads:
+            content = cell.content
+            others.append(content[0] if type(content) is tuple else cell_buffer(cell))
+        others += given.buffers
         if self.claim.cells:
             results = self._run_over_state(form, others, free)
         else:
@@ -210,7 +212,13 @@ class Replay:
         claim = self.claim
         with claim.running:
             if not claim.out:
-                return self._run_again(claim.arranged or self._arrange(), form, others, free)
+                arranged = claim.arranged or self._arrange()
+                inputs, outputs = arranged.inputs.copy(), arranged.outputs.copy()
+                for at, source in self.loose_inputs:
+                    inputs[at] = others[source]
+                for at, buffer in zip(self.loose_outputs, free):
+                    outputs[at] = buffer
+                return self._run(form, inputs, outputs, free, (), arranged.settled)
         came: list[int] = []  # the state that was out
         known: dict[int, Buffer | None] = {}  # and its memory, where that is read
         while True:
@@ -221,8 +229,8 @@ class Replay:
                     fresh = [place for place in came if place in known or not self._may_write(place)]
                     claimed = [known.get(place, buffer) for place, buffer in enumerate(claim.buffers)]
                     written = [None if place in fresh else buffer for place, buffer in enumerate(claimed)]
-                    inputs, outputs = self.inputs_of(claimed + others), self.outputs_of(written + free)
-                    return self._run(form, inputs, [*outputs], free, fresh)
+                    inputs, outputs = [*self.inputs_of(claimed + others)], [*self.outputs_of(written + free)]
+                    return self._run(form, inputs, outputs, free, fresh)
             # NOTE: read while the claim is not held: a thread that waited with a claim of its own could wait for ever.
             came += [place for place in out if place not in came]
             known = {place: self._memory_of(place) for place in out}
@@ -254,21 +262,10 @@ class Replay:
         claim.arranged = arranged = Arranged([*inputs], [*outputs], places)
         return arranged
 
-    def _run_again(
-        self, arranged: Arranged, form: Template, others: list[Buffer], free: list[Buffer | None]
-    ) -> list[Held]:  # fmt: skip
-        """Runs the plan where all claimed state is where it was."""
-        inputs, outputs = arranged.inputs.copy(), arranged.outputs.copy()
-        for at, source in self.loose_inputs:
-            inputs[at] = others[source]
-        for at, buffer in zip(self.loose_outputs, free):
-            outputs[at] = buffer
-        return self._run(form, cast(Any, inputs), outputs, free, (), arranged.settled)
-
     def _run(
         self,
         form: Template,
-        inputs: Sequence[Buffer],
+        inputs: Sequence[Any],
         outputs: list[Any],
         free: Sequence[Buffer | None],
         fresh: Sequence[int] = (),
@@ -328,8 +325,7 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
 
 def cell_buffer(cell: Cell) -> Buffer:
     """Returns the buffer that holds the value of a cell, computed now if need be."""
-    content = cell.content
-    held = content if type(content) is tuple else cell.held()
+    held = cell.held()
     if held is not None:
         return held[0]
     op = before = cell.op

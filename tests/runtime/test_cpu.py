@@ -19,7 +19,7 @@ from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Source
+from picograd.ir.stages import BufferUse, Executable, Launch, Param, Program, Settled, Source
 from picograd.ir.statements import For, Load, Store
 from picograd.render.llvm import render
 from picograd.runtime.cpu_memory import MOST_SLAB_BLOCK, MemoryPool, size_class
@@ -220,6 +220,21 @@ def test_many_runs_with_more_threads_than_processors(threads: Callable[[int], No
     for _ in range(200):
         runner(inputs, [out], {})
         np.testing.assert_array_equal(array_of(out), expected)
+
+
+def test_what_is_settled_is_looked_at_again_for_whoever_says_something_else() -> None:
+    runner = make_runner(*chain(1))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(N).astype(np.float32) for _ in range(6)]
+    buffers = [buffer_of(v, F32) for v in arrays]
+    outs = [buffer_of(np.zeros(N, np.float32), F32) for _ in range(3)]
+    one, other = Settled((1,), ()), Settled((1,), (0,))  # the first input stays, and for one the output, too
+    runs = [(one, 0, 1, 0), (one, 0, 2, 0), (other, 3, 2, 1), (other, 3, 4, 2), (one, 0, 4, 0), (None, 5, 4, 1)]
+    for settled, a, b, out in [*runs, *runs[::-1], runs[0], runs[1], runs[-1], runs[1]]:
+        runner([buffers[a], buffers[b]], [outs[out]], {}, True, settled)
+        np.testing.assert_allclose(
+            array_of(outs[out]), expected_chain(arrays[a], arrays[b], 1), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_small_plan_wakes_nobody(threads: Callable[[int], None]) -> None:

@@ -115,7 +115,7 @@ def test_state_that_nobody_looks_at_costs_no_calls(monkeypatch: pytest.MonkeyPat
     assert abs(many - few) <= 4  # of 36 more cells
     assert few <= 100
     few, many = (min(bytecodes_of(step) for _ in range(4)) for step in (small, large))
-    assert (many - few) / 36 <= 18
+    assert abs(many - few) <= 4
 
 
 @pytest.mark.req("G10")
@@ -178,6 +178,53 @@ def test_state_stays_where_it_is_when_it_was_only_looked_at(monkeypatch: pytest.
         np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")
+def test_functions_that_train_the_same_state_in_turn_hand_its_memory_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x, y = batch()
+    step, params = network(2)
+    plain, others = network(2)
+    functions = [pg.jit(step), pg.jit(lambda x, y: step(x, y) * 2.0)]
+    held, places = [], []
+    for turn in range(8):
+        for function in functions:
+            for _ in range(3):
+                function(x, y)
+                plain(x, y).item()
+        if turn > 2:
+            held.append(pg.memory_allocated())
+            places.append(addresses(params))
+    assert len(set(held)) == 1
+    assert all(place == places[0] for place in places)
+    for mine, other in zip(params, others):
+        np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_replays_that_share_a_plan_each_run_it_on_their_own(device: str) -> None:
+    """What one has settled of the plan's inputs and outputs does not hold for another, nor for a run outside jit."""
+
+    def counter(start: float) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        state = Tensor([start, start]).realize()
+
+        def count(x: Tensor) -> Tensor:
+            state.assign(x - state)
+            return state.sum() + x
+
+        return state, count
+
+    one, two, outside = counter(1.0), counter(2.0), counter(3.0)
+    jitted = [pg.jit(one[1]), pg.jit(two[1])]
+    expected = [1.0, 2.0, 3.0]
+    for call in range(12):
+        for which in (0, 1, 2, 0, 0, 1) if call > 3 else (0, 1, 2):
+            given = Tensor([float(call), float(call)])
+            function = outside[1] if which == 2 else jitted[which]
+            found = function(given).tolist()
+            expected[which] = call - expected[which]
+            assert found == [2 * expected[which] + call] * 2
+    assert [state.tolist() for state, _ in (one, two, outside)] == [[value] * 2 for value in expected]
+
+
 def test_only_what_was_read_is_out_of_a_claim(device: str) -> None:
     cells = [Tensor([float(i)]).realize().cell for i in range(3)]
     claim = Claim(cells, [(1,)] * 3)
@@ -188,7 +235,7 @@ def test_only_what_was_read_is_out_of_a_claim(device: str) -> None:
     cells[2].op = cells[1].op
     assert claim.out == {1, 2}
     claim.take([1])
-    assert claim.out == {2}
+    assert claim.out == {2} and claim.arranged is None
     claim.dissolve()
     assert claim.out == {0, 1, 2}
     assert [Tensor.from_op(cell.op, device).item() for cell in cells] == [0.0, 1.0, 1.0]
