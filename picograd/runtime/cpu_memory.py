@@ -91,6 +91,7 @@ class MemoryPool:
         self._slab, self._slab_left = 0, 0
         self._slabs: list[mmap.mmap] = []
         self._arenas: list[Arena] = []  # those that no run has
+        self._came_back: deque[Arena] = deque()  # and those that still count as if one had
         self._in_use = self._peak = self._kept = 0
         self._scratch = self._peak_with_scratch = 0
 
@@ -138,7 +139,7 @@ class MemoryPool:
         """Returns a block for each number of bytes: all of them, or none."""
         made, returned = [], self._returned
         with self._lock:
-            if returned:
+            if returned or self._came_back:
                 self._collect()
             for nbytes in lengths:
                 wanted = size_class(nbytes)
@@ -156,42 +157,49 @@ class MemoryPool:
         """Returns memory for the temporaries of one run, and what its kernels work in; it goes back by `return_arena`.
 
         Runs that follow each other get the same arena, as long as the longest of them needs. Its pages stay in place
-        between them, but only what a run asks for counts, while it runs.
+        between them, but only what a run asks for counts, while it runs. An arena that came back is taken back when
+        somebody asks for memory, or how much there is: a run that needs as much before that finds it as it was.
 
         Args:
           nbytes:   in all
           scratch:  of these, not for temporaries
         """
-        lent = nbytes - scratch
+        try:
+            arena = self._came_back.pop()
+            if arena.lent + arena.scratch == nbytes and arena.scratch == scratch:
+                return arena  # it counts already
+            self._came_back.append(arena)
+        except IndexError:  # memory has been asked for since a run ended, or another thread has the arena
+            pass
         with self._lock:
-            arena = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
-            if arena is None or arena.room < nbytes:
-                arena = None  # first, so that its memory can be part of what is dropped if the system gives no more
-                arena = self._new_arena(size_class(nbytes))
-            arena.lent, arena.scratch = lent, scratch
-            self._in_use = in_use = self._in_use + lent
-            self._scratch = in_scratch = self._scratch + scratch
-            if in_use > self._peak or in_use + in_scratch > self._peak_with_scratch:
-                self._note_peaks()
-        return arena
-
-    def _new_arena(self, room: int) -> Arena:
-        self._collect()
-        return Arena(Memory(self._take(room), 0, room, self._returned), room)
+            self._collect()
+            found = self._arenas.pop() if self._arenas else None  # else every arena is in use by another thread's run
+            if found is None or found.room < nbytes:
+                found = None  # first, so that its memory can be part of what is dropped if the system gives no more
+                room = size_class(nbytes)
+                found = Arena(Memory(self._take(room), 0, room, self._returned), room)
+            found.lent, found.scratch = nbytes - scratch, scratch
+            self._in_use += found.lent
+            self._scratch += scratch
+            self._note_peaks()
+        return found
 
     def return_arena(self, arena: Arena) -> None:
         """Takes back what `borrow_arena` gave."""
-        with self._lock:
-            self._in_use -= arena.lent
-            self._scratch -= arena.scratch
-            self._arenas.append(arena)
+        self._came_back.append(arena)
 
     def after_fork(self) -> None:
         """Makes the pool usable in a child whose parent may have forked inside `allocate`."""
         self._lock = threading.Lock()
 
     def _collect(self) -> None:
-        """Takes back the blocks of Memory objects that died."""
+        """Takes back arenas of runs that are over, and the blocks of Memory objects that died."""
+        with suppress(IndexError):
+            while True:
+                arena = self._came_back.popleft()
+                self._in_use -= arena.lent
+                self._scratch -= arena.scratch
+                self._arenas.append(arena)
         while self._returned:
             address, nbytes, length = self._returned.popleft()
             self._in_use -= nbytes
@@ -240,6 +248,7 @@ class MemoryPool:
 
     def _drop_kept(self) -> None:
         """Returns the large blocks nobody uses, and arenas no run uses, to the system."""
+        self._collect()
         self._arenas.clear()
         self._collect()
         for length in [n for n in self._free if n > MOST_SLAB_BLOCK]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from operator import call, is_not
 from types import CellType
 from typing import Any
@@ -25,6 +26,7 @@ from picograd.transforms.tokens import MISSING, PLAIN, SEQUENCES
 
 Holds = Callable[[], bool]
 Meant = tuple[Read, Any]  # how a name is read, and what it means now
+_END = object()
 FIXED = (*PLAIN, weakref.ref)  # tokens of objects that mean the same for as long as they are the same ones
 
 
@@ -37,7 +39,9 @@ class Watched:
         self._steps = [tensor.steps for tensor in self._tensors]
         objects, lists, self._checks = _to_ask(guards)
         lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is none any more is found broken
-        self._lists = [(items, len(items), tuple(items)) for _, items in lists]
+        # After each list comes _END, so that an item more or less here is not made up for there.
+        self._lists = [part for _, items in lists for part in (items, (_END,))]
+        self._held = [*chain(*self._lists)]
         self._attributes: list[tuple[dict[str, Any], str, Any]] = []
         self._variables: list[tuple[CellType, Any]] = []
         for read, meant in [*objects, *[one for one in lists if not is_fixed(one[0])]]:
@@ -66,9 +70,8 @@ class Watched:
                     return False
         except (KeyError, ValueError):  # it means nothing any more
             return False
-        for items, length, held in self._lists:
-            if len(items) != length or any(map(is_not, items, held)):
-                return False
+        if self._lists and any(map(is_not, chain(*self._lists), self._held)):
+            return False
         return all(map(call, self._checks))
 
 
