@@ -214,7 +214,10 @@ def source_of(read: Read) -> CellType | tuple[dict[str, Any], str] | None:
     if read.func is _cell_contents:
         return cast(CellType, read.args[0])
     owner = getattr(read.func, "__self__", None)
-    return (owner, read.args[0]) if type(owner) is dict and read.func == owner.get else None
+    if not isinstance(owner, dict) or read.func != owner.get:
+        return None
+    is_plain = type(owner).__getitem__ is dict.__getitem__ and not hasattr(owner, "__missing__")
+    return (owner, read.args[0]) if is_plain else None
 
 
 def _cell_contents(cell: Any) -> Any:
