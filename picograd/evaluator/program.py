@@ -19,6 +19,7 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, wide
+from picograd.evaluator.frame import Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
@@ -29,48 +30,6 @@ from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
 VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
-
-
-@dataclass
-class Memory:
-    """What a PARAM or an ALLOC names.
-
-    array:   its elements
-    stored:  for each element, whether it has been stored; None where all came from outside
-    """
-
-    array: Array
-    stored: Array | None = None
-
-    @staticmethod
-    def unwritten(array: Array) -> Memory:
-        """Returns memory of which nothing has been stored."""
-        return Memory(array, np.zeros(array.size, np.bool_))
-
-    def copy(self) -> Memory:
-        """Returns the same content in memory of its own."""
-        return Memory(self.array.copy(), None if self.stored is None else self.stored.copy())
-
-
-@dataclass
-class Frame:
-    """What one thread knows.
-
-    values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs
-    shared:  SHARED memory of the block, the same object in all its threads
-    """
-
-    values: dict[Op, Any]
-    shared: dict[Op, Memory]
-
-    def thread(self) -> Frame:
-        """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
-        values = {op: value.copy() if _is_register(op) else value for op, value in self.values.items()}
-        return Frame(values, self.shared)
-
-
-def _is_register(op: Op) -> bool:
-    return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
 
 
 @dataclass(frozen=True)
