@@ -296,8 +296,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     Threads may call it at once: they take turns, so that each finds the state that the one before it left.
     Until the second call is over, other threads should let this state alone: they may see what a trace writes.
 
-    Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument and state;
-    more for state that somebody has looked at since the call before.
+    Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument; state costs
+    nearly nothing, but for what somebody has looked at since the call before.
 
     >>> import picograd as pg
     >>> double = pg.jit(lambda x: x * 2)
