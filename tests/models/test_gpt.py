@@ -198,6 +198,22 @@ def test_a_step_with_a_cache_writes_its_rows_alone(monkeypatch):
     assert len(kept) == 2 * SMALL.layers and len(plan.outputs) == len(kept) + 1
 
 
+@pytest.mark.req("G8")
+def test_a_step_with_a_cache_needs_no_memory_beyond_a_layers_widest_moment(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    config = GPTConfig(vocabulary=500, block=32, layers=3, heads=4, width=64)
+    model = GPT(config).eval()
+    cache, place = model.cache(batch=1), pg.Variable("position", 0, config.block - 1)
+    step = pg.jit(lambda token, position: model.logits(model.read_on(token, cache, position)))
+    with pg.no_grad(), watch() as counts:
+        for at in range(3):
+            step(Tensor([[1]]), place.bind(at)).realize()
+    row, line = 4 * config.width, 64
+    # Queries, keys and values beside the residual stream; a maximum and a sum for each head. Scores and the hidden units
+    # of the feed-forward layer lie where the logits are written in the last phase of the last kernel.
+    assert counts.arena_nbytes <= 3 * row + row + 2 * line
+
+
 @pytest.mark.req("G4")
 def test_several_tokens_are_read_on_from_the_beginning_only():
     model = GPT(SMALL)
