@@ -223,8 +223,8 @@ class GPT(nn.Module):
         """
         length = tokens_BT.shape[1] if tokens_BT.ndim == 2 else 0
         most = cache.keys[0].shape[2]
-        first, last = (position, position) if isinstance(position, int) else position.bounds
-        if length < 1 or first < 0 or last + length > most or (length > 1 and position != 0):
+        is_inside = not isinstance(position, int) or 0 <= position <= most - length
+        if length < 1 or not is_inside or (length > 1 and position != 0):
             raise ShapeError(
                 f"GPT: tokens must be (B, 1) at a position below {most}, or (B, T) at position 0 with T up to {most},"
                 f" got {tokens_BT.shape} at {position}."
