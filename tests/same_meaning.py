@@ -18,13 +18,13 @@ from picograd.engine.realize import from_host, realize, to_host
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.ir.bodies import map_bodies
 from picograd.ir.dims import dim_value
-from picograd.ir.op import Op, const, toposort
+from picograd.ir.op import Op, const, greatest, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
 from picograd.ir.spec import verify_graph, verify_kernel
 from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel, LoopItem, Param, Schedule, ScheduleItem
-from picograd.ir.text import format_graph, format_kernel, format_program
+from picograd.ir.stages import BufferUse, Kernel, LoopItem, Nest, Param, Schedule, ScheduleItem
+from picograd.ir.text import format_graph, format_kernel, format_program, format_schedule
 from picograd.schedule.create import create_schedule
 
 Array = np.ndarray[Any, Any]
@@ -66,6 +66,7 @@ def check_same_meaning(
     _compare("the simplified graph", evaluate(simple, arrays, known), expected, tolerances, roots)
     schedule = create_schedule(simple)
     _check_order(schedule)
+    check_places(schedule)
     memory = _memory_of(schedule, arrays, known)
     _run_items(schedule, memory, known, targets, max(tolerances) if kernel_tolerance is None else kernel_tolerance)
     found = [memory[i][: e.size].reshape(e.shape) for i, e in zip(schedule.outputs, expected)]
@@ -113,17 +114,22 @@ def wider(target: Target, nbytes: int) -> Target:
 def _run_items(
     schedule: Schedule, memory: list[Array], known: Mapping[str, int], targets: Sequence[Target], tolerance: float
 ) -> None:
-    """Evaluates the kernels of a schedule in order, loops step by step, each kernel against its Programs."""
+    """Evaluates the kernels of a schedule in order, loops step by step, each kernel against its Programs.
+
+    That is done twice: with memory of its own for each slot, so that all it writes can be compared, and where the
+    schedule says, where what it writes last may lie over what it read or wrote before.
+    """
     for item in schedule.items:
         if isinstance(item, LoopItem):
             _run_loop(item, memory, known, targets, tolerance)
             continue
         verify_kernel(item.kernel, after="create_schedule")
         slots = [memory[i] for i in item.buffers]
-        before = _copies(slots)
-        evaluate_kernel(item.kernel, slots, known)
+        before, after = _copies(slots), _copies(slots)
+        evaluate_kernel(item.kernel, after, known)
         for target in targets:
-            _check_program(item, target, before, slots, known, tolerance)
+            _check_program(item, target, before, after, known, tolerance)
+        evaluate_kernel(item.kernel, slots, known)
 
 
 def _run_loop(
@@ -134,7 +140,11 @@ def _run_loop(
     for r in range(steps):
         before, made = made, {}
         inside: list[Array] = []
+        arena = _bytes(item.body.arena_nbytes)
         for use in item.body.buffers:
+            if use.role == "temporary":
+                inside.append(_part(arena, use, use.source, known))
+                continue
             if use.role != "input":
                 inside.append(unspecified(Param(use.dtype, use.numel, "out"), known))
                 if use.role == "output":
@@ -157,7 +167,8 @@ def _run_loop(
 
 
 def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mapping[str, int]) -> list[Array]:
-    """Returns an array for each buffer; an output that may lie over an input does, and a temporary in an output."""
+    """Returns an array for each buffer, all where the schedule says: an output over an input, a temporary in the arena."""
+    arena = _bytes(schedule.arena_nbytes)
     inputs = [np.array(arrays[op], order="C").reshape(-1) for op in schedule.inputs]
     memory: list[Array] = []
     for use in schedule.buffers:
@@ -165,14 +176,25 @@ def _memory_of(schedule: Schedule, arrays: Mapping[Op, Array], variables: Mappin
             memory.append(inputs[use.source])
         elif use.over is not None:
             memory.append(inputs[use.over])
+        elif use.role == "temporary":
+            memory.append(_part(arena, use, use.source, variables))
         else:
             memory.append(unspecified(Param(use.dtype, use.numel, "out"), variables))
     written = {use.source: memory[i] for i, use in enumerate(schedule.buffers) if use.role == "output"}
     for i, use in enumerate(schedule.buffers):
         if use.role == "hosted":
-            nbytes = dim_value(use.numel, variables) * use.dtype.itemsize
-            memory[i] = written[use.source].view(np.uint8)[:nbytes].view(use.dtype.numpy)
+            memory[i] = _part(written[use.source].view(np.uint8), use, 0, variables)
     return memory
+
+
+def _bytes(count: int) -> Array:
+    return np.full(count, 0x7F, np.uint8)
+
+
+def _part(memory: Array, use: BufferUse, start: int, variables: Mapping[str, int]) -> Array:
+    """Returns the part of some bytes that a buffer is."""
+    part: Array = memory[start : start + dim_value(use.numel, variables) * use.dtype.itemsize].view(use.dtype.numpy)
+    return part
 
 
 def unspecified(param: Param, variables: Mapping[str, int]) -> Array:
@@ -251,3 +273,40 @@ def difference(found: Array, expected: Array, tolerance: float) -> str | None:
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0])
     return f"{int(wrong.sum())} of {wrong.size} differ; first at {at}: {found[at]!r} instead of {expected[at]!r}"
+
+
+def check_places(schedule: Schedule) -> None:
+    """Temporaries that hold data in the same phase of a kernel do not overlap, nor does what an output holds."""
+    lives: dict[int, tuple[int, int]] = {}
+    moment = 0
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            check_places(item.body)
+            used = [set(item.buffers)]
+        else:
+            used = [{item.buffers[slot] for slot in _slots(phase)} for phase in item.kernel.phases]
+        for buffers in used:
+            lives |= {i: (lives.get(i, (moment, 0))[0], moment) for i in buffers}
+            moment += 1
+    lives |= {i: (lives[i][0], moment) for i in schedule.outputs if i in lives}
+    places = [(i, *_place(use)) for i, use in enumerate(schedule.buffers) if use.role != "input" and i in lives]
+    for number, (i, space, start, end) in enumerate(places):
+        for j, other, begin, stop in places[:number]:
+            is_later = lives[i][1] < lives[j][0] or lives[j][1] < lives[i][0]
+            is_apart = space != other or end <= begin or stop <= start
+            assert is_later or is_apart, f"buffers {j} and {i} share memory at a time:\n{format_schedule(schedule)}"
+
+
+def _slots(phase: Sequence[Nest]) -> set[int]:
+    """Returns the slots that a phase of a kernel reads or writes."""
+    values = [value for nest in phase for _, value in nest.outputs]
+    read = {op.arg[0] for op in toposort(values) if op.code is OpCode.PARAM}
+    return read | {slot for nest in phase for slot, _ in nest.outputs}
+
+
+def _place(use: BufferUse) -> tuple[str, int, int]:
+    """Returns where a temporary or an output is: arena or number of the output, first byte, and last."""
+    nbytes = greatest(use.numel) * use.dtype.itemsize
+    if use.role == "temporary":
+        return "arena", use.source, use.source + nbytes
+    return f"output {use.source}", 0, nbytes

@@ -104,7 +104,9 @@ RUNS = [
     (GPT, "picograd_layers"),
     (LSTM, "picograd"),
     (PREFILL, "picograd"),
+    (PREFILL, "picograd_eager"),
     (DECODE, "picograd"),
+    (DECODE, "picograd_eager"),
     (Overhead("tiny_sum", "sum", 1, 5), "picograd"),
     (Overhead("tiny_chain", "chain", 3, 2), "picograd_eager"),
 ]

@@ -14,6 +14,7 @@ import picograd as pg
 from bench.language import Language, Transformer, flat, is_decayed, mapped, network_weights
 from bench.singles import Generation, generation_weights, prompts
 from bench.workloads import LAYER_NORM_EPS
+from picograd.models.gpt import GPT, GPTConfig
 
 F = pg.nn.functional
 Weights = dict[str, Any]
@@ -109,47 +110,61 @@ def _logits(weights: Weights, stream: Any) -> Any:
 
 
 class Generator:
-    """Weights, and keys and values of every layer (1, H, T, D), T what is needed in all."""
+    """`picograd.models.gpt.GPT` with a cache for as many tokens as are read and written in all."""
 
     def __init__(self, workload: Generation, is_jitted: bool) -> None:
-        self.workload, self.network = workload, workload.network
-        self.weights = mapped(pg.Tensor, generation_weights(workload))
-        network, self.length = self.network, workload.prompt + workload.count
-        shape = (1, network.num_heads, self.length, network.width // network.num_heads)
-        self.caches = [(pg.zeros(shape), pg.zeros(shape)) for _ in range(network.num_layers)]
+        self.workload, network = workload, workload.network
+        config = GPTConfig(
+            network.vocabulary, network.length, network.num_layers, network.num_heads, network.width, bias=False
+        )
+        self.model = GPT(config).eval().requires_grad_(False)
+        self.model.load_state_dict(_by_path(generation_weights(workload)))
+        self.length = workload.prompt + workload.count
+        self.cache = self.model.cache(1, self.length)
         self.position = pg.Variable("position", 1, self.length - 1)
         self.prefill = pg.jit(self._prefill) if is_jitted else self._prefill
         self.next_token = pg.jit(self._next) if is_jitted else self._next
 
     def _prefill(self, tokens: Any) -> Any:
         """Returns the last logits (1, V) of a prompt (1, T)."""
-        num_tokens = tokens.shape[1]
-        stream = self.weights["token"][tokens] + self.weights["position"][:num_tokens]
-        for layer, (keys, values) in zip(self.weights["layers"], self.caches):
-            q, k, v = _qkv(self.network, layer, stream)
-            keys[:, :, :num_tokens], values[:, :, :num_tokens] = k, v
-            stream = _rest(layer, stream, F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        return _logits(self.weights, stream[:, -1])
+        return self.model.logits(self.model.read_on(tokens, self.cache)[:, -1])
 
     def _next(self, logits: Any, position: Any) -> tuple[Any, Any]:
         """Returns the likeliest token (1, 1), which stands at `position`, and the logits (1, V) after it."""
         token = logits.argmax(-1, keepdim=True)
-        stream = self.weights["token"][token] + self.weights["position"][position]
-        for layer, (keys, values) in zip(self.weights["layers"], self.caches):
-            q, k, v = _qkv(self.network, layer, stream)
-            keys[:, :, position : position + 1], values[:, :, position : position + 1] = k, v
-            k, v = keys[:, :, : position + 1], values[:, :, : position + 1]
-            stream = _rest(layer, stream, F.scaled_dot_product_attention(q, k, v))
-        return token, _logits(self.weights, stream[:, -1])
+        return token, self.model.logits(self.model.read_on(token, self.cache, position)[:, -1])
 
     def decode(self) -> tuple[Any, Any]:
-        """Returns `count` tokens after the prompt, which was read before, and the logits (1, V) after them."""
+        """Returns `count` tokens after the prompt, which was read before, and the logits (1, V) after them.
+
+        Each is computed before the next, as by someone who prints them: a graph has one value for a position.
+        """
         logits, written = self.after_prompt, []
         for position in range(self.workload.prompt, self.length):
             token, logits = self.next_token(logits, self.position.bind(position))
+            pg.realize([token, logits])
             written.append(token)
         return pg.cat(written, 1), logits
 
     def read_prompt(self) -> None:
         """Fills the cache, for `decode`."""
         self.after_prompt = self.prefill(pg.Tensor(prompts(self.workload)[0])).realize()
+
+
+# What GPT calls the weights of a layer.
+PATHS = {
+    "norm1": "ln_1",
+    "qkv": "attn.c_attn",
+    "proj": "attn.c_proj",
+    "norm2": "ln_2",
+    "up": "mlp.c_fc",
+    "down": "mlp.c_proj",
+}
+
+
+def _by_path(weights: Weights) -> Weights:
+    """Returns the weights by the names that GPT has for them."""
+    found = {f"{at}.weight": weights[name] for name, at in (("token", "wte"), ("position", "wpe"), ("norm", "ln_f"))}
+    for number, layer in enumerate(weights["layers"]):
+        found.update({f"h.{number}.{at}.weight": layer[name] for name, at in PATHS.items()})
+    return mapped(pg.Tensor, found)

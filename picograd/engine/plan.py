@@ -8,7 +8,7 @@ Called by: engine/realize.py, transforms/jit.py.    Next: picograd/engine/scalar
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -105,13 +105,16 @@ class CheckError:
         return CheckError(site, length, line_of(check))
 
 
-def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template:
+def template(
+    roots: Sequence[Op], order: Sequence[Op] | None = None, computed_anew: Container[Op] = frozenset()
+) -> Template:
     """Returns the form of the graphs of `roots`, which end at BUFFERs and at realized Ops.
 
     Args:
-      order:  order_of(roots), where that is known
+      order:          order_of(roots), where that is known
+      computed_anew:  realized Ops that are not an end
     """
-    order = order_of(roots) if order is None else order
+    order = order_of(roots, computed_anew) if order is None else order
     number: dict[Op, int] = {}
     number_of = number.__getitem__
     leaves: dict[Op, Op] = {}
@@ -120,7 +123,7 @@ def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template
     key: list[Hashable] = []
     for i, op in enumerate(order):
         code, arg = op.code, op.arg
-        leaf = op if code is OpCode.BUFFER else op.realized
+        leaf = op if code is OpCode.BUFFER else None if op in computed_anew else op.realized
         number[op] = i
         if leaf is not None:
             leaves[op] = leaf
@@ -137,7 +140,7 @@ def template(roots: Sequence[Op], order: Sequence[Op] | None = None) -> Template
     return Template(tuple(key), tuple(order), leaves, tuple(slots), variables)
 
 
-def order_of(roots: Sequence[Op]) -> list[Op]:
+def order_of(roots: Sequence[Op], computed_anew: Container[Op] = frozenset()) -> list[Op]:
     """Returns what has to be computed for `roots` and what that reads, sources first.
 
     It ends at BUFFERs, at realized Ops, and at BINDs: what a symbolic integer is bound to is no part of a form.
@@ -149,9 +152,22 @@ def order_of(roots: Sequence[Op]) -> list[Op]:
         op = stack.pop()
         if op not in found:
             found[op] = None
-            if op.realized is None and op.code is not OpCode.BIND:
+            if (op.realized is None or op in computed_anew) and op.code is not OpCode.BIND:
                 stack += op.src[::-1]
     return sorted(found, key=attrgetter("depth"))
+
+
+def computed_from(inputs: Collection[Op], roots: Sequence[Op]) -> set[Op]:
+    """Returns the Ops of graphs that have another value once the inputs have, or symbolic integers, realized or not."""
+    given, found = set(inputs), set[Op]()
+    for op in toposort(roots, stop=given):
+        if op not in given and (_mentions_op(op.arg) or any(s in given or s in found for s in op.src)):
+            found.add(op)
+    return found
+
+
+def _mentions_op(arg: Any) -> bool:
+    return any(map(_mentions_op, arg)) if isinstance(arg, tuple) else isinstance(arg, Op)
 
 
 def _static(op: Op, variables: dict[str, int]) -> Hashable:
@@ -180,7 +196,7 @@ def unbound(arg: Any, variables: dict[str, int]) -> Any:
                 if variables.setdefault(name, value) != value:
                     raise ArgumentError(
                         f"{name} is bound to {variables[name]} and to {value} in tensors that are computed together.",
-                        "give one of the two symbolic integers another name.",
+                        "call realize() on what the first one made before binding it anew, or give one another name.",
                     )
                 freed[bind] = bind.src[0]
         return with_values(arg, freed) if freed else arg

@@ -69,7 +69,7 @@ class GPTConfig:
 class KVCache:
     """Keys and values of the positions read so far, by layer: what later positions look at. Written in place.
 
-    keys:    (B, H, block, D) for each layer
+    keys:    (B, H, length, D) for each layer
     values:  the same
     """
 
@@ -185,10 +185,17 @@ class GPT(nn.Module):
         out_BTC: Tensor = self.ln_f(x_BTC)
         return out_BTC
 
-    def cache(self, batch: int) -> KVCache:
-        """Returns an empty cache for texts of up to `block` tokens."""
+    def cache(self, batch: int, length: int | None = None) -> KVCache:
+        """Returns an empty cache for texts of up to `length` tokens: by default as many as the block has.
+
+        Raises:
+          ArgumentError: the length is below 1 or beyond the block.
+        """
         config, weight = self.config, self.wte.weight
-        shape = (batch, config.heads, config.block, config.width // config.heads)
+        length = config.block if length is None else length
+        if not 1 <= length <= config.block:
+            raise ArgumentError(f"GPT.cache: length must be from 1 to {config.block}, got {length}.")
+        shape = (batch, config.heads, length, config.width // config.heads)
         keys, values = (
             tuple(Tensor.zeros(*shape, dtype=weight.dtype, device=weight.device).clone() for _ in self.h)
             for _ in range(2)
@@ -205,7 +212,7 @@ class GPT(nn.Module):
         Returns:   (B, T, C), normalised
 
         Raises:
-          ShapeError: tokens are not (B, T), are several after the beginning, or do not fit into the block.
+          ShapeError: tokens are not (B, T), are several after the beginning, or do not fit into the cache.
 
         >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
         >>> cache = model.cache(batch=1)
@@ -215,9 +222,11 @@ class GPT(nn.Module):
         True
         """
         length = tokens_BT.shape[1] if tokens_BT.ndim == 2 else 0
-        if not 1 <= length <= self.config.block or (length > 1 and position != 0):
+        most = cache.keys[0].shape[2]
+        is_inside = not isinstance(position, int) or 0 <= position <= most - length
+        if length < 1 or not is_inside or (length > 1 and position != 0):
             raise ShapeError(
-                f"GPT: tokens must be (B, 1), or (B, T) at position 0 with T up to {self.config.block},"
+                f"GPT: tokens must be (B, 1) at a position below {most}, or (B, T) at position 0 with T up to {most},"
                 f" got {tokens_BT.shape} at {position}."
             )
         x_BTC: Tensor = self.wte(tokens_BT) + self.wpe.weight[position : position + length]

@@ -32,7 +32,12 @@ from picograd.schedule.update import versions_of, write_blocks
 class _Uses:
     """The buffers of a schedule while it is made: each value's index, and when it is used.
 
+    A moment is a phase of a kernel, or a loop; they are counted through the schedule. Nothing of a phase runs before all
+    of the one before has, so what is read last in one phase may lie where the next one writes.
+
     memory: for a value that lies where another one does, that one
+    first:  by index the first moment at which a buffer is used
+    last:   and the last
     """
 
     memory: dict[Op, Op]
@@ -40,14 +45,16 @@ class _Uses:
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
-    def use(self, op: Op, item: int) -> int:
+    def use(self, op: Op, first: int, last: int) -> int:
+        """Returns the index of a value that is used from moment `first` to moment `last`."""
         op = self.memory.get(op, op)
         found = self.index.get(op)
         if found is None:
             found = self.index[op] = len(self.index)
-            self.first.append(item)
-            self.last.append(item)
-        self.last[found] = item
+            self.first.append(first)
+            self.last.append(last)
+        self.first[found] = min(self.first[found], first)
+        self.last[found] = max(self.last[found], last)
         return found
 
 
@@ -72,15 +79,20 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
         refused |= {i for i, root in enumerate(settled) if order.refused & set(versions_of(root))}
     uses = _Uses({version: root for root in settled for version in versions_of(root)})
     items: list[ScheduleItem | LoopItem] = []
+    begins = [0]  # the first moment of each item
     for step in (made[number] for number in order.steps):
+        now = begins[-1]
         if step.kernel is None:
-            items.append(_loop_item(step, uses, len(items), bodies))
+            items.append(_loop_item(step, uses, now, bodies))
+            begins.append(now + 1)
         else:
-            buffers = tuple(uses.use(value, len(items)) for value in step.values)
+            buffers = tuple(uses.use(v, now + first, now + last) for v, (first, last) in zip(step.values, step.phases))
             items.append(ScheduleItem(step.kernel, buffers, step.checks))
+            begins.append(now + len(step.kernel.phases))
     for value in [*order.over.values(), *settled]:
-        uses.use(value, len(items))
-    return _with_memory(settled, items, uses, order, is_outermost)
+        uses.use(value, begins[-1], begins[-1])
+    hosts = _hosts(settled, uses, order, begins) if is_outermost else {}
+    return _with_memory(settled, items, uses, order, hosts)
 
 
 def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
@@ -93,17 +105,17 @@ def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
     if body not in bodies:
         bodies[body] = _schedule(body.src, bodies, False)
     may_fail = any(item.checks for item in bodies[body].kernel_items())
-    return Step(None, (loop,), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
+    return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 
 
-def _loop_item(step: Step, uses: _Uses, number: int, bodies: dict[Op, Schedule]) -> LoopItem:
-    """Returns the item of a CALL or LOOP."""
+def _loop_item(step: Step, uses: _Uses, now: int, bodies: dict[Op, Schedule]) -> LoopItem:
+    """Returns the item of a CALL or LOOP, which runs at one moment."""
     loop = step.values[0]
 
     def own_memory(nbytes: int) -> int:
-        return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{number}", nbytes, MemorySpace.GLOBAL)), number)
+        return uses.use(Op(OpCode.ALLOC, dtypes.uint8, (), (f"loop{now}", nbytes, MemorySpace.GLOBAL)), now, now)
 
-    return loop_item(loop, step.written, bodies[body_of(loop)], lambda value: uses.use(value, number), own_memory)
+    return loop_item(loop, step.written, bodies[body_of(loop)], lambda value: uses.use(value, now, now), own_memory)
 
 
 def _numel(op: Op) -> Dim:
@@ -117,22 +129,22 @@ def _lifetime(op: Op, uses: _Uses) -> Lifetime:
     return Lifetime(greatest(_numel(op)) * op.dtype.itemsize, first, last, op.code is OpCode.ALLOC)
 
 
-def _hosts(outputs: Sequence[Op], uses: _Uses, order: Order) -> dict[Op, Host]:
+def _hosts(roots: Sequence[Op], uses: _Uses, order: Order, begins: Sequence[int]) -> dict[Op, Host]:
     """Returns the outputs that other values may lie in before they are written.
 
     That is not where an input may be. What a late output replaces may be there until no CHECK can fail any more.
     """
     found: dict[Op, Host] = {}
-    for op in outputs:
+    for op in dict.fromkeys(root for root in roots if not in_memory(root)):
         numel = _numel(op)
         if isinstance(numel, int) and op not in order.over and not order.also.get(op):
-            first = order.commit if op in order.late else 0
+            first = begins[order.commit] if op in order.late else 0
             found[op] = Host(numel * op.dtype.itemsize, first, uses.first[uses.index[op]])
     return found
 
 
 def _with_memory(
-    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, is_outermost: bool
+    roots: Sequence[Op], items: list[ScheduleItem | LoopItem], uses: _Uses, order: Order, hosts: dict[Op, Host]
 ) -> Schedule:
     """Returns the Schedule: which buffers are inputs, outputs or temporaries, the latter placed in arena and outputs."""
     values = list(uses.index)
@@ -140,7 +152,6 @@ def _with_memory(
     inputs = {op: i for i, op in enumerate(op for op in values if in_memory(op))}
     temporary = [op for op in values if not in_memory(op) and op not in wanted]
     outputs = {op: i for i, op in enumerate(dict.fromkeys(root for root in roots if not in_memory(root)))}
-    hosts = _hosts(list(outputs), uses, order) if is_outermost else {}
     chosen, offsets, arena_nbytes = place_temporaries([_lifetime(op, uses) for op in temporary], list(hosts.values()))
     host_of = [None if number is None else outputs[list(hosts)[number]] for number in chosen]
     place = dict(zip(temporary, zip(host_of, offsets)))
@@ -164,6 +175,7 @@ def _with_memory(
 def make_kernel(chosen: Group, fused: Fused) -> Step:
     """Returns a Kernel over PARAMs, with the value that is stored in each of its slots, and what its CHECKs were."""
     slots: dict[Op, Op] = {}
+    used: dict[Op, tuple[int, int]] = {}
     checks: dict[Any, int] = {}
     outputs = {value for nest in chosen.nests for value in nest.stored}
     in_place = {value.src[0]: value for value in outputs if value.code is OpCode.UPDATE}
@@ -173,20 +185,22 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
         found = slots.get(value)
         if found is None:
             found = slots[value] = Op(OpCode.PARAM, value.dtype, (), (len(slots), value.shape))
+        used[value] = used.get(value, (len(phases), 0))[0], len(phases)
         return found
 
     def numbered(check: Op) -> tuple[int, Dim]:
         site, length = check.arg
         return checks.setdefault(site, len(checks)), length
 
-    phases = tuple(tuple(_finish(nest, fused, param, numbered) for nest in phase) for phase in chosen.phases)
+    phases: list[tuple[Nest, ...]] = []
+    for phase in chosen.phases:
+        phases.append(tuple([_finish(nest, fused, param, numbered) for nest in phase]))
     roles = {value: "inout" if value in in_place.values() else "out" for value in outputs}
     params = tuple(Param(v.dtype, numel(v.shape), roles.get(v, "in")) for v in slots)
-    variables = _variables(phases)
-    kernel = Kernel(_name(chosen), params, variables, phases)
+    kernel = Kernel(_name(chosen), params, _variables(phases), tuple(phases))
     read = {v.src[0] if p.role == "inout" else v for v, p in zip(slots, params) if p.role != "out"}
     written = tuple(v for v, p in zip(slots, params) if p.role != "in")
-    return Step(kernel, tuple(slots), tuple(read), written, tuple(checks), bool(checks))
+    return Step(kernel, tuple(slots), tuple(used.values()), tuple(read), written, tuple(checks), bool(checks))
 
 
 @dataclass(frozen=True)
@@ -232,7 +246,7 @@ def _reshaped(value: Op, shape: Shape) -> Op:
     return value if value.shape == shape else Op(OpCode.RESHAPE, value.dtype, (value,), shape)
 
 
-def _variables(phases: tuple[tuple[Nest, ...], ...]) -> tuple[Op, ...]:
+def _variables(phases: Sequence[tuple[Nest, ...]]) -> tuple[Op, ...]:
     """Returns the symbolic integers that domains and values mention, in the order of their names."""
     found: dict[Op, None] = {}
     seen: set[Op] = set()

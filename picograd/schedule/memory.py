@@ -17,11 +17,11 @@ MANY = 1024  # temporaries from which on a better place is not worth the search 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """When a temporary holds data.
+    """When a temporary holds data. A moment is a phase of a kernel, or a loop.
 
     nbytes:    its length
-    first:     index of the kernel that writes it
-    last:      index of the last kernel that reads it
+    first:     the moment that writes it
+    last:      the last moment that reads it
     in_arena:  it can be nowhere else
     """
 
@@ -36,8 +36,8 @@ class Host:
     """When the memory of an output may have something else in it.
 
     nbytes:  its length
-    first:   index of the first kernel that may write there
-    end:     index of the kernel that writes the output
+    first:   the first moment that may write there
+    end:     the moment that writes the output
     """
 
     nbytes: int

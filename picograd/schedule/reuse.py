@@ -33,6 +33,7 @@ class Step:
 
     kernel:   None for a loop
     values:   by slot of the kernel what is stored there; of a loop the CALL or LOOP
+    phases:   by slot the first and the last phase that reads or writes it
     read:     values it reads; an UPDATE reads its base
     written:  values it stores
     checks:   of the kernel
@@ -41,6 +42,7 @@ class Step:
 
     kernel: Kernel | None
     values: tuple[Op, ...]
+    phases: tuple[tuple[int, int], ...]
     read: tuple[Op, ...]
     written: tuple[Op, ...]
     checks: tuple[Any, ...]

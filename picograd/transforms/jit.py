@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
-from picograd.engine.plan import template
+from picograd.engine.plan import computed_from, template
 from picograd.engine.realize import default_device, devices_of, find_plan
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op
@@ -217,7 +217,8 @@ class Jit:
         guards: Guards,
     ) -> Capture:  # fmt: skip
         """Returns what a trace found, by where each buffer comes from."""
-        form = template(roots)
+        # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
+        form = template(roots, computed_anew=computed_from([*starts, *watch.before.values()], roots))
         arguments = {op.arg[0]: i for i, op in enumerate(starts)}
         state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
         cells = list(watch.before)

@@ -61,29 +61,39 @@ def a_view(pair: Pair, rng: np.random.Generator) -> Pair | None:
         return None  # not of one stride
 
 
-def write(pair: Pair, rng: np.random.Generator) -> str:
-    """Writes in place in one of many ways; returns which."""
+def write(pair: Pair, rng: np.random.Generator, is_jitted: bool) -> str:
+    """Writes in place in one of many ways, or lets a jitted function do so, thrice; returns which."""
     shape = tuple(pair.theirs.shape)
-    value = rng.integers(-9, 10, shape).astype(np.float32)
     kind = str(rng.choice(["add_", "mul_", "fill_", "copy_", "zero_", "all", "part", "augmented", "own"]))
-    for x, v in ((pair.ours, Tensor(value)), (pair.theirs, torch.tensor(value))):
-        if kind in ("add_", "copy_"):
-            getattr(x, kind)(v)
-        elif kind == "mul_":
-            x.mul_(2.0)
-        elif kind == "fill_":
-            x.fill_(3.0)
-        elif kind == "zero_":
-            x.zero_()
-        elif kind == "all" or not shape:
-            x[...] = v
-        elif kind == "part":
-            x[-1] = v[0]
-        elif kind == "augmented":
-            x[0] += v[-1]
+    step = pg.jit(lambda value: change(pair.ours, value, kind)) if is_jitted else None
+    for _ in range(3 if step else 1):  # traced, traced and compared, replayed
+        value = rng.integers(-9, 10, shape).astype(np.float32)
+        if step:
+            step(Tensor(value))
         else:
-            x[:1] = x[-1:] * 2.0 if isinstance(x, Tensor) else (x[-1:] * 2.0).clone()
-    return f"{kind} of {shape}"
+            change(pair.ours, Tensor(value), kind)
+        change(pair.theirs, torch.tensor(value), kind)
+    return f"{'jit ' if is_jitted else ''}{kind} of {shape}"
+
+
+def change(x: Any, value: Any, kind: str) -> None:
+    """Writes to a tensor of either library."""
+    if kind in ("add_", "copy_"):
+        getattr(x, kind)(value)
+    elif kind == "mul_":
+        x.mul_(2.0)
+    elif kind == "fill_":
+        x.fill_(3.0)
+    elif kind == "zero_":
+        x.zero_()
+    elif kind == "all" or not value.shape:
+        x[...] = value
+    elif kind == "part":
+        x[-1] = value[0]
+    elif kind == "augmented":
+        x[0] += value[-1]
+    else:
+        x[:1] = x[-1:] * 2.0 if isinstance(x, Tensor) else (x[-1:] * 2.0).clone()
 
 
 def check(seed: int, way: str) -> None:
@@ -101,15 +111,7 @@ def check(seed: int, way: str) -> None:
             made = a_view(pair, rng)
             views += [] if made is None else [made]
         elif action < 0.85:
-            state = rng.bit_generator.state
-            if way == "JIT" and rng.random() < 0.5:  # the write is a plan of its own
-                chosen = int(rng.integers(2**31))
-                ours, theirs = Pair(pair.ours, pair.theirs.clone()), Pair(pair.ours.detach().clone(), pair.theirs)
-                pg.jit(lambda chosen=chosen, both=ours: write(both, np.random.default_rng(chosen)) and None)()
-                said.append("jit " + write(theirs, np.random.default_rng(chosen)))
-            else:
-                rng.bit_generator.state = state
-                said.append(write(pair, rng))
+            said.append(write(pair, rng, way == "JIT" and rng.random() < 0.5))
         elif action < 0.95:
             read.append(Pair(pair.ours + 1.0, pair.theirs + 1.0))  # a graph of what is there now
         else:

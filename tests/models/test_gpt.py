@@ -199,9 +199,44 @@ def test_a_step_with_a_cache_writes_its_rows_alone(monkeypatch):
 
 
 @pytest.mark.req("G4")
+def test_a_cache_may_be_shorter_than_the_block():
+    model, tokens = GPT(SMALL).eval(), Tensor([[1, 2, 3, 4, 5]])
+    cache = model.cache(batch=1, length=5)
+    assert {part.shape for part in (*cache.keys, *cache.values)} == {(1, SMALL.heads, 5, SMALL.width // SMALL.heads)}
+    with pg.no_grad():
+        expected = model.hidden(tokens).numpy()
+        np.testing.assert_allclose(model.read_on(tokens[:, :4], cache).numpy(), expected[:, :4], atol=1e-5)
+        np.testing.assert_allclose(model.read_on(tokens[:, 4:], cache, 4).numpy(), expected[:, 4:], atol=1e-5)
+        for position in (-1, 5):
+            with pytest.raises(ShapeError, match=rf"\(B, 1\) at a position below 5, .* got \(1, 1\) at {position}\."):
+                model.read_on(tokens[:, :1], cache, position)
+        with pytest.raises(ShapeError, match="at position 0 with T up to 5, got"):
+            model.read_on(Tensor([[1, 2, 3, 4, 5, 6]]), cache)
+    for length in (0, SMALL.block + 1):
+        with pytest.raises(ArgumentError, match=f"^GPT.cache: length must be from 1 to {SMALL.block}, got {length}"):
+            model.cache(1, length)
+
+
+@pytest.mark.req("G8")
+def test_a_step_with_a_cache_needs_no_memory_beyond_a_layers_widest_moment(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    config = GPTConfig(vocabulary=500, block=32, layers=3, heads=4, width=64)
+    model = GPT(config).eval()
+    cache, place = model.cache(batch=1), pg.Variable("position", 0, config.block - 1)
+    step = pg.jit(lambda token, position: model.logits(model.read_on(token, cache, position)))
+    with pg.no_grad(), watch() as counts:
+        for at in range(3):
+            step(Tensor([[1]]), place.bind(at)).realize()
+    row, line = 4 * config.width, 64
+    # Queries, keys and values beside the residual stream; a maximum and a sum for each head. Scores and the hidden units
+    # of the feed-forward layer lie where the logits are written in the last phase of the last kernel.
+    assert counts.arena_nbytes <= 3 * row + row + 2 * line
+
+
+@pytest.mark.req("G4")
 def test_several_tokens_are_read_on_from_the_beginning_only():
     model = GPT(SMALL)
-    with pytest.raises(pg.ShapeError, match=r"tokens must be \(B, 1\), or \(B, T\) at position 0 with T up to"):
+    with pytest.raises(pg.ShapeError, match=r"\(B, 1\) at a position below 8, or \(B, T\) at position 0 with T up to 8,"):
         model.read_on(Tensor([[1, 2]]), model.cache(1), 1)
 
 

@@ -90,15 +90,33 @@ def test_a_plan_wakes_who_sleeps_if_that_is_worth_it(fresh: Callable[[int], None
     assert wait_until(lambda: long.run(4.0) and line[PLANS] > helped)
 
 
-def test_a_plan_wakes_as_many_as_have_work_enough(fresh: Callable[[int], None]) -> None:
-    """Each helper that is woken must bring more than its way costs; all that are awake may help."""
+@pytest.mark.parametrize(
+    ("numel", "jobs", "woken"),
+    [
+        (SHORT, [ASLEEP, ASLEEP, ASLEEP], []),
+        (LONG, [ASLEEP, ASLEEP, ASLEEP], [0]),
+        (LONG, [OTHER, ASLEEP, ASLEEP], [1]),
+        (LONG, [IDLE, ASLEEP, OTHER], [1]),
+        (LONG + LONG // 2, [ASLEEP, ASLEEP, ASLEEP], [0, 1]),
+    ],
+)
+def test_a_plan_wakes_as_many_as_have_work_enough(
+    numel: int, jobs: list[int], woken: list[int], fresh: Callable[[int], None]
+) -> None:
+    """Each helper that is woken must bring more than its way costs; all that are awake may help.
+
+    Nobody serves the lines, so what was done to them stays: who sleeps and is woken has its lock released.
+    """
     fresh(4)
-    plan = Twice(LONG)
+    plan = Twice(numel)
     assert plan.run(1.0)
-    assert wait_until(lambda: [line[JOB] for line in pool.lines] == [ASLEEP] * 3)
-    helped = [int(line[PLANS]) for line in pool.lines]
-    assert plan.run(2.0)
-    assert [int(line[PLANS]) for line in pool.lines][1:] == helped[1:]
+    pool.stop()
+    lines = [new_line(0) for _ in jobs]
+    for line, job, behind in zip(lines, jobs, [*lines[1:], None]):
+        line[JOB], line[NEXT_LINE] = job, 0 if behind is None else behind.ctypes.data
+    walker().walk(plan.runner._state_address, lines[0].ctypes.data)
+    assert [i for i, line in enumerate(lines) if cpu_pool._acquire(int(line[LOCK]), 0)] == woken
+    assert [int(line[JOB]) for line in lines] == [IDLE if i in woken else job for i, job in enumerate(jobs)]
 
 
 def test_helpers_look_for_plans_only_where_each_thread_has_a_processor(

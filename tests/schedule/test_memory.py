@@ -94,6 +94,23 @@ def test_a_chain_of_kernels_needs_two_temporaries_at_a_time_one_in_the_output(mo
     assert counts.arena_nbytes == 1024
 
 
+@pytest.mark.parametrize("device", ["CPU", "CUDASIM"])
+def test_what_a_phase_reads_last_lies_where_the_next_one_writes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", device)
+    rng = np.random.default_rng(0)
+    # Whole numbers below 2**24: float32 products and sums are exact in any order.
+    matrices = [rng.integers(-1, 2, (64, 64)).astype(np.float32) for _ in range(5)]
+    y = x = Tensor(np.ones(64, np.float32))
+    for matrix in matrices:
+        y = Tensor(matrix) @ y
+    with watch() as counts:
+        found = y.numpy()
+    assert counts.kernels == 1 and counts.launches == 5
+    # Of four temporaries two live at a time, one of them in the output: but for the last, which the output is made of.
+    assert counts.temporary_nbytes == 4 * x.nbytes and counts.arena_nbytes == x.nbytes
+    assert (found == np.linalg.multi_dot([*reversed(matrices), x.numpy()])).all()
+
+
 def test_a_temporary_is_not_reused_while_a_later_kernel_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     data = np.random.default_rng(0).integers(-2, 3, (6, 6)).astype(np.float32)
