@@ -43,7 +43,7 @@ def compiler_digest() -> str:
     for stage in STAGES:
         root = package / stage
         for file in [root] if root.is_file() else sorted(root.rglob("*")):
-            if file.suffix in (".py", ".h", ".cu"):
+            if file.suffix in (".py", ".h", ".cu", ".rsp"):
                 digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

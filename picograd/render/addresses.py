@@ -8,7 +8,7 @@ An index that is c * i + (what does not change in the loop of i) + a constant be
 loop, a counter that grows by c, and the constant, which a load or store adds by itself. Accesses share bases and
 counters, so LLVM's loop strength reduction, which took a third of its time to find the same, is not run.
 
-    for r in loop(48):                       loop1.start:  %base = getelementptr float, ptr %p1, i64 %v3
+    for r in loop(48):                       before:       %base = getelementptr float, ptr %p1, i64 %v3
       v5 = r * 32                            loop1:        %by32 = phi i64 [ 0, ... ], [ %by32.next, ... ]
       v6 = v5 + v3                                         %at = getelementptr float, ptr %base, i64 %by32
       load 16 of p1 at v6                                  load <16 x float>, ptr %at

@@ -154,17 +154,19 @@ class _Function:
         return after
 
     def _loop(self, loop: For, low: str, high: str, runs: bool) -> None:
-        """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration."""
+        """Writes a loop from `low` up to `high`; `runs`: it is certain that there is an iteration.
+
+        As few blocks as there can be: LLVM selects instructions block by block.
+        """
         self.num_labels += 1
         label = f"loop{self.num_labels}"
-        start, end = f"{label}.start", f"{label}.next"
-        self.lines.append(f"  br label %{start}")
-        self.label(start)
+        start = self.block
         here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}")
         before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
         body = self._body(loop, here, label)
+        end = self.block
         after = {slot: self.held[slot] for slot in before}
         origins = {here.index: (low, 1), **{n: (self._times(here, low, step), step) for step, n in here.counters.items()}}
         self.lines += here.head
@@ -173,14 +175,12 @@ class _Function:
         else:
             some = self.emit(f"icmp slt i64 {low}, {high}")
             self.lines.append(f"  br i1 {some}, label %{label}, label %{label}.done")
-        self.label(label)
+        self.lines.append(f"{label}:")
         for name, (first, _) in origins.items():
             self.emit(f"phi i64 [ {first}, %{start} ], [ {name}.next, %{end} ]", name)
         for slot, name in heads.items():
             self.emit(_phi(slot, (before[slot], start), (after[slot], end)), name)
         self.lines += body
-        self.lines.append(f"  br label %{end}")
-        self.label(end)
         for name, (_, step) in origins.items():
             self.emit(f"add nuw nsw i64 {name}, 1" if name is here.index else f"add i64 {name}, {step}", f"{name}.next")
         more = self.emit(f"icmp slt i64 {here.index}.next, {high}")

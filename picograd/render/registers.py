@@ -8,7 +8,7 @@ REGISTER memory has no address: in the linear form it is read and written at con
 the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out.
 
     for r in loop(48):                   loop1:
-      load v1 = acc[0]                     %acc = phi float [ %zero, %loop1.start ], [ %sum, %loop1.next ]
+      load v1 = acc[0]                     %acc = phi float [ %zero, %entry ], [ %sum, %loop1 ]
       v2 = v1 + v0                         %sum = fadd float %acc, %v0
       acc[0] = v2
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +23,18 @@ entry:
 define void @f_1(ptr %args, i64 %begin, i64 %end) {
   ret void
 }
+"""
+
+PRINT_PASSES = """
+from picograd.compile import llvm
+from picograd.ir.stages import Source
+
+binding, target = llvm._binding(), llvm.host_target()
+machine, module = llvm._machine(target.arch, target.features)[0], binding.parse_assembly("")
+binding.set_option("picograd", "-debug-pass=Structure")
+machine.emit_object(module)
+llvm.compile_source(Source("f", "llvm", "", (), (), ()), target)
+machine.emit_object(module)
 """
 
 
@@ -54,7 +69,34 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_no_pass_runs_before_code_is_generated_and_settings_do_not_stay(noted: list[str]) -> None:
     assert llvm.compile_source(source(TEXT), llvm.host_target()).data
-    assert noted == [f"{option}={value}" for value in ("true", "false") for option in llvm.NOT_NEEDED]
+    assert noted == [f"@{llvm.LEAVE_OUT}", f"@{llvm.PUT_BACK}"]
+
+
+def test_every_option_that_is_set_is_set_back() -> None:
+    options = llvm.LEAVE_OUT.read_text().split()
+    assert len(options) > 10 and all(option.endswith("=true") for option in options)
+    assert llvm.PUT_BACK.read_text().split() == [option.replace("=true", "=false") for option in options]
+
+
+def test_options_are_set_by_their_file() -> None:
+    """With the option that makes LLVM print its passes, in a process of its own: there is no other way to see them."""
+    done = subprocess.run([sys.executable, "-c", PRINT_PASSES], capture_output=True, text=True, check=True)
+    before, during, after = done.stderr.split("Pass Arguments:")[1:]
+    assert after == before
+    for name in ("Loop Strength Reduction", "CodeGen Prepare", "Machine code sinking", "Tail Duplication"):
+        assert name in before and name not in during, name
+
+
+def test_another_llvm_is_given_no_options(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvm, "LLVM_OF_OPTIONS", 0)
+    assert llvm.compile_source(source(TEXT), llvm.host_target()).data
+    assert noted == []
+
+
+def test_an_installation_without_the_options_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(llvm, "LEAVE_OUT", tmp_path / "leave_out.rsp")
+    with pytest.raises(CompileError, match="leave_out.rsp is missing"):
+        llvm.compile_source(source(TEXT), llvm.host_target())
 
 
 def test_text_that_is_wrong_changes_no_settings(noted: list[str]) -> None:
