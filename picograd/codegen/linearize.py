@@ -82,10 +82,10 @@ class _Linearizer:
 
     def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
-        self.values: dict[Op, Op] = {}  # expression -> the VAR of an open scope that holds it
+        self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
+        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy of an UNROLL's body
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
         self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
@@ -109,7 +109,7 @@ class _Linearizer:
                 load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
                 self.scopes[-1].statements.append(load)
                 self.depth_of[load.var] = len(self.scopes) - 1
-                self.names[statement.var] = load.var
+                (self.names if self.constants else self.values)[statement.var] = load.var
             elif isinstance(statement, Barrier):
                 self.scopes[-1].statements.append(statement)
                 self.forget_loads(None)
@@ -263,9 +263,11 @@ class _Linearizer:
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
-        found = op if op.code in READY else self.values.get(op)
+        found = self.values.get(op)
         if found is not None:
             return found
+        if op.code in READY:
+            return op
         if op.code is OpCode.RANGE and op is not self.vector:
             return self.ranges[op]
         stack = [op]
@@ -414,7 +416,7 @@ class _Linearizer:
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
-            if here is self.vector or (here.code is OpCode.VAR and lanes_of(here) > 1):
+            if here is self.vector or (here.code is OpCode.VAR and lanes_of(self.values.get(here, here)) > 1):
                 return True
             if here in seen or here.code in (OpCode.REDUCE, OpCode.RANGE):
                 continue
