@@ -88,7 +88,8 @@ class _Linearizer:
         self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy of an UNROLL's body
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
-        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
+        self.varying: dict[Op, tuple[bool, tuple[Op, ...]]] = {}  # expression -> `what_varies`
+        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of those loops) -> what it became
         self.splits: dict[Op, Split] = {}  # for `in_this_copy`
         self.addresses: dict[Op, tuple[Split, int] | None] = {}  # the same and the lanes, for `address_here`
         self.atoms: dict[Op, frozenset[Op]] = {}
@@ -194,13 +195,12 @@ class _Linearizer:
 
     def resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
         """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
-        atoms = self.atoms_in(op)
-        named = not self.names.keys().isdisjoint(atoms)
-        if not named and self.constants.keys().isdisjoint(atoms):
+        named, loops = self.varying.get(op) or self.what_varies(op)
+        if not named and not loops:
             return op
         if op.code is OpCode.VAR:
             return self.names[op]
-        copy = (op, *map(self.constants.get, atoms))
+        copy = (op, *map(self.constants.get, loops))
         if not named and copy in self.copies:
             return self.copies[copy]
         if not named and self.is_index(op):
@@ -213,6 +213,12 @@ class _Linearizer:
         if not named:
             self.copies[copy] = new
         return new
+
+    def what_varies(self, op: Op) -> tuple[bool, tuple[Op, ...]]:
+        """Returns whether `op` reads what each copy names anew, and the unrolled loops whose index it contains."""
+        atoms = self.atoms_in(op)
+        found = self.varying[op] = not self.names.keys().isdisjoint(atoms), tuple(atoms & self.constants.keys())
+        return found
 
     def in_this_copy(self, op: Op) -> Op:
         """Returns index arithmetic with the values of unrolled loops: most often only the constant of a sum changes."""
@@ -303,8 +309,8 @@ class _Linearizer:
             self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
             return
         lanes = max(widths)
-        if min(widths) < lanes:
-            sources = [self.splat(s, lanes) for s in sources]
+        if lanes > 1:
+            sources = [s if own == lanes else self.splat(s, lanes) for s, own in zip(sources, widths)]
         self.name(op, op.replace(src=tuple(sources)), lanes)
 
     def check(self, op: Op) -> None:
