@@ -17,10 +17,10 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, nested, split
-from picograd.codegen.index import element, element_within
+from picograd.codegen.index import element_within, elements
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
-from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -123,17 +123,15 @@ def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
     """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
     row_shape = tuple(dim for axis, dim in enumerate(nest.domain) if axis not in nest.reduced)
-
-    def body(coords: Coords) -> list[Op]:
-        row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
-        known = {r: (row, const(0, r.dtype)) for r in reductions}
-        done = [element(r.src[0], coords, known) for r in reductions]
-        for _, value in nest.outputs:
-            here, shape = (coords, nest.domain) if value.shape == nest.domain else (row, row_shape)
-            done += [element(value, here, known), to_op(flatten(here, shape))]
-        return done
-
-    groups, factors = merge_axes(nest.domain, body, frozenset(nest.reduced))
+    coords = placeholders(nest.domain)
+    row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
+    known = {r: (row, const(0, r.dtype)) for r in reductions}
+    whole = [value for _, value in nest.outputs if value.shape == nest.domain]
+    of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
+    values = elements([*(r.src[0] for r in reductions), *whole], coords, known) + elements(of_rows, row, known)
+    stored = ((whole, coords, nest.domain), (of_rows, row, row_shape))
+    values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
+    groups, factors = merge_axes(nest.domain, values, frozenset(nest.reduced))
     columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
     row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
 
