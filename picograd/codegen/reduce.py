@@ -205,7 +205,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
 
     def line(columns: list[Dim]) -> None:
         whole = floordiv(last, width) if use_vectors else 0
-        if use_vectors:
+        if whole != 0:
             with (
                 build.loop(whole, AxisKind.LOOP) as vector,
                 build.loop(copies, AxisKind.UNROLL) as copy,
@@ -216,11 +216,14 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
         done = mul(whole, width)
         if use_vectors and copies > 1:
             more = floordiv(subtract(last, done), lanes)
-            with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-                step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
+            if more != 0:
+                with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                    step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
             done = add(done, mul(more, lanes))
-        with build.loop(subtract(last, done), AxisKind.LOOP) as index:
-            step(singles, 0, [*columns, add(done, index)])
+        rest = subtract(last, done)
+        if rest != 0:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                step(singles, 0, [*columns, add(done, index)])
 
     nested(build, outer, [], line)
     joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(level, vectors, singles)]
@@ -267,10 +270,13 @@ def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
         start = mul(piece, per_piece)
         count = minimum(subtract(last, start), per_piece)
         whole = floordiv(count, lanes) if lanes > 1 else 0
-        with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
-            _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
-        with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as index:
-            _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
+        if whole != 0:
+            with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
+                _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
+        rest = subtract(count, mul(whole, lanes))
+        if rest != 0:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
 
 
 def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:
