@@ -45,6 +45,12 @@ def coefficients(root: Op, ranges: Sequence[Op]) -> list[int] | None:
     return [terms.get(r, 0) for r in ranges]
 
 
+def steps_by_one(index: Op, place: Op) -> bool:
+    """True where an index grows by one with a RANGE, whatever else it depends on."""
+    terms, _ = affine(index)
+    return terms.get(place) == 1 and all(atom is place or place not in toposort([atom]) for atom in terms)
+
+
 def merge_axes(
     domain: Shape, values: Sequence[Op], apart: frozenset[int] = frozenset()
 ) -> tuple[Groups, list[list[int] | None]]:
