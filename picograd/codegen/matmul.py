@@ -246,14 +246,22 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
         value = element_within(a, (*at, add(mul(panel, rows), i), kk))
         pack.store(memory, where(at, panel, i, kk), cast(value, dtype))
 
+    def put_zero(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> None:
+        pack.store(memory, where(at, panel, i, kk), const(0, dtype))
+
     if along_k:
         with pack.loop(numel((*batch, panels)), AxisKind.GRID) as position:
             *at, panel = split(position, [*batch, panels])
-            with pack.loop(minimum(subtract(m, mul(panel, rows)), rows), AxisKind.LOOP) as i:
+            height = minimum(subtract(m, mul(panel, rows)), rows)
+            with pack.loop(height, AxisKind.LOOP) as i:
                 along(pack, 0, k, lanes, lambda kk: put(at, panel, i, kk))
+            with pack.loop(subtract(rows, height), AxisKind.LOOP) as i:
+                along(pack, 0, k, lanes, lambda kk: put_zero(at, panel, add(height, i), kk))
     else:
 
         def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
+            with pack.loop(_rows_to_clear(count, height, rows), AxisKind.LOOP) as kk:
+                along(pack, 0, rows, min(4, lanes), lambda i: put_zero(at, panel, i, add(first, kk)))
             with pack.loop(count, AxisKind.LOOP) as kk:
                 along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
 
@@ -267,7 +275,7 @@ def _in_blocks(
 ) -> None:  # fmt: skip
     """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
 
-    fill(batch, panel, how much of its width, first k, how many); what the last panel lacks is never stored.
+    fill(batch, panel, how much of its width, first k, how many)
     """
     blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
     with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
@@ -280,13 +288,22 @@ def _in_blocks(
             fill(at, whole, rest, first, count)
 
 
+def _rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
+    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing, or all.
+
+    What is made of these zeros is never stored. But of what happens to be in memory it may be subnormal numbers, with
+    which a processor takes a hundred times as long to multiply.
+    """
+    return mul(count, mul(minimum(subtract(whole, width), 1), minimum(width, 1)))
+
+
 def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
-    """Panels of nr columns, row after row of K; the last panel is filled up with columns nobody stores."""
+    """Panels of nr columns, row after row of K; the last panel is filled up with columns of zeros."""
     b, nr, lanes, dtype = product.rhs, product.nr, product.lanes, product.dtype
     *batch, k, n = b.shape
     panels = floordiv(add(n, nr - 1), nr)
     shape: Shape = (*batch, panels, k, nr)
-    memory = scratch(dtype, numel(shape))
+    memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
     along_k = contiguous_axis(b) == len(b.shape) - 2
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
@@ -295,6 +312,8 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
         pack.store(memory, flatten((*at, panel, kk, c), shape), cast(value, dtype))
 
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
+        with pack.loop(_rows_to_clear(count, width, nr), AxisKind.LOOP) as kk:
+            along(pack, 0, nr, lanes, lambda c: pack.store(memory, flatten((*at, panel, add(first, kk), c), shape), zero))
         if along_k:
             with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
                 put(at, panel, add(first, kk), c)
@@ -316,7 +335,7 @@ def _packs_own_panels(product: Product, pieces: Dim) -> bool:
 
 
 def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Builder) -> Operand:
-    """One panel of nr columns, row after row of K; what the last panel lacks is never stored."""
+    """One panel of nr columns, row after row of K; the last panel is filled up with columns of zeros."""
     b, nr, lanes, dtype, k = product.rhs, product.nr, product.lanes, product.dtype, product.k
     assert isinstance(k, int)
     memory = build.alloc(dtype, k * nr, MemorySpace.SHARED)
@@ -327,6 +346,8 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
         value = element_within(b, (*batch, kk, add(first, c)))
         build.store(memory, add(mul(kk, nr), c), cast(value, dtype))
 
+    with build.loop(_rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
+        along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
     if contiguous_axis(b) == len(b.shape) - 2:
         with build.loop(-(-k // PACK_TRANSPOSED), AxisKind.LOOP) as block:
             start = mul(block, PACK_TRANSPOSED)

@@ -2,7 +2,7 @@
 
 In:    a Kernel, an array for each slot, values of symbolic integers
 Out:   the arrays of "out" and "scratch" slots, written in place
-Next:  picograd/evaluator/program.py
+Next:  picograd/evaluator/frame.py
 """
 
 from __future__ import annotations

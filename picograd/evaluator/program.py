@@ -19,6 +19,7 @@ import numpy as np
 from picograd.errors import VerifyError
 from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, wide
+from picograd.evaluator.frame import Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
@@ -29,27 +30,6 @@ from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
 VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
-
-
-@dataclass
-class Frame:
-    """What one thread knows.
-
-    values:  of RANGEs, VARs and VARIABLEs; the memory of PARAMs and ALLOCs
-    shared:  SHARED memory of the block, the same object in all its threads
-    """
-
-    values: dict[Op, Any]
-    shared: dict[Op, Array]
-
-    def thread(self) -> Frame:
-        """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""
-        values = {op: value.copy() if _is_register(op) else value for op, value in self.values.items()}
-        return Frame(values, self.shared)
-
-
-def _is_register(op: Op) -> bool:
-    return op.code is OpCode.ALLOC and op.arg[2] is MemorySpace.REGISTER
 
 
 @dataclass(frozen=True)
@@ -76,10 +56,15 @@ def evaluate_program(
 
     Raises:
       OutOfRange: a CHECK does not let an index pass.
-      VerifyError: an access outside its memory, or threads of a block that wait at different barriers.
+      VerifyError: an access outside its memory, a read of what nothing has stored, or threads of a block that wait at
+        different barriers.
     """
     known = dict(variables or {})
-    memories = prepare(program.params, arrays, known)
+    given = [*arrays, *[None] * (len(program.params) - len(arrays))]
+    memories = [
+        Memory(array) if came is not None else Memory.unwritten(array)
+        for came, array in zip(given, prepare(program.params, arrays, known))
+    ]
     maker = StepMaker(program.name, order)
     values: dict[Op, Any] = {op: np.int64(known[op.arg[0]]) for op in program.variables}
     with np.errstate(all="ignore"):
@@ -92,7 +77,7 @@ def evaluate_program(
                     pass
 
 
-def _memory_ops(statements: Sequence[Statement], memories: Sequence[Array]) -> dict[Op, Array]:
+def _memory_ops(statements: Sequence[Statement], memories: Sequence[Memory]) -> dict[Op, Memory]:
     """Returns the memory of every PARAM the statements name."""
     roots = [op for s in walk(statements) for op in operands(s)]
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
@@ -226,10 +211,8 @@ class StepMaker:
         _, numel, space = op.arg
 
         def run(frame: Frame) -> None:
-            if space is MemorySpace.SHARED:
-                frame.values[op] = frame.shared.setdefault(op, unspecified(numel, op.dtype.numpy))
-            else:
-                frame.values[op] = unspecified(numel, op.dtype.numpy)
+            memory = Memory.unwritten(unspecified(numel, op.dtype.numpy))
+            frame.values[op] = frame.shared.setdefault(op, memory) if space is MemorySpace.SHARED else memory
 
         return Step(False, run)
 
@@ -259,8 +242,10 @@ class StepMaker:
             stored = value(frame)
             at, mask = _lanes(index(frame), np.size(stored), True if valid is None else valid(frame))
             target = memory(frame)
-            self._check("store to", statement.memory, target, at[mask])
-            target[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
+            self._check_bounds("store to", statement.memory, target, at[mask])
+            target.array[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
+            if target.stored is not None:
+                target.stored[at[mask]] = True
 
         return Step(False, run)
 
@@ -336,24 +321,27 @@ class StepMaker:
         return run
 
     # ---- memory ----
-    def _reader(self, memory: Op, index: Op, valid: Op | None, lanes: int) -> Callable[[Frame], Any]:
-        array, at = self.expression(memory), self.expression(index)
+    def _reader(self, op: Op, index: Op, valid: Op | None, lanes: int) -> Callable[[Frame], Any]:
+        memory, at = self.expression(op), self.expression(index)
         mask = self.expression(valid) if valid is not None else None
-        return lambda frame: self._read(memory, array(frame), at(frame), True if mask is None else mask(frame), lanes)
+        return lambda frame: self._read(op, memory(frame), at(frame), True if mask is None else mask(frame), lanes)
 
-    def _read(self, memory: Op, array: Array, index: Any, valid: Any, lanes: int) -> Any:
+    def _read(self, op: Op, memory: Memory, index: Any, valid: Any, lanes: int) -> Any:
         at, mask = _lanes(index, lanes, valid)
-        self._check("load from", memory, array, at[mask])
-        result = np.zeros(at.shape, array.dtype)
-        result[mask] = array[at[mask]]
+        self._check_bounds("load from", op, memory, at[mask])
+        if memory.stored is not None and not memory.stored[at[mask]].all():
+            first = int(at[mask][~memory.stored[at[mask]]][0])
+            raise VerifyError(f"program {self.name}: load from {op} at index {first}, where nothing has been stored.")
+        result = np.zeros(at.shape, memory.array.dtype)
+        result[mask] = memory.array[at[mask]]
         return result if result.size > 1 else result[0]
 
-    def _check(self, what: str, memory: Op, array: Array, index: Array) -> None:
-        outside = (index < 0) | (index >= array.size)
+    def _check_bounds(self, what: str, op: Op, memory: Memory, index: Array) -> None:
+        outside = (index < 0) | (index >= memory.array.size)
         if outside.any():
             raise VerifyError(
-                f"program {self.name}: {what} {memory} at index {int(index[outside][0])}, "
-                f"outside its {array.size} elements."
+                f"program {self.name}: {what} {op} at index {int(index[outside][0])}, "
+                f"outside its {memory.array.size} elements."
             )
 
 

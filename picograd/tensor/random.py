@@ -70,6 +70,8 @@ class Generator:
         >>> Tensor.rand(2, generator=a.manual_seed(1))
         Tensor([0.8626317, 0.6300258])
         """
+        if trace.get() not in (None, self._made_in):
+            self.state(default_device())  # so that the second trace finds what the first finds
         self.initial_seed = seed & (2**64 - 1)
         for state in self.states.values():
             device = state.seed.device or default_device()

@@ -170,8 +170,9 @@ def test_shared_memory_is_seen_after_a_barrier(order: Any) -> None:
 
 
 def test_without_the_barrier_the_order_of_threads_shows() -> None:
-    results = [run(SHIFT.format(barrier=""), X, order=order) for order in (range, backwards)]
-    assert np.isnan(results[0]).any() and str(results[0]) != str(results[1])
+    for order, index in ((range, 3), (backwards, 0)):
+        with pytest.raises(VerifyError, match=f"at index {index}, where nothing has been stored"):
+            run(SHIFT.format(barrier=""), X, order=order)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -228,9 +229,20 @@ def test_divergent_barriers_are_found(inside: str, where: str) -> None:
 
 
 # ---- memory ----
-def test_memory_starts_unspecified() -> None:
-    body = "\n  phase\n    alloc acc: float32[1] register\n    p1[0] = acc[0]\n"
-    assert np.isnan(run(body, X)[0])
+@pytest.mark.parametrize("space", ["register", "shared"])
+def test_a_read_of_what_nothing_has_stored_is_found(space: str) -> None:
+    loop = f"\n  phase\n    for r0 in grid(2):\n      alloc a: float32[2] {space}\n"
+    stored = loop + "      a[r0] = 1.0\n      p1[r0] = a[r0]\n"
+    assert run(stored, X)[:2] == [1.0, 1.0]
+    with pytest.raises(VerifyError, match=r"load from <ALLOC .*> at index 1, where nothing has been stored"):
+        run(stored.replace("a[r0]\n", "a[1]\n"), X)
+
+
+def test_a_read_of_scratch_of_which_nothing_is_stored_is_found() -> None:
+    body = "\n  phase\n    p1[0] = 2.0\n    p2[0] = p1[{}]\n"
+    assert run(body.format(0), X, None, params="in scratch out")[0] == 2.0
+    with pytest.raises(VerifyError, match=r"load from <PARAM .*> at index 3, where nothing has been stored"):
+        run(body.format(3), X, None, params="in scratch out")
 
 
 @pytest.mark.parametrize(

@@ -153,9 +153,11 @@ def test_draws_between_captured_draws_never_repeat_one(captured, device):
 
 
 @pytest.mark.req("G10")
-def test_a_seed_set_inside_a_captured_function_stays_inside_until_it_runs(device):
+@pytest.mark.parametrize("used_before", [False, True])
+def test_a_seed_set_inside_a_captured_function_stays_inside_until_it_runs(device, used_before):
     generator = Generator(3)
-    Tensor.rand(2, generator=generator)
+    if used_before:
+        Tensor.rand(2, generator=generator)
 
     def seeded() -> Tensor:
         generator.manual_seed(5)
