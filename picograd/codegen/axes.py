@@ -7,7 +7,7 @@ Called by: the emitters.    Next: picograd/codegen/elementwise.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -45,24 +45,29 @@ def coefficients(root: Op, ranges: Sequence[Op]) -> list[int] | None:
     return [terms.get(r, 0) for r in ranges]
 
 
+def steps_by_one(index: Op, place: Op) -> bool:
+    """True where an index grows by one with a RANGE, whatever else it depends on."""
+    terms, _ = affine(index)
+    return terms.get(place) == 1 and all(atom is place or place not in toposort([atom]) for atom in terms)
+
+
 def merge_axes(
-    domain: Shape, body: Callable[[Coords], list[Op]], apart: frozenset[int] = frozenset()
+    domain: Shape, values: Sequence[Op], apart: frozenset[int] = frozenset()
 ) -> tuple[Groups, list[list[int] | None]]:
     """Groups adjacent axes of `domain` that can run as one loop.
 
     Axes a and a + 1 merge when every index moves as far along a as along the whole of a + 1.
 
     Args:
-      body:  gives the expressions (values and store positions) at coordinates
-      apart: axes that only merge among themselves (those a nest reduces)
+      values: the expressions (values and store positions) at `placeholders(domain)`
+      apart:  axes that only merge among themselves (those a nest reduces)
 
     Returns: groups of axes in order (axes of length 1 are in none), and for every index expression its factor for
              each group, or None where that is not a number.
     """
     axes = [axis for axis, dim in enumerate(domain) if dim != 1]
-    ranges = {axis: placeholder(axis, domain[axis]) for axis in axes}
-    roots = index_roots(body(tuple(ranges.get(axis, 0) for axis in range(len(domain)))))
-    order = [ranges[axis] for axis in axes]
+    roots = index_roots(values)
+    order = [placeholder(axis, domain[axis]) for axis in axes]
     factors = [coefficients(root, order) for root in roots]
     blocked = {r for root, f in zip(roots, factors) if f is None for r in toposort([root]) if r.code is OpCode.RANGE}
     groups: list[list[int]] = []

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import elements, elements_within
+from picograd.codegen.index import elements_anywhere, elements_within
 from picograd.device import Target
-from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
@@ -30,16 +30,13 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
     CPU:  GRID over blocks of about 4096 elements; inside, vectors and then a scalar tail.
     GPU:  one thread an element.
     """
-
     slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
-
-    def values(coords: Coords) -> list[Op]:
-        return [*elements(roots, coords), to_op(flatten(coords, nest.domain))]
 
     def store(coords: Coords) -> None:
         for slot, value in zip(slots, elements_within(roots, coords)):
             build.store(params[slot], flatten(coords, nest.domain), value)
 
+    values = [*elements_anywhere(roots), to_op(flatten(placeholders(nest.domain), nest.domain))]
     groups, _ = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
     if target.is_gpu:
@@ -47,7 +44,7 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
         with grid_of_threads(build, total, target) as position:
             store(spread(groups, split(position, extents), nest.domain))
         return
-    lanes = vector_lanes(values(tuple(0 for _ in nest.domain)), target)
+    lanes = vector_lanes(values, target)
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
 
 

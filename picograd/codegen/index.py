@@ -113,6 +113,11 @@ def element_anywhere(root: Op) -> Op:
     return _anywhere((root,), (), ())[0]
 
 
+def elements_anywhere(roots: Sequence[Op]) -> list[Op]:
+    """Returns the value of each of `roots`, which have one shape, at placeholders of its axes."""
+    return _anywhere(tuple(roots), (), ())
+
+
 def put_in_all(roots: Sequence[Op], values: Mapping[Op, Dim]) -> list[Op]:
     """Returns expressions with RANGEs replaced, index arithmetic in normal form; what they share is replaced once.
 

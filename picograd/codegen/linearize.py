@@ -63,6 +63,7 @@ READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
 INDICES = frozenset({OpCode.RANGE})
 ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
+Split = tuple[Dim, int, list[tuple[Op, int]] | None]  # rest, constant, (index of an unrolled loop, factor)
 
 
 class _Scope:
@@ -81,14 +82,16 @@ class _Linearizer:
 
     def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
-        self.values: dict[Op, Op] = {}  # expression -> the VAR of an open scope that holds it
+        self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy
+        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy of an UNROLL's body
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
         self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
-        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of its RANGEs) -> what it became
-        self.splits: dict[Op, tuple[Dim, int, list[tuple[Op, int]] | None]] = {}  # for `in_this_copy`
+        self.varying: dict[Op, tuple[bool, tuple[Op, ...]]] = {}  # expression -> `what_varies`
+        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of those loops) -> what it became
+        self.splits: dict[Op, Split] = {}  # for `in_this_copy`
+        self.addresses: dict[Op, tuple[Split, int] | None] = {}  # the same and the lanes, for `address_here`
         self.atoms: dict[Op, frozenset[Op]] = {}
         self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
@@ -104,10 +107,10 @@ class _Linearizer:
             elif isinstance(statement, Store):
                 self.run_store(statement)
             elif isinstance(statement, Load):
-                load = self.load(statement.memory, self.resolve(statement.index), statement.valid)
+                load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
                 self.scopes[-1].statements.append(load)
                 self.depth_of[load.var] = len(self.scopes) - 1
-                self.names[statement.var] = load.var
+                (self.names if self.constants else self.values)[statement.var] = load.var
             elif isinstance(statement, Barrier):
                 self.scopes[-1].statements.append(statement)
                 self.forget_loads(None)
@@ -159,7 +162,7 @@ class _Linearizer:
 
     def run_store(self, store: Store) -> None:
         value = self.value(self.resolve(store.value))
-        index, lanes = self.address(self.resolve(store.index))
+        index, lanes = self.address_here(store.index)
         lanes = max(lanes, lanes_of(value), 1)
         valid = None if store.valid is None else self.value(self.resolve(store.valid))
         value = value if lanes == 1 else self.splat(value, lanes)
@@ -192,13 +195,12 @@ class _Linearizer:
 
     def resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
         """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
-        atoms = self.atoms_in(op)
-        named = not self.names.keys().isdisjoint(atoms)
-        if not named and self.constants.keys().isdisjoint(atoms):
+        named, loops = self.varying.get(op) or self.what_varies(op)
+        if not named and not loops:
             return op
         if op.code is OpCode.VAR:
             return self.names[op]
-        copy = (op, *map(self.constants.get, atoms))
+        copy = (op, *map(self.constants.get, loops))
         if not named and copy in self.copies:
             return self.copies[copy]
         if not named and self.is_index(op):
@@ -212,21 +214,34 @@ class _Linearizer:
             self.copies[copy] = new
         return new
 
+    def what_varies(self, op: Op) -> tuple[bool, tuple[Op, ...]]:
+        """Returns whether `op` reads what each copy names anew, and the unrolled loops whose index it contains."""
+        atoms = self.atoms_in(op)
+        found = self.varying[op] = not self.names.keys().isdisjoint(atoms), tuple(atoms & self.constants.keys())
+        return found
+
     def in_this_copy(self, op: Op) -> Op:
         """Returns index arithmetic with the values of unrolled loops: most often only the constant of a sum changes."""
         split = self.splits.get(op)
         if split is None:
-            open_here = self.constants.keys()
-            terms = affine(op)[0]
-            inside = any(not open_here.isdisjoint(self.atoms_in(atom)) for atom in terms if atom not in open_here)
-            steps = None if inside else [(atom, c) for atom, c in terms.items() if atom in open_here]
-            split = self.splits[op] = (*without(op, open_here), steps)
+            split = self.splits[op] = self.split(op)
         rest, constant, steps = split
         if steps is None:
             return to_op(with_values(op, self.constants))
         for atom, c in steps:
             constant += c * self.constants[atom]
         return to_op(plus(rest, constant))
+
+    def split(self, op: Op) -> Split:
+        """Returns a sum without its terms in unrolled loops and without its constant, the constant, and those terms.
+
+        They are None where such a loop's index also stands inside another term.
+        """
+        open_here = self.constants.keys()
+        terms = affine(op)[0]
+        inside = any(not open_here.isdisjoint(self.atoms_in(atom)) for atom in terms if atom not in open_here)
+        steps = None if inside else [(atom, c) for atom, c in terms.items() if atom in open_here]
+        return *without(op, open_here), steps
 
     def is_index(self, op: Op) -> bool:
         """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
@@ -254,9 +269,11 @@ class _Linearizer:
 
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
-        found = op if op.code in READY else self.values.get(op)
+        found = self.values.get(op)
         if found is not None:
             return found
+        if op.code in READY:
+            return op
         if op.code is OpCode.RANGE and op is not self.vector:
             return self.ranges[op]
         stack = [op]
@@ -279,7 +296,7 @@ class _Linearizer:
             self.name(op, Op(OpCode.LANES, dtypes.int64, (), int(op.src[0].arg)), int(op.src[0].arg))
             return
         if op.code is OpCode.LOAD:
-            statement = self.load(op.src[0], op.src[1], op.src[2] if len(op.src) > 2 else None)
+            statement = self.load(op.src[0], self.address(op.src[1]), op.src[2] if len(op.src) > 2 else None)
             depth = self.place(statement.index, statement.valid, load_of=op.src[0])
             self.keep(op, statement.var, depth, statement)
             return
@@ -292,8 +309,8 @@ class _Linearizer:
             self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
             return
         lanes = max(widths)
-        if min(widths) < lanes:
-            sources = [self.splat(s, lanes) for s in sources]
+        if lanes > 1:
+            sources = [s if own == lanes else self.splat(s, lanes) for s, own in zip(sources, widths)]
         self.name(op, op.replace(src=tuple(sources)), lanes)
 
     def check(self, op: Op) -> None:
@@ -350,8 +367,8 @@ class _Linearizer:
                     depth = i
         return depth
 
-    def load(self, memory: Op, index: Op, valid: Op | None) -> Load:
-        where, lanes = self.address(index)
+    def load(self, memory: Op, address: tuple[Op, int], valid: Op | None) -> Load:
+        where, lanes = address
         condition = None if valid is None else self.value(self.resolve(valid))
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
@@ -369,12 +386,43 @@ class _Linearizer:
         value = self.value(index)
         return value, lanes_of(value)
 
+    def address_here(self, index: Op) -> tuple[Op, int]:
+        """Returns `address` of an index of the free form, in this copy: most often only a constant is new."""
+        if index not in self.addresses:
+            self.addresses[index] = self.first_address(index)
+        known = self.addresses[index]
+        if known is None:
+            return self.address(self.resolve(index))
+        (rest, constant, steps), lanes = known
+        for atom, c in steps or ():
+            constant += c * self.constants[atom]
+        return self.value(to_op(plus(rest, constant))), lanes
+
+    def first_address(self, index: Op) -> tuple[Split, int] | None:
+        """Returns what the addresses at `index` have in common in all copies, and their lanes.
+
+        None where that takes more than another constant.
+        """
+        atoms = self.atoms_in(index)
+        if atoms and not self.is_index(index):
+            return None
+        rest, constant, steps = (index, 0, []) if self.constants.keys().isdisjoint(atoms) else self.split(index)
+        if steps is None:
+            return None
+        if self.vector is None or self.vector not in atoms:
+            return (rest, constant, steps), 1
+        terms = affine(rest)[0]
+        if terms.get(self.vector) != 1 or True in [self.is_vector(a) for a in terms if a is not self.vector]:
+            return None
+        rest, own = without(rest, (self.vector,))
+        return (rest, constant + own, steps), int(self.vector.src[0].arg)
+
     def is_vector(self, op: Op) -> bool:
         """True when an expression differs from lane to lane."""
         stack, seen = [op], set()
         while stack:
             here = stack.pop()
-            if here is self.vector or (here.code is OpCode.VAR and lanes_of(here) > 1):
+            if here is self.vector or (here.code is OpCode.VAR and lanes_of(self.values.get(here, here)) > 1):
                 return True
             if here in seen or here.code in (OpCode.REDUCE, OpCode.RANGE):
                 continue

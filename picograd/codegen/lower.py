@@ -29,7 +29,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Check, Statement, walk
+from picograd.ir.statements import Check, For, If, Statement
 
 
 def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
@@ -54,9 +54,15 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
-    reports = Check in {statement.__class__ for phase in linear for statement in walk(phase)}
-    report = [Param(dtypes.int64, REPORT_WORDS, "report")] * reports
+    report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
     return Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
+
+
+def _has_check(statements: Sequence[Statement]) -> bool:
+    for statement in statements:
+        if isinstance(statement, Check) or (isinstance(statement, For | If) and _has_check(statement.body)):
+            return True
+    return False
 
 
 def _emit(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from picograd import dtype as dtypes
-from picograd.codegen.axes import coefficients, index_roots
+from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import along, split
 from picograd.codegen.index import element_anywhere, element_within
@@ -26,7 +26,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last
 from picograd.ir.coordinates import Coords, flatten, placeholder
-from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
@@ -366,14 +366,22 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 def contiguous_axis(operand: Op) -> int:
     """Returns the axis along which most of an operand's accesses are contiguous; the last if none is."""
     ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
-    factors = [coefficients(root, ranges) for root in index_roots([element_anywhere(operand)])]
-    counts = [sum(f is not None and f[axis] == 1 for f in factors) for axis in range(len(ranges))]
+    indices = [load.src[1] for load in _outer_loads(operand)]
+    counts = [sum(steps_by_one(index, place) for index in indices) for place in ranges]
     best = max(counts[-2:])
     return len(ranges) - 1 if counts[-1] == best else len(ranges) - 2
 
 
+def _outer_loads(operand: Op) -> list[Op]:
+    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements."""
+    order = toposort([element_anywhere(operand)], sources=lambda op: () if op.code is OpCode.LOAD else op.src)
+    return [op for op in order if op.code is OpCode.LOAD]
+
+
 def _is_plain(operand: Op) -> bool:
-    return element_anywhere(operand).code is OpCode.LOAD
+    """True for an operand that lies in memory, at places that nothing has to be read for."""
+    loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
+    return loads == [element_anywhere(operand)]
 
 
 def _shares_cache_sets(k: Dim) -> bool:

@@ -17,10 +17,10 @@ from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, nested, split
-from picograd.codegen.index import element, element_within
+from picograd.codegen.index import element_within, elements
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
-from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -123,17 +123,15 @@ def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
     """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
     row_shape = tuple(dim for axis, dim in enumerate(nest.domain) if axis not in nest.reduced)
-
-    def body(coords: Coords) -> list[Op]:
-        row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
-        known = {r: (row, const(0, r.dtype)) for r in reductions}
-        done = [element(r.src[0], coords, known) for r in reductions]
-        for _, value in nest.outputs:
-            here, shape = (coords, nest.domain) if value.shape == nest.domain else (row, row_shape)
-            done += [element(value, here, known), to_op(flatten(here, shape))]
-        return done
-
-    groups, factors = merge_axes(nest.domain, body, frozenset(nest.reduced))
+    coords = placeholders(nest.domain)
+    row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
+    known = {r: (row, const(0, r.dtype)) for r in reductions}
+    whole = [value for _, value in nest.outputs if value.shape == nest.domain]
+    of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
+    values = elements([*(r.src[0] for r in reductions), *whole], coords, known) + elements(of_rows, row, known)
+    stored = ((whole, coords, nest.domain), (of_rows, row, row_shape))
+    values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
+    groups, factors = merge_axes(nest.domain, values, frozenset(nest.reduced))
     columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
     row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
 
@@ -207,7 +205,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
 
     def line(columns: list[Dim]) -> None:
         whole = floordiv(last, width) if use_vectors else 0
-        if use_vectors:
+        if whole != 0:
             with (
                 build.loop(whole, AxisKind.LOOP) as vector,
                 build.loop(copies, AxisKind.UNROLL) as copy,
@@ -218,11 +216,14 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
         done = mul(whole, width)
         if use_vectors and copies > 1:
             more = floordiv(subtract(last, done), lanes)
-            with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-                step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
+            if more != 0:
+                with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+                    step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
             done = add(done, mul(more, lanes))
-        with build.loop(subtract(last, done), AxisKind.LOOP) as index:
-            step(singles, 0, [*columns, add(done, index)])
+        rest = subtract(last, done)
+        if rest != 0:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                step(singles, 0, [*columns, add(done, index)])
 
     nested(build, outer, [], line)
     joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(level, vectors, singles)]
@@ -269,10 +270,13 @@ def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
         start = mul(piece, per_piece)
         count = minimum(subtract(last, start), per_piece)
         whole = floordiv(count, lanes) if lanes > 1 else 0
-        with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
-            _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
-        with build.loop(subtract(count, mul(whole, lanes)), AxisKind.LOOP) as index:
-            _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
+        if whole != 0:
+            with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
+                _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
+        rest = subtract(count, mul(whole, lanes))
+        if rest != 0:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
 
 
 def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:

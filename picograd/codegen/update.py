@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import emit_blocks, grid_of_threads, split
-from picograd.codegen.index import element, element_within
+from picograd.codegen.index import element_anywhere, element_within
 from picograd.device import Target
-from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -31,17 +31,15 @@ def emit_update(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     def place(coords: Coords) -> Dim:
         return flatten([add(start, coord) for (start, _), coord in zip(anchor.arg, coords)], base.shape)
 
-    def expressions(coords: Coords) -> list[Op]:
-        return [element(value, coords), to_op(place(coords))]
-
     def store(coords: Coords) -> None:
         build.store(memory, place(coords), element_within(value, coords))
 
-    groups, _ = merge_axes(value.shape, expressions)
+    values = [element_anywhere(value), to_op(place(placeholders(value.shape)))]
+    groups, _ = merge_axes(value.shape, values)
     extents = group_extents(groups, value.shape)
     if target.is_gpu:
         with grid_of_threads(build, numel(tuple(extents)), target) as position:
             store(spread(groups, split(position, extents), value.shape))
         return
-    lanes = vector_lanes(expressions(tuple(0 for _ in value.shape)), target)
+    lanes = vector_lanes(values, target)
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, value.shape)))

@@ -31,15 +31,15 @@ STORES_BETWEEN_TRIMS = 64
 ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
 _stored = itertools.count()
-_said: set[tuple[Path, str]] = set()
+_said: set[tuple[str, str]] = set()
 
 
 def read_entry(part: str, name: str) -> bytes | None:
     """Returns what an entry of a part of the cache holds, or None if there is none that is whole."""
     folder = cache_folder()
-    if folder is None or not _is_private(folder / part):
+    if folder is None or not _is_private(place := f"{folder}/{part}"):
         return None
-    path = folder / part / name
+    path = f"{place}/{name}"
     content = _read(path)
     if content is None:
         return None
@@ -48,10 +48,10 @@ def read_entry(part: str, name: str) -> bytes | None:
     with suppress(OSError):  # a folder that can only be read is of use too
         if whole:
             os.utime(path)
-        elif path.is_dir() and not path.is_symlink():
+        elif os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         else:
-            path.unlink()
+            Path(path).unlink()
     return rest if whole else None
 
 
@@ -60,17 +60,18 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
     folder = cache_folder()
     if folder is None:
         return False
-    place = folder / part
+    place = f"{folder}/{part}"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        place.mkdir(mode=0o700, exist_ok=True)
+        if not os.path.isdir(place):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            Path(place).mkdir(mode=0o700, exist_ok=True)
         if not _is_private(place):
             return False
         handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(name, rest) + b"\n" + rest)
-            os.replace(temporary, place / name)
+            os.replace(temporary, f"{place}/{name}")
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -112,7 +113,7 @@ def _digest(name: str, rest: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + rest).hexdigest().encode()
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: str) -> bytes | None:
     """Returns the content of a file, b"" for what is no file of this user, or None where there is nothing."""
     try:
         handle = os.open(path, os.O_RDONLY | WITHOUT_WAITING)
@@ -133,10 +134,10 @@ def _read(path: Path) -> bytes | None:
 
 
 # ---- whose folder it is ----
-def _is_private(folder: Path) -> bool:
+def _is_private(folder: str) -> bool:
     """True for a folder that only this user can write to; says once why another one is not used."""
     try:
-        facts = folder.stat()
+        facts = os.stat(folder)
     except OSError:
         return False
     if not _is_ours(facts):
@@ -151,10 +152,10 @@ def _is_ours(facts: os.stat_result) -> bool:
     return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022
 
 
-def _say(folder: Path, what: str) -> None:
+def _say(folder: Path | str, what: str) -> None:
     """Warns once of a folder that is done without."""
-    if (folder, what) not in _said:
-        _said.add((folder, what))
+    if (str(folder), what) not in _said:
+        _said.add((str(folder), what))
         warnings.warn(
             f"the cache {folder} {what}. Kernels are compiled anew in each process."
             "\n  hint: PICOGRAD_CACHE names another folder, and PICOGRAD_CACHE=off turns the cache off.",

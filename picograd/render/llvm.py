@@ -32,7 +32,7 @@ from picograd.render.llvm_rows import (
     type_of,
     write_operation,
 )  # fmt: skip
-from picograd.render.registers import Slot, changes, check_places, is_register
+from picograd.render.registers import Slot, changes, is_register
 
 LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
@@ -100,7 +100,6 @@ class _Function:
         for i, variable in enumerate(self.program.variables):
             self._argument(f"%{variable.arg[0]}", len(self.program.params) + i, "i64")
             self.values[variable] = f"%{variable.arg[0]}"
-        check_places(statements)
         self.changes = changes(statements)
         loops = grid_loops(statements)
         before = "0"

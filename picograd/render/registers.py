@@ -1,7 +1,7 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`; `changes(body)`; `check_places(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`; `changes(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, lanes_of, walk
+from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, lanes_of
 
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
@@ -50,37 +50,42 @@ def changes(body: Iterable[Statement]) -> dict[int, list[Slot]]:
     """Returns for each For and If (by id) what its body stores in registers that are there before it.
 
     In the order of the first stores; one visit of each statement.
+
+    Raises:
+      VerifyError: two accesses of REGISTER memory share an element and are not the same.
     """
     found: dict[int, list[Slot]] = {}
-    _add_changes(body, found)
+    lanes_at: dict[tuple[Op, int], int] = {}
+    _add_changes(body, found, lanes_at)
+    _check_places(lanes_at)
     return found
 
 
-def _add_changes(body: Iterable[Statement], found: dict[int, list[Slot]]) -> list[Slot]:
+def _add_changes(
+    body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int]
+) -> list[Slot]:
+    """Adds the changes of a body's loops and branches to `found`, and the lanes at each place; returns its own."""
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
-        if isinstance(statement, Store):
+        if isinstance(statement, Load | Store):
             if is_register(statement.memory):
-                stored[slot_of(statement)] = None
+                slot = memory, place, lanes = slot_of(statement)
+                if lanes_at.setdefault((memory, place), lanes) != lanes:
+                    raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+                if isinstance(statement, Store):
+                    stored[slot] = None
         elif isinstance(statement, For | If):
-            inside = found[id(statement)] = _add_changes(statement.body, found)
+            inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at)
             stored.update(dict.fromkeys(inside))
         elif isinstance(statement, Alloc):
             own.add(statement.memory)
     return [slot for slot in stored if slot[0] not in own]
 
 
-def check_places(body: Iterable[Statement]) -> None:
-    """Raises VerifyError where two accesses of REGISTER memory share an element and are not the same."""
-    lanes_at: dict[tuple[Op, int], int] = {}
-    for statement in walk(body):
-        if isinstance(statement, Load | Store) and is_register(statement.memory):
-            memory, place, lanes = slot_of(statement)
-            lanes_at.setdefault((memory, place), lanes)
-            if lanes_at[memory, place] != lanes:
-                raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
-    places = sorted((memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items())
+def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:
+    """Raises VerifyError where a place lies inside the lanes of another."""
+    places = sorted([(memory.arg[0], place, lanes) for (memory, place), lanes in lanes_at.items()])
     for (name, first, lanes), (other, second, _) in zip(places, places[1:]):
         if name == other and second < first + lanes:
             raise VerifyError(f"render llvm: {name}[{second}] lies inside the {lanes} lanes at {first}.")

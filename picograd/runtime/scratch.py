@@ -29,6 +29,8 @@ def place_scratch(schedule: Schedule, executables: Sequence[Executable], alignme
     Args:
       alignment:  bytes that every piece starts at a multiple of
     """
+    if not any(param.role == "scratch" for executable in executables for param in executable.params):
+        return [[] for _ in executables], schedule.arena_nbytes
     placer = _Placer(executables, alignment)
     placer.add_items(schedule, 0, np.zeros((0, 2), np.int64))
     return placer.pieces, max([schedule.arena_nbytes, *(end for found in placer.pieces for _, end in found)])

@@ -447,6 +447,23 @@ def test_rows_of_a_padded_matrix_stay_two_loops_but_its_batch_is_one(inputs: Inp
     assert "in loop(6)" in text  # 2 x 3 rows, which pad does not tell apart
 
 
+def test_gathered_rows_of_an_operand_are_read_as_they_lie(inputs: Inputs) -> None:
+    x, index = inputs(20, 48), inputs(24, dtype=dtypes.int32, low=0, high=20)
+    schedule = inputs.check(matmul(build.gather(x, index, 0, 0), inputs(48, 32)), gpu=False)
+    (item,) = schedule.items
+    text = lowered(item.kernel, CPU_TARGETS[2])
+    source = [op.arg[0] for op in schedule.inputs].index(x.arg[0])
+    (load,) = [line for line in text.splitlines() if f"= p{source}[" in line]
+    at = load.split("[")[1].split("]")[0]
+    assert "float32x16" in load and f" {at}: int64 = " in text  # 16 neighbours of a row, at one address
+
+
+def test_no_loop_is_written_that_runs_not_once(inputs: Inputs) -> None:
+    kernel = create_schedule(simplify_graph([build.reduce(inputs(3, 48), ADD, (1,))])).items[0].kernel
+    text = lowered(kernel, CPU_TARGETS[2])
+    assert "loop(0)" not in text and text.count("loop(") == 2  # of rows, and of vectors of a row
+
+
 # ---- scans and sorts ----
 @pytest.mark.parametrize("code", [ADD, MUL, MAX, MIN])
 @pytest.mark.parametrize(
