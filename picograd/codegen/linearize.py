@@ -2,7 +2,7 @@
 
 In:    statements in the free form (trees of expressions, UNROLL and VECTOR loops)
 Out:   statements in the linear form (ir/statements.py)
-Called by: codegen/lower.py.    Next: picograd/render/llvm.py, and for a GPU picograd/render/cuda.py
+Called by: codegen/lower.py.    Next: picograd/codegen/copies.py
 
 Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)      becomes
           v1 = load b[0];  v2 = splat v1                  (before the loop of i)
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
+from picograd.codegen.copies import NOTHING, Copies, Split
 from picograd.dtype import DType
-from picograd.ir.op import Dim, Op, const, toposort
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
-from picograd.ir.symbolic import INDEX_ARITHMETIC, affine, plus, to_op, with_values, without
+from picograd.ir.symbolic import affine, plus, to_op, without
 
 
 def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
@@ -58,12 +59,8 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
 
 
 BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
-NOTHING: frozenset[Op] = frozenset()
 READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
-INDICES = frozenset({OpCode.RANGE})
-ATOMS = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.LOAD})
 OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
-Split = tuple[Dim, int, list[tuple[Op, int]] | None]  # rest, constant, (index of an unrolled loop, factor)
 
 
 class _Scope:
@@ -78,21 +75,16 @@ class _Scope:
 
 
 class _Linearizer:
-    """The state of the walk: open scopes, and what names, ranges and constants stand for in this copy of a body."""
+    """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
 
     def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
         self.scopes = [_Scope(NOTHING, False)]
         self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
         self.stored_in = stored_in
         self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
-        self.names: dict[Op, Op] = {}  # VAR of the free form -> that of the linear form, in this copy of an UNROLL's body
         self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
-        self.constants: dict[Op, int] = {}  # UNROLL RANGE -> its value in this copy
-        self.varying: dict[Op, tuple[bool, tuple[Op, ...]]] = {}  # expression -> `what_varies`
-        self.copies: dict[tuple[Op | int | None, ...], Op] = {}  # (expression, values of those loops) -> what it became
-        self.splits: dict[Op, Split] = {}  # for `in_this_copy`
-        self.addresses: dict[Op, tuple[Split, int] | None] = {}  # the same and the lanes, for `address_here`
-        self.atoms: dict[Op, frozenset[Op]] = {}
+        self.copies = Copies()
+        self.addresses: dict[Op, tuple[Split, int] | None] = {}  # index -> `first_address`
         self.numbers = numbers
         self.vector: Op | None = None  # the open VECTOR loop's RANGE
 
@@ -110,7 +102,7 @@ class _Linearizer:
                 load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
                 self.scopes[-1].statements.append(load)
                 self.depth_of[load.var] = len(self.scopes) - 1
-                (self.names if self.constants else self.values)[statement.var] = load.var
+                (self.copies.names if self.copies.constants else self.values)[statement.var] = load.var
             elif isinstance(statement, Barrier):
                 self.scopes[-1].statements.append(statement)
                 self.forget_loads(None)
@@ -124,23 +116,23 @@ class _Linearizer:
         kind = loop.range.arg[1]
         if kind is AxisKind.UNROLL:
             for value in range(int(loop.range.src[0].arg)):
-                self.constants[loop.range] = value
+                self.copies.constants[loop.range] = value
                 self.run(loop.body)
-            del self.constants[loop.range]
+            del self.copies.constants[loop.range]
         elif kind is AxisKind.VECTOR:
             assert self.vector is None, "linearize: one VECTOR loop stands in another"
             self.vector = loop.range
             self.run(loop.body)
             self.vector = None
         else:
-            extent = self.value(self.resolve(loop.range.src[0]))
+            extent = self.value(self.copies.resolve(loop.range.src[0]))
             index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
             self.ranges[loop.range] = index
             body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
             self.scopes[-1].statements.append(For(index, body))
 
     def run_if(self, branch: If) -> None:
-        condition = self.value(self.resolve(branch.condition))
+        condition = self.value(self.copies.resolve(branch.condition))
         body = self.inside(branch.body, self.stored_in[id(branch)], True, None)
         self.scopes[-1].statements.append(If(condition, body))
 
@@ -161,10 +153,10 @@ class _Linearizer:
         return tuple(scope.statements)
 
     def run_store(self, store: Store) -> None:
-        value = self.value(self.resolve(store.value))
+        value = self.value(self.copies.resolve(store.value))
         index, lanes = self.address_here(store.index)
         lanes = max(lanes, lanes_of(value), 1)
-        valid = None if store.valid is None else self.value(self.resolve(store.valid))
+        valid = None if store.valid is None else self.value(self.copies.resolve(store.valid))
         value = value if lanes == 1 else self.splat(value, lanes)
         self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
@@ -178,95 +170,6 @@ class _Linearizer:
                     self.values.pop(value, None)
 
     # ---- expressions ----
-    def resolve(self, op: Op) -> Op:
-        """Puts the values of unrolled loops and the names of this copy into an expression."""
-        done: dict[Op, Op] = {}
-        stack = [op]
-        while stack:
-            here = stack[-1]
-            if here not in done:
-                new = self.resolved(here, done)
-                if new is None:
-                    stack += [s for s in here.src if s not in done]
-                    continue
-                done[here] = new
-            stack.pop()
-        return done[op]
-
-    def resolved(self, op: Op, done: dict[Op, Op]) -> Op | None:
-        """Returns what stands for `op` in this copy, or None where that is not `done` for its sources."""
-        named, loops = self.varying.get(op) or self.what_varies(op)
-        if not named and not loops:
-            return op
-        if op.code is OpCode.VAR:
-            return self.names[op]
-        copy = (op, *map(self.constants.get, loops))
-        if not named and copy in self.copies:
-            return self.copies[copy]
-        if not named and self.is_index(op):
-            new = self.in_this_copy(op)
-        else:
-            src = [done[s] for s in op.src if s in done]
-            if len(src) < len(op.src):
-                return None
-            new = op.replace(src=tuple(src))
-        if not named:
-            self.copies[copy] = new
-        return new
-
-    def what_varies(self, op: Op) -> tuple[bool, tuple[Op, ...]]:
-        """Returns whether `op` reads what each copy names anew, and the unrolled loops whose index it contains."""
-        atoms = self.atoms_in(op)
-        found = self.varying[op] = not self.names.keys().isdisjoint(atoms), tuple(atoms & self.constants.keys())
-        return found
-
-    def in_this_copy(self, op: Op) -> Op:
-        """Returns index arithmetic with the values of unrolled loops: most often only the constant of a sum changes."""
-        split = self.splits.get(op)
-        if split is None:
-            split = self.splits[op] = self.split(op)
-        rest, constant, steps = split
-        if steps is None:
-            return to_op(with_values(op, self.constants))
-        for atom, c in steps:
-            constant += c * self.constants[atom]
-        return to_op(plus(rest, constant))
-
-    def split(self, op: Op) -> Split:
-        """Returns a sum without its terms in unrolled loops and without its constant, the constant, and those terms.
-
-        They are None where such a loop's index also stands inside another term.
-        """
-        open_here = self.constants.keys()
-        terms = affine(op)[0]
-        inside = any(not open_here.isdisjoint(self.atoms_in(atom)) for atom in terms if atom not in open_here)
-        steps = None if inside else [(atom, c) for atom, c in terms.items() if atom in open_here]
-        return *without(op, open_here), steps
-
-    def is_index(self, op: Op) -> bool:
-        """True for arithmetic on RANGEs and VARIABLEs alone, which cannot overflow: it may be put in normal form."""
-        if op.code is OpCode.RANGE:
-            return True
-        if op.code not in INDEX_ARITHMETIC or op.dtype is not dtypes.int64:
-            return False
-        return {atom.code for atom in self.atoms_in(op)} <= INDICES
-
-    def atoms_in(self, op: Op) -> frozenset[Op]:
-        """Returns the RANGEs, VARs and LOADs an expression contains."""
-        known = self.atoms
-        found = known.get(op)
-        if found is None:
-            for here in toposort([op], stop=known):
-                if here not in known:
-                    found = NOTHING
-                    for s in here.src:
-                        own = known[s]
-                        if not own <= found:
-                            found = own if found <= own else found | own
-                    known[here] = found | {here} if here.code in ATOMS else found
-            found = known[op]
-        return found
-
     def value(self, op: Op) -> Op:
         """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
         found = self.values.get(op)
@@ -345,7 +248,7 @@ class _Linearizer:
         self.scopes[depth].statements.append(statement)
         self.scopes[depth].named.append((key, var))
         self.values[key] = var
-        for atom in self.atoms_in(key):
+        for atom in self.copies.atoms_in(key):
             if atom.code is OpCode.LOAD:
                 self.scopes[depth].readers.setdefault(atom.src[0], []).append(key)
         self.depth_of[var] = depth
@@ -369,7 +272,7 @@ class _Linearizer:
 
     def load(self, memory: Op, address: tuple[Op, int], valid: Op | None) -> Load:
         where, lanes = address
-        condition = None if valid is None else self.value(self.resolve(valid))
+        condition = None if valid is None else self.value(self.copies.resolve(valid))
         if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
             lanes = lanes_of(condition)
             where = self.splat(where, lanes)
@@ -380,8 +283,7 @@ class _Linearizer:
         if self.vector is None or not self.is_vector(index):
             value = self.value(index)
             return value, lanes_of(value)
-        terms = affine(index)[0]
-        if terms.get(self.vector) == 1 and True not in [self.is_vector(a) for a in terms if a is not self.vector]:
+        if self.is_consecutive(index, self.vector):
             return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
         value = self.value(index)
         return value, lanes_of(value)
@@ -392,30 +294,32 @@ class _Linearizer:
             self.addresses[index] = self.first_address(index)
         known = self.addresses[index]
         if known is None:
-            return self.address(self.resolve(index))
-        (rest, constant, steps), lanes = known
-        for atom, c in steps or ():
-            constant += c * self.constants[atom]
-        return self.value(to_op(plus(rest, constant))), lanes
+            return self.address(self.copies.resolve(index))
+        split, lanes = known
+        return self.value(self.copies.sum_here(split)), lanes
 
     def first_address(self, index: Op) -> tuple[Split, int] | None:
         """Returns what the addresses at `index` have in common in all copies, and their lanes.
 
         None where that takes more than another constant.
         """
-        atoms = self.atoms_in(index)
-        if atoms and not self.is_index(index):
+        atoms = self.copies.atoms_in(index)
+        if atoms and not self.copies.is_index(index):
             return None
-        rest, constant, steps = (index, 0, []) if self.constants.keys().isdisjoint(atoms) else self.split(index)
-        if steps is None:
+        split = Split(index, 0, []) if self.copies.constants.keys().isdisjoint(atoms) else self.copies.split(index)
+        if split is None:
             return None
         if self.vector is None or self.vector not in atoms:
-            return (rest, constant, steps), 1
-        terms = affine(rest)[0]
-        if terms.get(self.vector) != 1 or True in [self.is_vector(a) for a in terms if a is not self.vector]:
+            return split, 1
+        if not self.is_consecutive(split.rest, self.vector):
             return None
-        rest, own = without(rest, (self.vector,))
-        return (rest, constant + own, steps), int(self.vector.src[0].arg)
+        rest, own = without(split.rest, (self.vector,))
+        return Split(rest, split.constant + own, split.steps), int(self.vector.src[0].arg)
+
+    def is_consecutive(self, index: Dim, lane: Op) -> bool:
+        """True when lanes access one element after the other: the lane is a term, and no other term differs."""
+        terms = affine(index)[0]
+        return terms.get(lane) == 1 and True not in [self.is_vector(atom) for atom in terms if atom is not lane]
 
     def is_vector(self, op: Op) -> bool:
         """True when an expression differs from lane to lane."""
