@@ -18,7 +18,6 @@ class Target:
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
     vector_bytes:      width of one vector register; 0 where threads are the vectors
     num_registers:     vector registers
-    l1_bytes, l2_bytes: caches of one core, that tiles are made to fit
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
     features:          processor features the compiler is told
@@ -29,8 +28,6 @@ class Target:
     arch: str
     vector_bytes: int = 0
     num_registers: int = 16
-    l1_bytes: int = 32 * 1024
-    l2_bytes: int = 1024 * 1024
     block_threads: int = 1
     shared_bytes: int = 0
     features: str = ""

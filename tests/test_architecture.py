@@ -140,8 +140,12 @@ def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
 
 
 def test_what_is_built_on_tensors_leads_to_the_road() -> None:
-    for road in walk_from(PACKAGE / "nn" / "__init__.py"):
+    roads = walk_from(PACKAGE / "nn" / "__init__.py")
+    for road in roads:
         assert packages_of(road)[:4] == ["nn", "transforms", "control", "tensor"]
+    built = {path for path in modules() if packages_of([path])[0] in {"nn", "transforms", "control"}}
+    missed = {path for path in built if path.name != "__init__.py"} - {path for road in roads for path in road}
+    assert not missed
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))

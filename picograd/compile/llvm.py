@@ -28,7 +28,6 @@ from picograd.ir.stages import Binary, Source
 LEAVE_OUT = Path(__file__).with_name("leave_out.rsp")  # response files: one call sets all of the options in them
 PUT_BACK = Path(__file__).with_name("put_back.rsp")
 LLVM_OF_OPTIONS = 22  # the version they were tried with: an option that LLVM does not know ends the process
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _compiling = threading.Lock()  # one machine description serves all threads; llvmlite lets only one of them in anyway
 if hasattr(os, "register_at_fork"):  # a child must not start with the lock held by a thread it does not have
     os.register_at_fork(
@@ -145,20 +144,5 @@ def host_target() -> Target:
         arch=str(binding.get_host_cpu_name()),
         vector_bytes=width,
         num_registers=32 if width == 64 or is_arm else 16,
-        l1_bytes=_cache_nbytes(1, 32 * 1024),
-        l2_bytes=_cache_nbytes(2, 512 * 1024),
         features=str(binding.get_host_cpu_features().flatten()),
     )
-
-
-def _cache_nbytes(level: int, default: int) -> int:
-    """Returns the bytes of the first core's data cache of a level, as Linux tells them."""
-    for folder in sorted(CACHES.glob("index*")):
-        try:
-            kind, found = (folder / "type").read_text().strip(), int((folder / "level").read_text())
-            text = (folder / "size").read_text().strip()
-        except (OSError, ValueError):
-            continue
-        if found == level and kind != "Instruction" and text[:-1].isdigit():
-            return int(text[:-1]) * {"K": 1024, "M": 1024**2}.get(text[-1], 1)
-    return default

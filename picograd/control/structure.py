@@ -2,7 +2,8 @@
 
 In:    a container that a user's function takes or gives
 Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
-Called by: control/scan.py, control/outline.py.    Next: picograd/tensor/tensor.py
+Called by: control/scan.py, control/outline.py, control/accumulate.py, transforms/capture.py, transforms/jit.py,
+           transforms/steps.py.    Next: picograd/tensor/tensor.py
 """
 
 from __future__ import annotations

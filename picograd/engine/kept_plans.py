@@ -179,4 +179,3 @@ def _from_record(
     ]
     outputs = tuple(record["outputs"])
     return Schedule(tuple(items), tuple(buffers), tuple(inputs), outputs, record["arena_nbytes"], record["commit"])
-

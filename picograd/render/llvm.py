@@ -22,6 +22,7 @@ from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, St
 from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
+from picograd.render.llvm_checks import LIKELY, write_check
 from picograd.render.llvm_memory import write_load, write_store
 from picograd.render.llvm_rows import (
     constant,
@@ -33,8 +34,6 @@ from picograd.render.llvm_rows import (
     write_operation,
 )  # fmt: skip
 from picograd.render.registers import Slot, changes, is_register
-
-LIKELY = '!0 = !{!"branch_weights", i32 1048576, i32 1}\n'  # a report ends the run: it stands out of the way
 
 
 def render(program: Program, target: Target) -> Source:
@@ -225,35 +224,6 @@ class _Function:
         self.label(f"{label}.done")
         self._join(before, start, after, end)
 
-    def _check(self, checked: Check) -> None:
-        """Writes a branch that is taken when an index is outside, with the report of the first such lane.
-
-        No call: it would cost the loops around the registers that a call overwrites.
-        """
-        self.num_labels += 1
-        label, lanes = f"outside{self.num_labels}", lanes_of(checked.value)
-        holds, value = self.operand(checked.inside, lanes), self.operand(checked.value, lanes)
-        if lanes > 1:
-            mask = self.emit(f"bitcast <{lanes} x i1> {holds} to i{lanes}")
-            holds = self.emit(f"icmp eq i{lanes} {mask}, -1")
-        self.lines.append(f"  br i1 {holds}, label %{label}.done, label %{label}, !prof !0")
-        self.label(label)
-        if lanes > 1:
-            wrong = self.emit(f"xor i{lanes} {mask}, -1")
-            whole = self.emit(f"zext i{lanes} {wrong} to i64")
-            lane = self.emit(f"call i64 @llvm.cttz.i64(i64 {whole}, i1 true)")
-            value = self.emit(f"extractelement <{lanes} x i64> {value}, i64 {lane}")
-        slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
-        number = checked.number + 1
-        swap = self.emit(f"cmpxchg ptr %p{slot}, i64 0, i64 {number} monotonic monotonic, align 8")
-        first = self.emit(f"extractvalue {{ i64, i1 }} {swap}, 1")
-        self.lines.append(f"  br i1 {first}, label %{label}.keep, label %{label}.done")
-        self.label(f"{label}.keep")
-        place = self.emit(f"getelementptr i64, ptr %p{slot}, i64 1")
-        self.lines.append(f"  store i64 {value}, ptr {place}, align 8")
-        self.lines.append(f"  br label %{label}.done")
-        self.label(f"{label}.done")
-
     # ---- statements ----
     def statements(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -276,7 +246,7 @@ class _Function:
         elif isinstance(statement, Alloc):
             self._alloc(statement.memory)
         elif isinstance(statement, Check):
-            self._check(statement)
+            write_check(self, statement)
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
 

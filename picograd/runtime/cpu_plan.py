@@ -36,9 +36,11 @@ from picograd.runtime.cpu_walker import (
 from picograd.runtime.scratch import place_scratch
 
 Words = np.ndarray[Any, np.dtype[np.int64]]
-SHARE_WORK = 1 << 17  # elements of a launch below which a second thread costs more than it brings
-HELP_WORK = 1 << 19  # elements of shared launches for each thread that a plan wakes, some 20 us; it comes after half of it
-STOP_WORK = 1 << 28  # elements of a chunk: some 50 ms
+# In the unit of `Launch.work`, of which a core (AVX-512, 2.5 GHz) does 2^32 a second where memory sets the pace, six times
+# as much where it computes exp and the like, and 25 times as much in products.
+SHARE_WORK = 1 << 17  # of a launch below which a second thread costs more than it brings (bench/plans.py measures it)
+HELP_WORK = 1 << 19  # of shared launches for each thread that a plan wakes: it comes when half of them are done
+STOP_WORK = 1 << 28  # of a chunk: between two chunks the walker looks whether it is to stop
 CHUNKS_PER_THREAD = 4
 ALIGNMENT = 64  # bytes, of places in the arena
 MOST_BUFFERS = 1 << 62

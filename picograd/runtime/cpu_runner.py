@@ -1,7 +1,7 @@
 """Runs a schedule on the CPU: patches addresses into a flat plan and has the walker run it.
 
 In:    Schedule, Executables, the walker
-Out:   `Runner`: run(inputs, outputs, variables, may_stop)
+Out:   `Runner`, as ir/stages.py says
 Called by: picograd/runtime/cpu.py.    Next: picograd/runtime/cpu_walker.py
 """
 
@@ -45,7 +45,7 @@ from picograd.runtime.cpu_walker import (
     libc_address,
 )  # fmt: skip
 
-LONG_WORK = 1 << 29  # elements of a plan so long that somebody may want to interrupt it: some 50 ms
+LONG_WORK = 1 << 29  # of a plan so long that somebody may want to interrupt it; the unit: see cpu_plan.py
 
 
 class Runner:

@@ -48,8 +48,10 @@ class Capture:
     updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor
     shapes:    dtype and shape of each root
+    device:    where the plan runs
     name:      of the function
     guards:    what must mean the same at every call
+    plan:      None until it is made
     """
 
     form: Template

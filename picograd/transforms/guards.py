@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `Guards`: the names the function mentions, with what they meant when it was traced
-Called by: transforms/jit.py, transforms/capture.py.    Next: picograd/transforms/mentions.py
+Called by: transforms/jit.py, transforms/capture.py, transforms/watched.py.    Next: picograd/transforms/mentions.py
 
 Looked at are the closure variables, globals, default values and variables of the environment that the function's own
 code mentions, and attributes it mentions of objects: numbers, strings and other plain values, containers of them, which

@@ -2,7 +2,7 @@
 
 In:    a Python function and its arguments
 Out:   `functions_of`: the function and those it may call;  `names_of`: what code mentions;  `variables_of`: with values
-Called by: transforms/guards.py.    Next: picograd/control/scan.py
+Called by: transforms/guards.py, transforms/watched.py.    Next: picograd/transforms/tokens.py
 
 Code is looked at and never run. An attribute is known by its name alone: `a.rate` and `b.rate` are one mention of "rate"
 for every object the function reaches.

@@ -2,7 +2,7 @@
 
 In:    Guards, at a moment when they hold
 Out:   `Watched`
-Called by: transforms/jit.py.    Next: picograd/transforms/guards.py
+Called by: transforms/jit.py, transforms/capture.py.    Next: picograd/transforms/guards.py
 
 Guards say what must mean the same. Nearly always every name means the same object still, and that is quick to see, for
 many names in one go. Where one means another object, the guards tell whether it is an equal one.
@@ -83,7 +83,7 @@ def _to_ask(guards: Guards) -> tuple[list[Meant], list[Meant], list[Holds]]:
         if guard.told:
             continue
         meant = guard.read()
-        if isinstance(guard.token, FIXED) and guard.read() is meant:
+        if isinstance(guard.token, FIXED) and guard.read() is meant:  # some reads make a new object each time
             objects.append((guard.read, meant))
         elif _has_fixed_items(guard.token) and isinstance(meant, SEQUENCES):
             lists.append((guard.read, meant))
