@@ -38,15 +38,8 @@ PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each 
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
 
-
-@dataclass(frozen=True)
-class Operand:
-    """One operand as the micro-kernel reads it.
-
-    at:  at(batch, panel, position in the panel, k) -> its expression
-    """
-
-    at: Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
+# One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
+Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
 @dataclass(frozen=True)
@@ -151,7 +144,7 @@ def _multiply_tile(
     with build.loop(product.k, AxisKind.LOOP) as k:
 
         def step(i: Op, c: Dim, where: Dim) -> None:
-            a, b = lhs.at(batch, row, i, k), rhs.at(batch, column, c, k)
+            a, b = lhs(batch, row, i, k), rhs(batch, column, c, k)
             build.store(acc, where, multiply_add(a, b, build.load(acc, where)))
 
         _each(product, build, step)
@@ -226,14 +219,14 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     """
     a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
     *batch, m, k = a.shape
-    along_k = contiguous_axis(a) == len(a.shape) - 1
+    along_k = contiguous_axis(a) == -1
     if along_k and isinstance(n, int) and n <= 4 * product.nr and _is_plain(a) and not _shares_cache_sets(k):
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
             return element_within(a, (*at, minimum(add(mul(panel, rows), i), last), kk))
 
-        return Operand(direct)
+        return direct
     panels = floordiv(add(m, rows - 1), rows)
     length = add(k, 16) if along_k else k
     memory = scratch(dtype, numel((*batch, panels, rows, length)))
@@ -266,7 +259,7 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
                 along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
 
         _in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
-    return Operand(lambda at, panel, i, kk: read(memory, where(at, panel, i, kk)))
+    return lambda at, panel, i, kk: read(memory, where(at, panel, i, kk))
 
 
 def _in_blocks(
@@ -304,7 +297,7 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     panels = floordiv(add(n, nr - 1), nr)
     shape: Shape = (*batch, panels, k, nr)
     memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
-    along_k = contiguous_axis(b) == len(b.shape) - 2
+    along_k = contiguous_axis(b) == -2
 
     def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
         column = add(mul(panel, nr), c)
@@ -322,7 +315,7 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
                 along(pack, 0, width, lanes, lambda c: put(at, panel, add(first, kk), c))
 
     _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, nr, fill)
-    return Operand(lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape)))
+    return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
 
 
 def _packs_own_panels(product: Product, pieces: Dim) -> bool:
@@ -330,7 +323,7 @@ def _packs_own_panels(product: Product, pieces: Dim) -> bool:
     k = product.k
     if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
         return False
-    transposes = contiguous_axis(product.rhs) == len(product.rhs.shape) - 2
+    transposes = contiguous_axis(product.rhs) == -2
     return pieces <= (1 if transposes else MOST_REPEATS)
 
 
@@ -348,7 +341,7 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 
     with build.loop(_rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
         along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
-    if contiguous_axis(b) == len(b.shape) - 2:
+    if contiguous_axis(b) == -2:
         with build.loop(-(-k // PACK_TRANSPOSED), AxisKind.LOOP) as block:
             start = mul(block, PACK_TRANSPOSED)
             with (
@@ -359,17 +352,16 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     else:
         with build.loop(k, AxisKind.LOOP) as kk:
             along(build, 0, width, lanes, lambda c: put(kk, c))
-    return Operand(lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c)))
+    return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))
 
 
 @lru_cache(maxsize=256)
 def contiguous_axis(operand: Op) -> int:
-    """Returns the axis along which most of an operand's accesses are contiguous; the last if none is."""
+    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is."""
     ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
     indices = [load.src[1] for load in _outer_loads(operand)]
-    counts = [sum(steps_by_one(index, place) for index in indices) for place in ranges]
-    best = max(counts[-2:])
-    return len(ranges) - 1 if counts[-1] == best else len(ranges) - 2
+    second_last, last = [sum(steps_by_one(index, place) for index in indices) for place in ranges[-2:]]
+    return -1 if last >= second_last else -2
 
 
 def _outer_loads(operand: Op) -> list[Op]:

@@ -91,7 +91,7 @@ def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
 def _transposes_columns(anchor: Op, turned: bool) -> bool:
     """True where K is contiguous in the operand whose columns are packed."""
     a, b = anchor.src
-    return contiguous_axis(a) == len(a.shape) - 1 if turned else contiguous_axis(b) == len(b.shape) - 2
+    return contiguous_axis(a) == -1 if turned else contiguous_axis(b) == -2
 
 
 def _better_turned(anchor: Op) -> bool:
@@ -103,7 +103,7 @@ def _better_turned(anchor: Op) -> bool:
     m, n = a.shape[-2], b.shape[-1]
     if not (isinstance(m, int) and isinstance(n, int) and 2 * m <= n):
         return False
-    return contiguous_axis(a) == len(a.shape) - 1 and contiguous_axis(b) == len(b.shape) - 2
+    return contiguous_axis(a) == -1 and contiguous_axis(b) == -2
 
 
 def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[RegisterTile]:

@@ -21,7 +21,7 @@ from picograd.codegen.index import element_within, elements
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
 from picograd.ir.coordinates import Coords, flatten, placeholders
-from picograd.ir.op import Dim, Op, Shape, const, toposort
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -60,17 +60,12 @@ class Rows:
 
     def row_coords(self, rows: Sequence[Dim]) -> Coords:
         whole = self.coords(rows, [0] * len(self.column_groups))
-        return tuple(c for axis, c in enumerate(whole) if axis not in self.nest.reduced)
+        return tuple([whole[axis] for axis in self.nest.row_axes])
 
     def value(self, op: Op, coords: Coords, results: Results) -> Op:
         """Returns the value of an element of the domain, or of a row, at its coordinates."""
-        whole = op.shape == self.nest.domain
-        rows = [axis for axis in range(len(self.nest.domain)) if axis not in self.nest.reduced]
-        return element_within(op, coords, results, rows if whole else range(len(rows)))
-
-    @property
-    def row_shape(self) -> Shape:
-        return tuple(dim for axis, dim in enumerate(self.nest.domain) if axis not in self.nest.reduced)
+        rows = self.nest.row_axes
+        return element_within(op, coords, results, rows if op.shape == self.nest.domain else range(len(rows)))
 
     @property
     def row_extents(self) -> list[Dim]:
@@ -122,14 +117,13 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
 def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
     """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
-    row_shape = tuple(dim for axis, dim in enumerate(nest.domain) if axis not in nest.reduced)
     coords = placeholders(nest.domain)
-    row = tuple(c for axis, c in enumerate(coords) if axis not in nest.reduced)
+    row = tuple([coords[axis] for axis in nest.row_axes])
     known = {r: (row, const(0, r.dtype)) for r in reductions}
     whole = [value for _, value in nest.outputs if value.shape == nest.domain]
     of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
     values = elements([*(r.src[0] for r in reductions), *whole], coords, known) + elements(of_rows, row, known)
-    stored = ((whole, coords, nest.domain), (of_rows, row, row_shape))
+    stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
     values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
     groups, factors = merge_axes(nest.domain, values, frozenset(nest.reduced))
     columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
@@ -179,7 +173,7 @@ def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
 def _store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> None:
     for slot, value in rows.nest.outputs:
         if value.shape != rows.nest.domain:
-            build.store(rows.params[slot], flatten(here, rows.row_shape), rows.value(value, here, results))
+            build.store(rows.params[slot], flatten(here, rows.nest.row_shape), rows.value(value, here, results))
 
 
 def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lanes: int) -> list[Op]:

@@ -228,8 +228,7 @@ def _has_param_dtype(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
 
 
 def _has_stored_shape(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
-    rows = tuple(dim for axis, dim in enumerate(nest.domain) if axis not in nest.reduced)
-    return value.shape in (nest.domain, rows)
+    return value.shape in (nest.domain, nest.row_shape)
 
 
 def _fits_param(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from picograd.dtype import DType
-from picograd.ir.op import Buffer, Dim, Op
+from picograd.ir.op import Buffer, Dim, Op, Shape
 from picograd.ir.statements import Statement
 
 REPORT_WORDS = 2  # of a "report" parameter
@@ -53,6 +53,15 @@ class Nest:
     reduced: tuple[int, ...]
     anchor: Op | None
     outputs: tuple[tuple[int, Op], ...]
+
+    @cached_property
+    def row_axes(self) -> tuple[int, ...]:
+        """Returns the axes of the domain that number its rows."""
+        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
+
+    @cached_property
+    def row_shape(self) -> Shape:
+        return tuple([self.domain[axis] for axis in self.row_axes])
 
 
 @dataclass(frozen=True)
