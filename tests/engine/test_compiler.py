@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,6 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Executable, Kernel
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
 from picograd.schedule.create import create_schedule
+from tests.calls import calls
 
 MOST_BINARIES = 60  # of a training step of a GPT, its start weights included
 
@@ -95,28 +95,12 @@ def columns(length: int) -> Kernel:
     return create_schedule([Op(OpCode.ADD, pg.float32, (turned, x))]).items[0].kernel
 
 
-def calls_of(function: Callable[[], object]) -> int:
-    """Returns how many Python functions are called."""
-    count = 0
-
-    def profile(frame: object, event: str, arg: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(profile)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 @pytest.mark.parametrize(("make", "short", "most"), [(chain, 10, 4.6), (columns, 3, 10.0)])
 def test_lowering_takes_work_in_proportion_to_length(make: Callable[[int], Kernel], short: int, most: float) -> None:
     target = Target("CPU", "llvm", "any", vector_bytes=32)
     kernels = [make(short), make(4 * short)]
     lower(kernels[0], target)  # tables are made now
-    few, many = [calls_of(lambda kernel=kernel: lower(kernel, target)) for kernel in kernels]
+    few, many = [calls(lambda kernel=kernel: lower(kernel, target)) for kernel in kernels]
     assert many <= most * few
 
 
@@ -127,5 +111,5 @@ def test_copies_of_an_unrolled_loop_cost_little_each() -> None:
     kernel = create_schedule([Op(OpCode.MATMUL, pg.float32, (a, b))]).items[0].kernel
     program = lower(kernel, compiler.device.target)
     text = compiler.backend.render(program, compiler.device.target).text
-    calls = calls_of(lambda: lower(kernel, compiler.device.target))
-    assert calls <= 80 * text.count("\n"), (calls, text.count("\n"))
+    made = calls(lambda: lower(kernel, compiler.device.target))
+    assert made <= 80 * text.count("\n"), (made, text.count("\n"))
