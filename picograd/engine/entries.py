@@ -4,6 +4,7 @@ In:    a part of the cache, the name of an entry
 Out:   the bytes stored under it, or None
 Called by: engine/cache.py, engine/kept_plans.py, engine/tune.py
 
+The entries of a part lie in folders by the first letter of their names, so that keeping one never looks at all of them.
 An entry is written beside its place and moved there, so that other processes see all of it or nothing. It begins with a
 digest of its name and of the rest: what was cut short, changed, or belongs elsewhere is made again. Machine code from
 the cache runs as this user, so only files and folders that nobody else can write are used. Without a folder that can be
@@ -15,11 +16,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import random
 import shutil
 import stat
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,10 +30,11 @@ from picograd.config import cache_folder
 
 PARTS = ("kernels", "plans", "tuning")
 MOST_NBYTES = 512 * 1024 * 1024  # of all entries; the ones unused for longest go first
-STORES_BETWEEN_TRIMS = 64
+NUM_LETTERS = 16  # names are digests, in hexadecimal
+STORES_BETWEEN_TRIMS = 256
 ABANDONED_SECONDS = 3600  # a file still unfinished after an hour is one whose process was ended
 WITHOUT_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)  # a pipe has no end to wait for
-_stored = itertools.count()
+_stored = itertools.count(random.randrange(STORES_BETWEEN_TRIMS))  # or each short process would look through a folder
 _said: set[tuple[str, str]] = set()
 
 
@@ -39,7 +43,7 @@ def read_entry(part: str, name: str) -> bytes | None:
     folder = cache_folder()
     if folder is None or not _is_private(place := f"{folder}/{part}"):
         return None
-    path = f"{place}/{name}"
+    path = f"{place}/{name[0]}/{name}"
     content = _read(path)
     if content is None:
         return None
@@ -60,12 +64,13 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
     folder = cache_folder()
     if folder is None:
         return False
-    place = f"{folder}/{part}"
+    place = f"{folder}/{part}/{name[0]}"
     try:
         if not os.path.isdir(place):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / part).mkdir(mode=0o700, exist_ok=True)
             Path(place).mkdir(mode=0o700, exist_ok=True)
-        if not _is_private(place):
+        if not _is_private(f"{folder}/{part}"):
             return False
         handle, temporary = tempfile.mkstemp(dir=place, suffix=".part")
         try:
@@ -76,37 +81,50 @@ def write_entry(part: str, name: str, rest: bytes) -> bool:
             Path(temporary).unlink(missing_ok=True)
             raise
         if next(_stored) % STORES_BETWEEN_TRIMS == 0:
-            trim()
+            trim(letter=name[0])
+    except FileNotFoundError:  # another process cleared the cache meanwhile
+        return False
     except OSError as error:
         _say(folder, f"cannot be written to: {error.strerror or error}")
         return False
     return True
 
 
-def trim(most_nbytes: int | None = None) -> int:
-    """Removes the entries unused for longest until the rest fits; returns how many went."""
+def trim(most_nbytes: int | None = None, letter: str | None = None) -> int:
+    """Removes the entries unused for longest until the rest fits; returns how many went.
+
+    Args:
+      most_nbytes:  of all entries; None for what the cache may hold
+      letter:       look only at names that begin with it, which get their share of the bytes; at all for None
+    """
     folder = cache_folder()
     if folder is None:
         return 0
-    entries = []
-    for path in (path for part in PARTS for path in (folder / part).glob("*")):
-        try:
-            facts = path.lstat()
-        except FileNotFoundError:  # another process was faster
-            continue
-        if not stat.S_ISREG(facts.st_mode):
-            continue
-        if path.suffix != ".part":
+    entries, now = [], time.time()
+    for path, facts in _files(folder, letter):
+        if not path.endswith(".part"):
             entries.append((facts.st_mtime, facts.st_size, path))
-        elif time.time() - facts.st_mtime > ABANDONED_SECONDS:
-            path.unlink(missing_ok=True)
+        elif now - facts.st_mtime > ABANDONED_SECONDS:
+            Path(path).unlink(missing_ok=True)
+    most = (MOST_NBYTES if most_nbytes is None else most_nbytes) // (1 if letter is None else NUM_LETTERS)
     total, removed = sum(nbytes for _, nbytes, _ in entries), 0
     for _, nbytes, path in sorted(entries):
-        if total <= (MOST_NBYTES if most_nbytes is None else most_nbytes):
+        if total <= most:
             break
-        path.unlink(missing_ok=True)
+        Path(path).unlink(missing_ok=True)
         total, removed = total - nbytes, removed + 1
     return removed
+
+
+def _files(folder: Path, letter: str | None) -> Iterator[tuple[str, os.stat_result]]:
+    """Yields the files of all parts, or those of a letter; what another process removes meanwhile is not there."""
+    for place in (place for part in PARTS for place in (folder / part).glob(letter or "*")):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as found:
+            for item in found:
+                with suppress(FileNotFoundError):
+                    facts = item.stat(follow_symlinks=False)
+                    if stat.S_ISREG(facts.st_mode):
+                        yield item.path, facts
 
 
 def _digest(name: str, rest: bytes) -> bytes:

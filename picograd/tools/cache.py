@@ -8,7 +8,8 @@ Only the parts that picograd makes are ever listed or removed: PICOGRAD_CACHE ma
 
 from __future__ import annotations
 
-import shutil
+import stat
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +43,19 @@ def list_cache(folder: Path) -> list[CachePart]:
     """Returns the parts of the cache that are there."""
     parts = []
     for name, meaning in PARTS.items():
-        files = [path for path in (folder / name).rglob("*") if path.is_file()]
-        if files:
-            parts.append(CachePart(name, meaning, len(files), sum(path.stat().st_size for path in files)))
+        sizes = [size for path in (folder / name).rglob("*") if (size := _nbytes_of_file(path)) is not None]
+        if sizes:
+            parts.append(CachePart(name, meaning, len(sizes), sum(sizes)))
     return parts
+
+
+def _nbytes_of_file(path: Path) -> int | None:
+    """Returns the size of a file, or None where there is none, or none any more."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def clear_cache(folder: Path, names: tuple[str, ...] = ()) -> list[CachePart]:
@@ -62,10 +72,18 @@ def clear_cache(folder: Path, names: tuple[str, ...] = ()) -> list[CachePart]:
     for name in names:
         try:
             if (folder / name).is_dir():
-                shutil.rmtree(folder / name)
+                _remove(folder / name)
         except OSError as error:
             raise DataError(f"clear_cache: {folder / name}: cannot be removed: {error.strerror or error}.") from None
     return removed
+
+
+def _remove(part: Path) -> None:
+    """Removes a folder that other processes may be writing to: what they write from now on goes into a new one."""
+    if part.is_symlink():
+        raise OSError(f"it is a link to {part.readlink()}")
+    with tempfile.TemporaryDirectory(dir=part.parent, prefix=".removed_") as place:
+        part.rename(Path(place) / part.name)
 
 
 def format_nbytes(nbytes: int) -> str:

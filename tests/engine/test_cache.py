@@ -93,7 +93,7 @@ def test_a_second_process_compiles_nothing(filled: tuple[Path, list[object], int
 
 def test_entries_that_are_cut_short_or_changed_are_compiled_again(filled: tuple[Path, list[object], int]) -> None:
     folder, results, compiled = filled
-    _, first, second, third, *_ = sorted((folder / "kernels").glob("*.bin"), key=lambda path: path.stat().st_ctime_ns)
+    _, first, second, third, *_ = sorted((folder / "kernels").glob("*/*.bin"), key=lambda path: path.stat().st_ctime_ns)
     first.write_bytes(first.read_bytes()[:-7])
     second.write_bytes(b"")
     changed = bytearray(third.read_bytes())
@@ -109,7 +109,7 @@ def test_eight_processes_may_fill_one_folder_at_once(filled: tuple[Path, list[ob
     for found in [finish(one) for one in running]:
         assert found[0] == results
         assert found[3] + found[4] in (compiled, compiled + RUNNER)  # whether another was first with the runner
-    names = [path.name for path in (tmp_path / "new" / "kernels").iterdir()]
+    names = [path.name for path in (tmp_path / "new" / "kernels").glob("*/*")]
     assert len(names) == compiled + RUNNER
     assert all(name.endswith(".bin") for name in names)
     assert step(tmp_path / "new") == (results, 0, 0, 0, compiled + RUNNER)

@@ -15,6 +15,7 @@ import pytest
 import picograd as pg
 from picograd.engine import devices, entries, realize
 from picograd.engine.watch import watch
+from picograd.tools.cache import clear_cache
 
 pytestmark = pytest.mark.req("G8")
 NUM_DAMAGED = 1000
@@ -25,6 +26,10 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setenv("PICOGRAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(entries, "_said", set())
     yield tmp_path / "cache" / "kernels"
+
+
+def place(part: Path, name: str) -> Path:
+    return part / name[0] / name
 
 
 def content(number: int) -> bytes:
@@ -54,7 +59,7 @@ DAMAGE: list[Callable[[Path, random.Random], object]] = [
     lambda path, chance: path.write_bytes(b""),
     lambda path, chance: path.write_bytes(path.read_bytes() + b"more"),
     lambda path, chance: path.write_bytes(chance.randbytes(300)),  # another program's
-    lambda path, chance: path.write_bytes(next(path.parent.glob("whole*")).read_bytes()),  # another entry's
+    lambda path, chance: path.write_bytes(next(path.parent.parent.glob("*/whole*")).read_bytes()),  # another entry's
     lambda path, chance: in_the_way(path, path.mkdir),
     lambda path, chance: in_the_way(path, lambda: filled_folder(path)),
     lambda path, chance: in_the_way(path, lambda: path.symlink_to(path.parent / "nowhere")),
@@ -72,11 +77,11 @@ def test_a_thousand_damaged_entries_are_not_there_and_can_be_stored_again(own_fo
     for number in range(NUM_DAMAGED):
         name = f"{number}.bin"
         assert entries.write_entry("kernels", name, content(number))
-        DAMAGE[number % len(DAMAGE)](own_folder / name, chance)
+        DAMAGE[number % len(DAMAGE)](place(own_folder, name), chance)
         assert entries.read_entry("kernels", name) is None, number % len(DAMAGE)
         assert entries.write_entry("kernels", name, content(number))
         assert entries.read_entry("kernels", name) == content(number)
-    assert not list(own_folder.glob("*.part"))
+    assert not list(own_folder.rglob("*.part"))
     assert entries.read_entry("kernels", "whole1.bin") == content(-1)
 
 
@@ -93,10 +98,11 @@ def test_kernels_of_damaged_entries_are_compiled_again(own_folder: Path, monkeyp
 
     expected = run()
     for damage in DAMAGE:
-        for path in list(own_folder.glob("*.bin")):
+        for path in list(own_folder.glob("*/*.bin")):
             if path.is_file() and "whole" not in path.name:
                 damage(path, chance)
-        (own_folder / "whole.bin").write_bytes(b"something else")
+        (own_folder / "w").mkdir(exist_ok=True)
+        place(own_folder, "whole.bin").write_bytes(b"something else")
         with watch() as counts:
             assert run() == expected
         assert counts.compiled > 0
@@ -112,8 +118,8 @@ def test_the_folder_is_private(own_folder: Path) -> None:
         entries.write_entry("kernels", "a.bin", b"1")
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (own_folder.parent, own_folder)] == [0o700, 0o700]
-    assert stat.S_IMODE((own_folder / "a.bin").stat().st_mode) == 0o600
+    assert [stat.S_IMODE(path.stat().st_mode) for path in place(own_folder, "a.bin").parents[:3]] == [0o700] * 3
+    assert stat.S_IMODE(place(own_folder, "a.bin").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
@@ -152,7 +158,7 @@ def test_a_full_disk_is_done_without_and_said_once(failing: str, own_folder: Pat
         for name in ("b.bin", "c.bin", "d.bin"):
             assert not entries.write_entry("kernels", name, b"2")
     assert len(said) == 1
-    assert [path.name for path in own_folder.iterdir()] == ["a.bin"]
+    assert [path.name for path in own_folder.glob("*/*")] == ["a.bin"]
     assert entries.read_entry("kernels", "a.bin") == b"1"
 
 
@@ -168,7 +174,7 @@ def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, mo
     assert entries.read_entry("kernels", "a.bin") == b"1"
     with pytest.warns(UserWarning, match="cannot be written to: Permission denied"):
         assert not entries.write_entry("kernels", "b.bin", b"2")
-    (own_folder / "a.bin").write_bytes(b"changed")
+    place(own_folder, "a.bin").write_bytes(b"changed")
     assert entries.read_entry("kernels", "a.bin") is None
 
 
@@ -176,28 +182,57 @@ def test_an_entry_in_a_folder_that_can_only_be_read_is_used(own_folder: Path, mo
 def test_trim_removes_what_was_unused_for_longest_in_every_part(own_folder: Path) -> None:
     for age, (part, name) in enumerate([("kernels", "new"), ("tuning", "middle"), ("kernels", "old")]):
         entries.write_entry(part, name, bytes(1000))
-        os.utime(own_folder.parent / part / name, (time.time() - 100 * age,) * 2)
+        os.utime(place(own_folder.parent / part, name), (time.time() - 100 * age,) * 2)
     entries.read_entry("kernels", "old")  # used now
-    nbytes = (own_folder / "new").stat().st_size
+    nbytes = place(own_folder, "new").stat().st_size
     assert entries.trim(most_nbytes=2 * nbytes) == 1
-    assert sorted(path.name for path in own_folder.iterdir()) == ["new", "old"]
-    assert not list((own_folder.parent / "tuning").iterdir())
+    assert sorted(path.name for path in own_folder.glob("*/*")) == ["new", "old"]
+    assert not list((own_folder.parent / "tuning").glob("*/*"))
 
 
 def test_files_of_processes_that_were_ended_are_swept_up(own_folder: Path) -> None:
     entries.write_entry("kernels", "a.bin", b"1")
     for name, age in (("young.part", 10), ("old.part", 2 * entries.ABANDONED_SECONDS)):
-        (own_folder / name).write_bytes(b"half")
-        os.utime(own_folder / name, (time.time() - age,) * 2)
-    (own_folder / "folder.bin").mkdir()
+        (own_folder / "a" / name).write_bytes(b"half")
+        os.utime(own_folder / "a" / name, (time.time() - age,) * 2)
+    (own_folder / "a" / "folder.bin").mkdir()
     entries.trim(most_nbytes=0)
-    assert sorted(path.name for path in own_folder.iterdir()) == ["folder.bin", "young.part"]
+    assert sorted(path.name for path in own_folder.glob("*/*")) == ["folder.bin", "young.part"]
 
 
-def test_storing_keeps_the_folder_bounded(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storing_keeps_each_letters_share_bounded(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "STORES_BETWEEN_TRIMS", 1)
-    monkeypatch.setattr(entries, "MOST_NBYTES", 5000)
+    monkeypatch.setattr(entries, "MOST_NBYTES", 5000 * entries.NUM_LETTERS)
+    entries.write_entry("kernels", "b00", bytes(4000))
     for number in range(20):
-        entries.write_entry("kernels", f"{number}.bin", bytes(1000))
-        os.utime(own_folder / f"{number}.bin", (time.time() - 100 + number,) * 2)
-    assert sorted(path.name for path in own_folder.iterdir()) == ["16.bin", "17.bin", "18.bin", "19.bin"]
+        entries.write_entry("kernels", name := f"a{number:02}", bytes(1000))
+        os.utime(place(own_folder, name), (time.time() - 100 + number,) * 2)
+    assert sorted(path.name for path in own_folder.glob("*/*")) == ["a16", "a17", "a18", "a19", "b00"]
+
+
+def test_a_store_in_many_looks_at_the_entries_and_then_at_those_of_one_letter(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(entries, "trim", lambda letter: asked.append(letter))
+    for number in range(2 * entries.STORES_BETWEEN_TRIMS):
+        entries.write_entry("kernels", f"a{number}", b"1")
+    assert asked == ["a", "a"]
+
+
+def test_a_folder_that_another_process_clears_meanwhile_is_no_trouble(
+    own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def cleared_before(source: str, target: str) -> None:
+        clear_cache(own_folder.parent)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", cleared_before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not entries.write_entry("kernels", "a.bin", b"1")
+        monkeypatch.setattr(os, "replace", replace)
+        assert entries.write_entry("kernels", "a.bin", b"1")
+    assert entries.read_entry("kernels", "a.bin") == b"1"
