@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pkgutil
 import platform
 import re
 import threading
@@ -93,9 +94,18 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
 
 
 def _set_options(binding: Any, file: Path) -> None:
-    if not os.path.isfile(file):  # LLVM would end the process
-        raise CompileError(f"CPU: {file} is missing: picograd is not wholly installed.")
-    binding.set_option("picograd", f"@{file}")
+    """Sets the options in a response file: by one call, or one by one where LLVM cannot read the file."""
+    path = str(file)
+    if os.path.isfile(path) and os.fsencode(path) == path.encode(errors="surrogatepass"):
+        binding.set_option("picograd", f"@{path}")
+        return
+    # A file that LLVM does not find, in an archive or by a name that is no UTF-8, would end the process.
+    try:
+        options = pkgutil.get_data(__package__, file.name) or b""
+    except OSError:
+        raise CompileError(f"CPU: {file} is missing: picograd is not wholly installed.") from None
+    for option in options.decode().split():
+        binding.set_option("picograd", option)
 
 
 @functools.cache

@@ -212,7 +212,7 @@ class GPT(nn.Module):
         Returns:   (B, T, C), normalised
 
         Raises:
-          ShapeError: tokens are not (B, T), are several after the beginning, or do not fit into the cache.
+          ShapeError: tokens are not (B, T) with the cache's B, are several after the beginning, or do not fit into it.
 
         >>> model = GPT(GPTConfig(vocabulary=5, block=8, layers=1, heads=2, width=4))
         >>> cache = model.cache(batch=1)
@@ -221,9 +221,11 @@ class GPT(nn.Module):
         >>> bool((last[:, 0] - model.hidden(Tensor([[1, 2, 3]]))[:, 2]).abs().max() < 1e-5)
         True
         """
-        length = tokens_BT.shape[1] if tokens_BT.ndim == 2 else 0
-        most = cache.keys[0].shape[2]
-        is_inside = not isinstance(position, int) or 0 <= position <= most - length
+        rows, length = tokens_BT.shape if tokens_BT.ndim == 2 else (0, 0)
+        batch, _, most, _ = cache.keys[0].shape
+        is_inside = isinstance(position, Length) or 0 <= position <= most - length
+        if rows != batch:
+            raise ShapeError(f"GPT: tokens must be (B, T) with the cache's B={batch}, got {tokens_BT.shape}.")
         if length < 1 or not is_inside or (length > 1 and position != 0):
             raise ShapeError(
                 f"GPT: tokens must be (B, 1) at a position below {most}, or (B, T) at position 0 with T up to {most},"

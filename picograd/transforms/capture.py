@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
-from picograd.engine.plan import Template, bound
+from picograd.engine.plan import Template, bound, unbound
 from picograd.engine.realize import new_outputs, realize, run
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
@@ -99,6 +99,7 @@ class Replay:
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
     loose_inputs:   (place among the plan's inputs, place among what is read besides claimed state) of what each call brings
+    of_some_length: state that the plan reads or writes whose shape has symbolic integers
     loose_outputs:  places among the plan's outputs of what it makes besides claimed state
     spares:     memory of small results and state that earlier calls wrote
     donatable:  (place among what else the plan makes, argument) where a result may be written over what is given away
@@ -126,6 +127,9 @@ class Replay:
         self.results = [result for root, result in enumerate(roots) if root not in over]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
         self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
+        shapes = [(capture.state[i], op.shape) for (kind, i), op in zip(takes, plan.schedule.inputs) if kind == "state"]
+        shapes += [(cell, shape) for cell, (_, _, shape) in zip(capture.written, roots[first:])]
+        self.of_some_length = {cell for cell, shape in shapes if any(isinstance(dim, Op) for dim in shape)}
         self.apart, self.updated = frozenset(self.stored), capture.updated
         self._find_inputs(takes, list(over.values()))
         self._find_outputs(takes, [roots[root][1] for root in over])
@@ -188,9 +192,11 @@ class Replay:
 
     def __call__(self, given: Arguments) -> Any:
         """Runs the plan on these arguments and on what the state's cells hold now."""
-        form = self.form
-        if given.variables:
-            form = replace(form, variables={**form.variables, **given.variables})
+        form, variables = self.form, given.variables
+        for cell in self.of_some_length:  # else three rows would be read, or written, as five are
+            unbound(cell.op.shape, variables)
+        if variables:
+            form = replace(form, variables={**form.variables, **variables})
         # A cell in the claim is out of it if it is an argument, too: whoever gathered that has asked for its value.
         if self.claim.out or self.updated or self.apart and not self.apart.isdisjoint(map(cell_of, given.tensors)):
             self._check_aliases(given.tensors)

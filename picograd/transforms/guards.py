@@ -206,6 +206,8 @@ class _Held:
             self.add_items(path, value, mentioned)
         elif isinstance(value, Optimizer):
             self.entries.append((vars(value), "state", value.state, f"{path}.state"))
+            groups = functools.partial(vars(value).get, "param_groups")
+            self.lists.append((groups, tuple(value.param_groups), f"{path}.param_groups"))
             for place, group in enumerate(value.param_groups):
                 shown = f"{path}.param_groups[{place}]"
                 # NOTE: the learning rate is a buffer that plans read, so it may change.

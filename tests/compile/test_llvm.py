@@ -94,9 +94,25 @@ def test_another_llvm_is_given_no_options(noted: list[str], monkeypatch: pytest.
 
 
 def test_an_installation_without_the_options_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(llvm, "LEAVE_OUT", tmp_path / "leave_out.rsp")
-    with pytest.raises(CompileError, match="leave_out.rsp is missing"):
+    monkeypatch.setattr(llvm, "LEAVE_OUT", tmp_path / "gone.rsp")
+    with pytest.raises(CompileError, match=r"gone\.rsp is missing"):
         llvm.compile_source(source(TEXT), llvm.host_target())
+
+
+def test_options_in_an_archive_are_set_one_by_one(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [llvm.LEAVE_OUT, llvm.PUT_BACK]
+    for name, file in zip(("LEAVE_OUT", "PUT_BACK"), files):
+        monkeypatch.setattr(llvm, name, Path("picograd.zip") / file.name)
+    assert llvm.compile_source(source(TEXT), llvm.host_target()).data
+    assert noted == [option for file in files for option in file.read_text().split()]
+
+
+def test_options_in_a_folder_that_is_no_utf8_are_set_one_by_one(noted: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    options = llvm.LEAVE_OUT.read_text().split()
+    monkeypatch.setattr(llvm, "LEAVE_OUT", Path("/p\udce4th") / llvm.LEAVE_OUT.name)
+    monkeypatch.setattr(llvm.os.path, "isfile", lambda path: True)
+    assert llvm.compile_source(source(TEXT), llvm.host_target()).data
+    assert noted[:-1] == options
 
 
 def test_text_that_is_wrong_changes_no_settings(noted: list[str]) -> None:

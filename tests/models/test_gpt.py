@@ -207,11 +207,15 @@ def test_a_cache_may_be_shorter_than_the_block():
         expected = model.hidden(tokens).numpy()
         np.testing.assert_allclose(model.read_on(tokens[:, :4], cache).numpy(), expected[:, :4], atol=1e-5)
         np.testing.assert_allclose(model.read_on(tokens[:, 4:], cache, 4).numpy(), expected[:, 4:], atol=1e-5)
-        for position in (-1, 5):
+        for position in (-1, 5, np.int64(5)):
             with pytest.raises(ShapeError, match=rf"\(B, 1\) at a position below 5, .* got \(1, 1\) at {position}\."):
                 model.read_on(tokens[:, :1], cache, position)
         with pytest.raises(ShapeError, match="at position 0 with T up to 5, got"):
             model.read_on(Tensor([[1, 2, 3, 4, 5, 6]]), cache)
+        with pytest.raises(ShapeError, match=r"the cache's B=1, got \(2, 1\)"):
+            model.read_on(Tensor([[1], [2]]), cache)
+        with pytest.raises(ShapeError, match=r"the cache's B=2, got \(1, 1\)"):
+            model.read_on(Tensor([[1]]), model.cache(batch=2))
     for length in (0, SMALL.block + 1):
         with pytest.raises(ArgumentError, match=f"^GPT.cache: length must be from 1 to {SMALL.block}, got {length}"):
             model.cache(1, length)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.errors import ArgumentError
 
 pytestmark = pytest.mark.req("G10")
 
@@ -105,3 +107,29 @@ def test_what_depends_on_nothing_that_changes_is_not_computed_again(device: str)
     total = pg.jit(lambda x: (squares + x).sum())
     for number in range(4):
         assert total(Tensor(float(number))).item() == 140.0 + 8 * number
+
+
+WRITES: dict[str, tuple[Callable[[Tensor, Tensor], object], list[float]]] = {
+    "read": (lambda state, rows: None, [9.0, 9.0, 9.0, 9.0]),
+    "added to": (lambda state, rows: state.add_(rows), [12.0, 15.0, 18.0, 21.0]),
+    "replaced": (lambda state, rows: state.copy_(rows), [6.0, 6.0, 6.0, 6.0]),
+}
+
+
+@pytest.mark.parametrize(("write", "expected"), WRITES.values(), ids=WRITES)
+def test_state_of_some_length_is_not_taken_for_longer_than_it_is(
+    write: Callable[[Tensor, Tensor], object], expected: list[float], device: str
+) -> None:
+    bound = pg.Variable("n", 1, 1000)
+    ones = pg.ones(1000).realize()
+    state = (ones[: bound.bind(3)] * 2).realize()
+
+    def step(n: Any) -> Tensor:
+        write(state, ones[:n])
+        return state.sum() + ones[:n].sum()
+
+    jitted = pg.jit(step)
+    assert [jitted(bound.bind(3)).item() for _ in range(3)] == expected[:3]
+    with pytest.raises(ArgumentError, match="n is bound to 1000 and to 3"):
+        jitted(bound.bind(1000))
+    assert jitted(bound.bind(3)).item() == expected[3]

@@ -286,6 +286,27 @@ def test_freezing_a_parameter_and_adding_one_are_noticed(device):
         step(x)
 
 
+def test_a_group_of_parameters_that_goes_is_an_error():
+    first, second = (Tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    optimizer = optim.SGD([{"params": [first]}, {"params": [second]}], lr=0.5)
+
+    @pg.jit
+    def step():
+        optimizer.zero_grad()
+        (first * second).sum().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step()
+    frozen = optimizer.param_groups.pop()
+    with pytest.raises(JitError, match=r"optimizer\.param_groups holds other parameters"):
+        step()
+    optimizer.param_groups.append(frozen)
+    step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    step()
+
+
 # ---- objects in containers, and within objects ----
 class Holder:
     """An object of the user's."""
