@@ -13,6 +13,7 @@ from picograd.device import Target
 from picograd.engine.devices import EVALUATOR, compiler_for
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.engine.realize import default_device, devices_of
+from picograd.errors import ArgumentError
 from picograd.ir.op import Op
 from picograd.ir.text import format_graph, format_schedule
 
@@ -26,6 +27,9 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
 
     Args:
       stages: of "graph", "schedule", "kernel", "choice", "program", "source"
+
+    Raises:
+      ArgumentError: the target speaks another language than the graphs' device.
     """
     graphs = parametrize(roots, template(roots))
     schedule = schedule_graphs(graphs)
@@ -34,7 +38,13 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
     device = devices_of(roots[:1])[0] or default_device()
     if device != EVALUATOR:
         compiler = compiler_for(device)
+        own = compiler.device.target
+        if target is not None and target.language != own.language:
+            raise ArgumentError(
+                f"explain: the target takes {target.language}, but these tensors are on {device}: {own.language}.",
+                "move them to a device of the target's kind with .to(...).",
+            )
         for kernel in dict.fromkeys(item.kernel for item in schedule.kernel_items()):
-            texts = compiler.explain(kernel, target or compiler.device.target)
+            texts = compiler.explain(kernel, target or own)
             parts += [text for stage, text in texts.items() if stage in stages]
     return "\n\n".join(part.strip() for part in parts)

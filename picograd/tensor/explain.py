@@ -25,7 +25,7 @@ def explain(*tensors: TensorCore, stages: Sequence[str] = engine.STAGES, target:
       target:   another machine of the same kind, e.g. one with shorter vectors
 
     Raises:
-      ArgumentError: no tensors, or a stage has no such name.
+      ArgumentError: no tensors, a stage has no such name, or the target is of another kind than the tensors' device.
 
     >>> x = Tensor([1.0, 2.0])
     >>> print(explain(x + x, stages=["graph"]))

@@ -12,6 +12,7 @@ import torch
 import picograd as pg
 from picograd import GradientError, Tensor, dtypes
 from tests.helpers import same_as_torch, same_value
+from tests.same_meaning import GPU_TARGET
 
 
 def readme_expression(a, b):
@@ -374,6 +375,8 @@ def test_explain_shows_every_stage(monkeypatch):
         assert part in text
     with pytest.raises(pg.ArgumentError, match="explain: there is no stage 'llvm'; the stages are graph, "):
         pg.explain(product, stages=["llvm"])
+    with pytest.raises(pg.ArgumentError, match="the target takes cuda, but these tensors are on CPU: llvm"):
+        pg.explain(product, target=GPU_TARGET)
     monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
     assert "schedule of" in pg.explain(Tensor([1.0]) + 1) and "define" not in pg.explain(Tensor([1.0]) + 1)
 
