@@ -357,9 +357,12 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
 
 @lru_cache(maxsize=256)
 def contiguous_axis(operand: Op) -> int:
-    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is."""
+    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
+
+    Equal indices count once: of a softmax's gradient, what is read for a row (its sum, its label) is less than the row.
+    """
     ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
-    indices = [load.src[1] for load in _outer_loads(operand)]
+    indices = {load.src[1] for load in _outer_loads(operand)}
     second_last, last = [sum(steps_by_one(index, place) for index in indices) for place in ranges[-2:]]
     return -1 if last >= second_last else -2
 

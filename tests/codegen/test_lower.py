@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.matmul import contiguous_axis
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.evaluator import evaluate_kernel
@@ -456,6 +457,17 @@ def test_gathered_rows_of_an_operand_are_read_as_they_lie(inputs: Inputs) -> Non
     (load,) = [line for line in text.splitlines() if f"= p{source}[" in line]
     at = load.split("[")[1].split("]")[0]
     assert "float32x16" in load and f" {at}: int64 = " in text  # 16 neighbours of a row, at one address
+
+
+def test_what_is_read_for_a_whole_row_does_not_choose_how_an_operand_is_packed() -> None:
+    """As in a softmax's gradient: the row, and its greatest value, its sum and its weight."""
+    matrix, *facts = (
+        Op(OpCode.PARAM, dtypes.float32, (), (i, shape)) for i, shape in enumerate([(24, 48), *[(24, 1)] * 3])
+    )
+    operand = matrix
+    for fact in facts:
+        operand = operand * build.expand(fact, (24, 48))
+    assert contiguous_axis(operand) == -1
 
 
 def test_no_loop_is_written_that_runs_not_once(inputs: Inputs) -> None:
