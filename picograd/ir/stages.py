@@ -36,8 +36,24 @@ class NestKind(Enum):
 WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
 
 
+class WithRows:
+    """What runs over a domain of which some axes are reduced: the others number its rows."""
+
+    domain: Shape
+    reduced: tuple[int, ...]
+
+    @cached_property
+    def row_axes(self) -> tuple[int, ...]:
+        """Returns the axes of the domain that number its rows."""
+        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
+
+    @cached_property
+    def row_shape(self) -> Shape:
+        return tuple([self.domain[axis] for axis in self.row_axes])
+
+
 @dataclass(frozen=True)
-class Nest:
+class Nest(WithRows):
     """One loop nest: outputs computed together over one domain.
 
     kind:     the emitter
@@ -49,19 +65,10 @@ class Nest:
     """
 
     kind: NestKind
-    domain: tuple[Dim, ...]
+    domain: Shape
     reduced: tuple[int, ...]
     anchor: Op | None
     outputs: tuple[tuple[int, Op], ...]
-
-    @cached_property
-    def row_axes(self) -> tuple[int, ...]:
-        """Returns the axes of the domain that number its rows."""
-        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
-
-    @cached_property
-    def row_shape(self) -> Shape:
-        return tuple([self.domain[axis] for axis in self.row_axes])
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ Called by: schedule/fuse.py, schedule/nests.py, schedule/edges.py.    Next: pico
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import NestKind
+from picograd.ir.stages import NestKind, WithRows
 from picograd.ir.symbolic import with_values
 
 KINDS = {
@@ -24,7 +24,7 @@ Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as 
 
 
 @dataclass(eq=False)
-class Draft:
+class Draft(WithRows):
     """A nest while it grows.
 
     number:   order in which nests were begun
@@ -49,14 +49,6 @@ class Draft:
     needs: dict[Draft, None] = field(default_factory=dict, repr=False)
     readers: dict[Draft, None] = field(default_factory=dict, repr=False)
     level: int = 0
-
-    @cached_property
-    def row_axes(self) -> tuple[int, ...]:
-        return tuple([axis for axis in range(len(self.domain)) if axis not in self.reduced])
-
-    @cached_property
-    def row_shape(self) -> Shape:
-        return tuple([self.domain[axis] for axis in self.row_axes])
 
 
 @dataclass(frozen=True)
