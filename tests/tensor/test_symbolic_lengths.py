@@ -12,6 +12,7 @@ import picograd as pg
 from picograd import Tensor, dtypes
 from picograd.errors import IndexingError, PicogradError, ShapeError
 from picograd.nn import functional as F
+from tests.operations.table import all_operations
 
 N = pg.Variable("n", 1, 6).bind(4)
 DATA = np.random.default_rng(0).uniform(0.1, 0.9, (6, 4)).astype(np.float32)
@@ -399,12 +400,13 @@ def test_the_tables_name_every_public_method() -> None:
     import inspect
 
     source = inspect.getsource(inspect.getmodule(test_the_tables_name_every_public_method))  # type: ignore[arg-type]
+    rows = {row.name for row in all_operations()}  # tests/operations does the same with each
     named = source[: source.index("# What the tables above need not name")]
     missing = [
         name
         for name in dir(Tensor)
         if not name.startswith("_") and name not in ELSEWHERE and f".{name}" not in named and f" {name}" not in named
-        and f'"{name}' not in named
+        and f'"{name}' not in named and f"Tensor.{name}" not in rows
     ]  # fmt: skip
     assert not missing
 

@@ -1,0 +1,244 @@
+"""Every row of the table of operations against PyTorch: values, dtypes, layouts, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import picograd as pg
+from picograd import Tensor
+from picograd.errors import IndexingError, ShapeError
+from tests.operations.table import Array, Operation, Sample, all_operations, arrays_of, with_arrays
+
+OPERATIONS = all_operations()
+KINDS = {
+    "f": ("float64", "float16", "bfloat16"),
+    "i": ("int8", "int16", "int32", "int64"),
+    "u": ("uint8",),
+    "b": ("bool",),
+}
+# Half an ulp of the widest result, with room for a few roundings on the way: 2^-10 and 2^-7 are theirs.
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+# ---- both libraries on one call ----
+def converted(array: Array, dtype: str) -> Array:
+    """Returns an array in the dtype under test, and one of integers or bools as it is."""
+    if array.dtype != np.float64:
+        return array
+    if dtype == "bool":
+        return array > 0
+    if dtype.startswith("uint"):
+        array = np.abs(array)
+    with np.errstate(all="ignore"):
+        return array.astype("float32" if dtype == "bfloat16" else dtype)
+
+
+def pair(array: Array, dtype: str, grad: bool = False) -> tuple[Tensor, torch.Tensor]:
+    """Returns an array as a tensor of either library."""
+    values = converted(array, dtype)
+    ours, theirs = Tensor(values), torch.tensor(values)
+    if dtype == "bfloat16" and array.dtype == np.float64:
+        ours, theirs = ours.bfloat16(), theirs.bfloat16()
+    if grad and array.dtype == np.float64:
+        ours.requires_grad_(), theirs.requires_grad_()
+    return ours, theirs
+
+
+def tensors_of(result: Any) -> list[Any]:
+    """Returns the tensors of a result, in tuples or not."""
+    if isinstance(result, (tuple, list)):
+        return [tensor for part in result for tensor in tensors_of(part)]
+    return [result]
+
+
+def host(tensor: Any) -> Array:
+    """Returns the values of a tensor of either library, 16-bit floats as float32."""
+    if isinstance(tensor, torch.Tensor):
+        tensor = tensor.detach()
+        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+    if isinstance(tensor, Tensor):
+        return (tensor.float() if tensor.dtype is pg.bfloat16 else tensor).detach().numpy()
+    return np.asarray(tensor)
+
+
+def same(ours: Any, theirs: Any, rtol: float, atol: float) -> None:
+    """Fails unless both results have the same tensors: number, dtypes, shapes and, within bounds, values."""
+    mine, reference = tensors_of(ours), tensors_of(theirs)
+    assert len(mine) == len(reference)
+    for a, b in zip(mine, reference):
+        if isinstance(b, torch.Tensor):
+            assert isinstance(a, Tensor)
+            assert str(a.dtype) == str(b.dtype).removeprefix("torch.")
+        x, y = host(a), host(b)
+        assert x.shape == y.shape
+        np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
+
+
+def compare(row: Operation, call: Sample, dtype: str, layout: Callable[[Any], Any] = lambda x: x) -> None:
+    """Runs one call in both libraries."""
+    pairs = [with_arrays(part, lambda array: pair(array, dtype)) for part in (call.args, call.kwargs)]
+    mine, other = (_side(pairs, index, layout) for index in (0, 1))
+    loose = TOLERANCE.get(dtype, 0.0)
+    same(row.ours()(*mine[0], **mine[1]), row.theirs()(*other[0], **other[1]), max(row.rtol, loose), max(row.atol, loose))
+
+
+def _side(value: Any, index: int, layout: Callable[[Any], Any] = lambda x: x) -> Any:
+    """Returns arguments with each pair of tensors replaced by the one of library `index`."""
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Tensor) and isinstance(value[1], torch.Tensor):
+        return layout(value[index])
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_side(part, index, layout) for part in value)
+    if isinstance(value, dict):
+        return {name: _side(part, index, layout) for name, part in value.items()}
+    return value
+
+
+def backwards(tensor: Any) -> Any:
+    """Returns the same values in memory that runs the other way: turned, flipped, every second element."""
+    if tensor.ndim == 0:
+        return tensor
+    axes, order = tuple(range(tensor.ndim)), tuple(reversed(range(tensor.ndim)))
+    stored = tensor.flip(axes).permute(order).contiguous()
+    joined = (pg.stack if isinstance(stored, Tensor) else torch.stack)([stored, stored], 1)  # (N, 2, ...): each twice
+    return joined.flatten(0, 1)[::2].permute(order).flip(axes)
+
+
+# ---- values ----
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+def test_values(row: Operation, device: str, rng: np.random.Generator) -> None:
+    for call in row.samples(rng):
+        compare(row, call, "float32")
+
+
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+def test_values_of_views(row: Operation, device: str, rng: np.random.Generator) -> None:
+    compare(row, row.samples(rng)[0], "float32", backwards)
+
+
+@pytest.mark.req("C9")
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+def test_dtypes(row: Operation, device: str, rng: np.random.Generator) -> None:
+    for dtype in (name for kind in row.dtypes for name in KINDS[kind]):
+        compare(row, row.samples(rng)[0], dtype)
+
+
+DRAWN = [row for row in OPERATIONS if row.drawn is not None]
+
+
+@pytest.mark.parametrize("row", DRAWN, ids=str)
+def test_drawn_calls(row: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the evaluator: what a kernel makes of a graph is compared with that elsewhere."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    dtypes = ["float32", *(name for kind in row.dtypes for name in KINDS[kind])]
+
+    @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def drawn(data: st.DataObject) -> None:
+        assert row.drawn is not None
+        compare(row, data.draw(row.drawn), data.draw(st.sampled_from(dtypes)))
+
+    drawn()
+
+
+# ---- lengths known only when a plan runs ----
+@pytest.mark.req("G4")
+@pytest.mark.parametrize("row", OPERATIONS, ids=str)
+def test_symbolic_lengths(row: Operation, rng: np.random.Generator) -> None:
+    """The first operand is x[:n]: what it gives for as many rows, or an error that names the length and the line."""
+    call = row.samples(rng)[0]
+    first = next(arrays_of(call.args), None)
+    if first is None or not first.ndim or first.shape[0] < 2:
+        return
+    n = pg.Variable("n", 1, len(first) + 2).bind(len(first))
+
+    def run(lengths: Any) -> Any:
+        left = [lengths]
+
+        def tensor(array: Array) -> Tensor:
+            values = converted(array, "float32")
+            if not left:
+                return Tensor(values)
+            rows = Tensor(np.concatenate([values, values[:2]])).realize()
+            return rows[: left.pop()]
+
+        args, kwargs = (with_arrays(part, tensor) for part in (call.args, call.kwargs))
+        return row.ours()(*args, **kwargs)
+
+    expected = run(len(first))
+    try:
+        found = run(n)
+    except (ShapeError, IndexingError) as error:
+        assert error.line is not None and error.line.file == __file__
+        assert "<" not in error.fact and "n=" in error.fact or " = " in error.fact, error.fact
+        return
+    for mine, reference in zip(tensors_of(found), tensors_of(expected), strict=True):
+        np.testing.assert_allclose(host(mine), host(reference), rtol=row.rtol, atol=row.atol)
+
+
+# ---- gradients ----
+DIFFERENTIABLE = [row for row in OPERATIONS if row.orders]
+
+
+@pytest.mark.req("A9")
+@pytest.mark.parametrize("row", DIFFERENTIABLE, ids=str)
+def test_gradients(row: Operation, device: str, rng: np.random.Generator) -> None:
+    """Of every sample; in the second order, on the CPU of the first alone: its kernels are compared elsewhere."""
+    for index, call in enumerate(row.samples(rng)):
+        orders = row.orders if index == 0 or device == "NUMPY" else 1
+        mine, other = _gradients(row, call, orders)
+        for ours, theirs in zip(mine, other, strict=True):
+            if theirs is None or ours is None:  # no gradient is one of zeros
+                known = theirs if ours is None else ours
+                assert known is None or not host(known).any()
+            else:
+                same(ours, theirs, 1e-7, 1e-9)
+
+
+def _gradients(row: Operation, call: Sample, orders: int) -> tuple[list[Any], list[Any]]:
+    """Returns the gradients of either library, of a weighted sum of results, and of a weighted sum of those."""
+    pairs = [with_arrays(part, lambda array: pair(array, "float64", grad=True)) for part in (call.args, call.kwargs)]
+    found: list[list[Any]] = []
+    for index, function in enumerate((row.ours(), row.theirs())):
+        args, kwargs = (_side(part, index) for part in pairs)
+        leaves = [leaf for leaf in _leaves([args, kwargs]) if leaf.requires_grad]
+        outputs, grads = tensors_of(function(*args, **kwargs)), []
+        for order in range(1, orders + 1):
+            total = _weighted(outputs)
+            if total is None or not total.requires_grad:
+                grads += [None] * len(leaves) * (orders + 1 - order)
+                break
+            if index == 0:
+                outputs = list(pg.grad(total, leaves, create_graph=order < orders))
+            else:
+                outputs = list(torch.autograd.grad(total, leaves, create_graph=order < orders, allow_unused=True))
+            grads += outputs
+        found.append(grads)
+    return found[0], found[1]
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (Tensor, torch.Tensor)):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else []
+    return [leaf for part in parts for leaf in _leaves(part)]
+
+
+def _weighted(tensors: list[Any]) -> Any:
+    """Returns the sum of all elements that have gradients, each times a number of its own; None: there are none."""
+    total, rng = None, np.random.default_rng(1)
+    for tensor in tensors:
+        if tensor is None or not isinstance(tensor, (Tensor, torch.Tensor)):
+            continue
+        weights = rng.standard_normal(tuple(tensor.shape))
+        if tensor.requires_grad:
+            part = (tensor * (Tensor if isinstance(tensor, Tensor) else torch.tensor)(weights)).sum()
+            total = part if total is None else total + part
+    return total
