@@ -2,7 +2,7 @@
 
 In:    predictions and targets
 Out:   a loss, or one for each row
-Next:  picograd/nn/layers.py
+Next:  picograd/nn/containers.py
 
 N rows, C classes, D any further axes.
 """
