@@ -2,7 +2,7 @@
 
 In:    queries, keys and values
 Out:   values, averaged
-Next:  picograd/nn/activations.py
+Next:  picograd/nn/elements.py
 
 Letters: B... batch axes, L queries, S keys and values, D features of a query, E of a value, H heads.
 """
