@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/losses.py
+Next:  picograd/nn/distances.py
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
     >>> softplus(Tensor([0.0, 30.0]))
     Tensor([ 0.6931472, 30.       ])
     """
-    return input.softplus(beta, threshold)
+    return of_each("softplus", input, lambda x: pointwise.softplus(x, beta, threshold), kinds="F")
 
 
 def logsigmoid(input: Tensor) -> Tensor:  # noqa: A002

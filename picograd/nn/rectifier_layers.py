@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/recurrent.py
+Next:  picograd/nn/loss_layers.py
 """
 
 from __future__ import annotations
