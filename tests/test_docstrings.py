@@ -46,7 +46,7 @@ INTERNAL = {"Tensor.from_op", "Tensor.holding", "Tensor.from_memory", "Tensor.vi
             "Tensor.write", "Tensor.other_device", "Tensor.forget_old", "Generator.state", "Generator.next_key",
             "Module.extra_repr"}  # fmt: skip
 # What has no example that runs everywhere: a GPU, a file in the current folder.
-NO_EXAMPLE = {"Tensor.cuda", "Drawing.save"}
+NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"}
 
 
 def public_names() -> dict[str, object]:

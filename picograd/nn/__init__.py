@@ -39,7 +39,10 @@ from picograd.nn.class_loss_layers import MultiMarginLoss as MultiMarginLoss
 from picograd.nn.class_loss_layers import NLLLoss as NLLLoss
 from picograd.nn.class_loss_layers import TripletMarginLoss as TripletMarginLoss
 from picograd.nn.class_loss_layers import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from picograd.nn.containers import ModuleDict as ModuleDict
 from picograd.nn.containers import ModuleList as ModuleList
+from picograd.nn.containers import ParameterDict as ParameterDict
+from picograd.nn.containers import ParameterList as ParameterList
 from picograd.nn.containers import Sequential as Sequential
 from picograd.nn.dropout_layers import AlphaDropout as AlphaDropout
 from picograd.nn.dropout_layers import Dropout as Dropout
@@ -48,8 +51,13 @@ from picograd.nn.dropout_layers import Dropout2d as Dropout2d
 from picograd.nn.dropout_layers import Dropout3d as Dropout3d
 from picograd.nn.dropout_layers import FeatureAlphaDropout as FeatureAlphaDropout
 from picograd.nn.layers import MLP as MLP
+from picograd.nn.layers import Bilinear as Bilinear
 from picograd.nn.layers import Embedding as Embedding
+from picograd.nn.layers import EmbeddingBag as EmbeddingBag
+from picograd.nn.layers import Flatten as Flatten
+from picograd.nn.layers import Identity as Identity
 from picograd.nn.layers import Linear as Linear
+from picograd.nn.layers import Unflatten as Unflatten
 from picograd.nn.loss_layers import BCELoss as BCELoss
 from picograd.nn.loss_layers import BCEWithLogitsLoss as BCEWithLogitsLoss
 from picograd.nn.loss_layers import CosineSimilarity as CosineSimilarity
@@ -63,10 +71,12 @@ from picograd.nn.loss_layers import PoissonNLLLoss as PoissonNLLLoss
 from picograd.nn.loss_layers import SmoothL1Loss as SmoothL1Loss
 from picograd.nn.loss_layers import SoftMarginLoss as SoftMarginLoss
 from picograd.nn.module import Module as Module
+from picograd.nn.multihead import MultiheadAttention as MultiheadAttention
 from picograd.nn.norm_layers import GroupNorm as GroupNorm
 from picograd.nn.norm_layers import LayerNorm as LayerNorm
 from picograd.nn.norm_layers import LocalResponseNorm as LocalResponseNorm
 from picograd.nn.norm_layers import RMSNorm as RMSNorm
+from picograd.nn.parameter import Parameter as Parameter
 from picograd.nn.rectifier_layers import CELU as CELU
 from picograd.nn.rectifier_layers import ELU as ELU
 from picograd.nn.rectifier_layers import SELU as SELU
@@ -87,3 +97,8 @@ from picograd.nn.recurrent import RNN as RNN
 from picograd.nn.recurrent import GRUCell as GRUCell
 from picograd.nn.recurrent import LSTMCell as LSTMCell
 from picograd.nn.recurrent import RNNCell as RNNCell
+from picograd.nn.transformer import Transformer as Transformer
+from picograd.nn.transformer import TransformerDecoder as TransformerDecoder
+from picograd.nn.transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from picograd.nn.transformer import TransformerEncoder as TransformerEncoder
+from picograd.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer

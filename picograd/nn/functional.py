@@ -34,6 +34,8 @@ from picograd.nn.dropout import dropout2d as dropout2d
 from picograd.nn.dropout import dropout3d as dropout3d
 from picograd.nn.dropout import feature_alpha_dropout as feature_alpha_dropout
 from picograd.nn.embedding import embedding as embedding
+from picograd.nn.embedding import embedding_bag as embedding_bag
+from picograd.nn.linear import bilinear as bilinear
 from picograd.nn.linear import linear as linear
 from picograd.nn.losses import binary_cross_entropy as binary_cross_entropy
 from picograd.nn.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
