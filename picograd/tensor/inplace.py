@@ -2,7 +2,7 @@
 
 In:    tensors and Python scalars
 Out:   `InPlace`; every view of the same storage sees what was written
-Next:  picograd/tensor/casts.py
+Next:  picograd/tensor/info.py
 """
 
 from __future__ import annotations
