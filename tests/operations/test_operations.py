@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_symbolic_lengths(row: Operation, rng: np.random.Generator) -> None:
     try:
         found = run(n)
     except (ShapeError, IndexingError) as error:
-        assert error.line is not None and error.line.file == __file__
+        assert error.line is not None and Path(error.line.file).parent == Path(__file__).parent  # a row may have a call
         assert "<" not in error.fact and "n=" in error.fact or " = " in error.fact, error.fact
         return
     for mine, reference in zip(tensors_of(found), tensors_of(expected), strict=True):
