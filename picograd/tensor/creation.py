@@ -22,11 +22,11 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named, fitting
-from picograd.tensor.sets import Sets
+from picograd.tensor.patterns import Patterns
 from picograd.tensor.variable import Length, lengths
 
 
-class Creation(Sets):
+class Creation(Patterns):
     """zeros ones full empty arange linspace eye one_hot and the *_like forms."""
 
     __slots__ = ()

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `Sets`
-Next:  picograd/tensor/creation.py
+Next:  picograd/tensor/patterns.py
 
 The values are sorted, so that equal ones are neighbours: n log n. Only their number is read on the host.
 """

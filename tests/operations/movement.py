@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import einops
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -200,4 +201,26 @@ MATRICES = [
     for name in ("T", "mT", "H", "mH")
 ]  # fmt: skip
 
-OPERATIONS = [*VIEWS, *BACK, *ORDER, *JOINED, *BITS, *MATRICES]
+def pattern_of_einops(name: str) -> Any:
+    """Returns einops' function of a tensor of PyTorch."""
+    return lambda x, *args, **lengths: getattr(einops, name)(x, *args, **lengths)
+
+
+REARRANGED = (
+    ("a b c -> c a b",), ("a b c -> (a b) c",), ("a ... -> ... a",), ("... c -> c (...)",), ("a b c -> a 1 (c b)",),
+    ("... -> (...)",), ("a b c -> a b () c",),
+)  # fmt: skip
+REDUCED = (
+    ("a b c -> c a", "sum"), ("a ... -> a", "max"), ("... c -> c", "mean"), ("a b c ->", "min"), ("a b c -> b", "prod"),
+)  # fmt: skip
+PATTERNS = [
+    view("rearrange", *REARRANGED, {"pattern": "(p q) b c -> p b (q c)", "p": 2},
+         torch=pattern_of_einops("rearrange"), more=on((), {"pattern": "-> 1"})),
+    view("rearrange", {"pattern": "a b c -> a (c n) m b", "n": 2, "m": 3}, torch=pattern_of_einops("repeat"),
+         more=on((), {"pattern": "-> n", "n": 2}), variant="repeat"),
+    Operation(
+        "Tensor.reduce", on((4, 3, 5), *REDUCED, {"pattern": "(p q) b c -> p c", "reduction": "mean", "q": 2}),
+        torch=pattern_of_einops("reduce"),
+    ),
+]  # fmt: skip
+OPERATIONS = [*PATTERNS, *VIEWS, *BACK, *ORDER, *JOINED, *BITS, *MATRICES]
