@@ -63,7 +63,7 @@ zeros_like, ones_like, full_like, empty_like = (
 )  # fmt: skip
 rand, randn, randint, randperm = Tensor.rand, Tensor.randn, Tensor.randint, Tensor.randperm
 rand_like, randn_like = Tensor.rand_like, Tensor.randn_like
-cat, stack, where = Tensor.cat, Tensor.stack, Tensor.select
+cat, stack, where = Tensor.cat, Tensor.stack, Tensor.choose
 
 __version__ = "0.1.0"
 __all__ = [

@@ -332,7 +332,8 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 # What the tables above need not name: they make tensors without one, or belong to the inside.
 ELSEWHERE = [
-    "select",
+    "broadcast_shapes",
+    "choose",
     "arange",
     "eye",
     "linspace",
