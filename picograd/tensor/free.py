@@ -2,7 +2,7 @@
 
 In:    tensors, numbers, dtypes
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/names.py
+Next:  picograd/tensor/questions.py
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor import build
-from picograd.tensor.build import CATEGORY, promoted
 from picograd.tensor.random import Generator
 from picograd.tensor.tensor import Tensor
 
@@ -86,6 +84,15 @@ def scalar_tensor(s: Scalar, *, dtype: DType | None = None, device: str | None =
     Tensor(2.)
     """
     return Tensor(s, dtype or dtypes.default_float, device)
+
+
+def fill(input: Tensor, value: Scalar) -> Tensor:  # noqa: A002
+    """Returns `value` in the shape and dtype of `input`.
+
+    >>> fill(tensor([1, 2]), 7)
+    Tensor([7, 7])
+    """
+    return Tensor.full_like(input, value)
 
 
 def tril_indices(
@@ -308,68 +315,3 @@ def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int)
     elif x.ndim != y.ndim:
         raise ShapeError(f"{function}: x has shape {x.shape}; it needs one axis, or those of y {y.shape}.")
     return parts * x.diff(dim=dim) / 2
-
-
-# ---- questions ----
-def is_tensor(obj: object) -> bool:
-    """Returns True if `obj` is a tensor.
-
-    >>> is_tensor(1.0)
-    False
-    """
-    return isinstance(obj, Tensor)
-
-
-def promote_types(type1: DType, type2: DType) -> DType:
-    """Returns the dtype that tensors of `type1` and `type2`, both with axes, are brought to.
-
-    >>> promote_types(dtypes.int32, dtypes.float16)
-    float16
-    """
-    return dtypes.promote(type1, type2)
-
-
-def result_type(tensor1: Operand, tensor2: Operand) -> DType:
-    """Returns the dtype that an operation of `tensor1` and `tensor2`, tensors or numbers, computes in.
-
-    >>> result_type(tensor([1, 2]), 1.5)
-    float32
-    """
-    if isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
-        return promoted(tensor1.op, tensor2.op)
-    if isinstance(tensor1, Tensor):
-        return dtypes.promote_scalar(tensor1.dtype, tensor2)  # type: ignore[arg-type]
-    if isinstance(tensor2, Tensor):
-        return dtypes.promote_scalar(tensor2.dtype, tensor1)
-    return dtypes.promote(dtypes.dtype_of_scalar(tensor1), dtypes.dtype_of_scalar(tensor2))
-
-
-def can_cast(from_: DType, to: DType) -> bool:
-    """Returns True if a result of dtype `from_` may be stored in place as `to`: no float as integer, no number as bool.
-
-    >>> can_cast(dtypes.float64, dtypes.float32), can_cast(dtypes.float32, dtypes.int64)
-    (True, False)
-    """
-    return CATEGORY[from_.kind] <= CATEGORY[to.kind]
-
-
-def get_default_dtype() -> DType:
-    """Returns the dtype of Python floats, float32.
-
-    >>> get_default_dtype()
-    float32
-    """
-    return dtypes.default_float
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Returns the shape that tensors of all `shapes` are broadcast to.
-
-    Raises:
-      ShapeError: they do not broadcast.
-
-    >>> broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
-    given = tuple((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)
-    return build.broadcast_shapes("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]

@@ -17,19 +17,14 @@ from picograd.tensor.free import (
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
-    broadcast_shapes,
-    can_cast,
     cumulative_trapezoid,
+    fill,
     float_power,
     from_numpy,
-    get_default_dtype,
-    is_tensor,
     normal,
     polygamma,
     pow,
-    promote_types,
     remainder,
-    result_type,
     rsub,
     scalar_tensor,
     tensor,
@@ -40,7 +35,18 @@ from picograd.tensor.free import (
     where,
     xlogy,
 )  # fmt: skip
+from picograd.tensor.questions import (
+    broadcast_shapes,
+    can_cast,
+    get_default_dtype,
+    initial_seed,
+    is_tensor,
+    promote_types,
+    result_type,
+    seed,
+)
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
 
 # ---- new tensors ----
 arange, empty, empty_like, eye, full = Tensor.arange, Tensor.empty, Tensor.empty_like, Tensor.eye, Tensor.full
@@ -70,11 +76,13 @@ less, less_equal, greater, greater_equal = lt, le, gt, ge
 logical_and, logical_not, logical_or = Tensor.logical_and, Tensor.logical_not, Tensor.logical_or
 
 # ---- questions ----
+is_conj, is_neg = Tensor.is_complex, Tensor.is_complex
 clone, detach, get_device, is_complex = Tensor.clone, Tensor.detach, Tensor.get_device, Tensor.is_complex
 is_floating_point, is_nonzero, is_signed = Tensor.is_floating_point, Tensor.is_nonzero, Tensor.is_signed
 numel = Tensor.numel
 
 # ---- functions of each element ----
+conj_physical, resolve_conj, resolve_neg = Tensor.conj, Tensor.conj, Tensor.conj
 abs, absolute, acos, acosh, angle, arccos = Tensor.abs, Tensor.abs, Tensor.acos, Tensor.acosh, Tensor.angle, Tensor.acos
 arccosh, arcsin, arcsinh, arctan, arctanh = Tensor.acosh, Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh
 asin, asinh, atan, atanh, ceil, clamp = Tensor.asin, Tensor.asinh, Tensor.atan, Tensor.atanh, Tensor.ceil, Tensor.clamp
@@ -131,29 +139,31 @@ __all__ = [
     "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "all", "allclose", "amax",
     "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh",
     "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort", "as_tensor",
-    "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "bernoulli", "bitwise_and",
-    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "broadcast_shapes",
-    "broadcast_to", "can_cast", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min",
-    "clamp_min_", "clip", "clip_", "clone", "conj", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax",
-    "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "diff", "digamma", "dist",
-    "div", "divide", "dot", "empty", "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2",
-    "exp2_", "exp_", "expm1", "expm1_", "eye", "fill_", "fix", "fix_", "flatten", "flip", "float_power", "floor", "floor_",
-    "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_numpy", "full", "full_like", "gather", "gcd",
-    "gcd_", "ge", "get_default_dtype", "get_device", "greater", "greater_equal", "gt", "hardshrink", "heaviside", "hypot",
-    "i0", "i0_", "index_select", "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
-    "isclose", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "lcm", "lcm_", "ldexp", "ldexp_", "le",
-    "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_",
-    "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_select", "matmul", "max",
-    "maximum", "mean", "min", "minimum", "mm", "movedim", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num",
-    "nan_to_num_", "nanmean", "nansum", "narrow", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero",
-    "norm", "normal", "not_equal", "numel", "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow", "prod",
-    "promote_types", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
-    "randperm", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm", "repeat_interleave", "reshape",
-    "result_type", "roll", "round", "round_", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "sgn", "sigmoid", "sigmoid_",
-    "sign", "signbit", "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "softmax", "sort", "split", "sqrt", "sqrt_",
-    "square", "square_", "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "take_along_dim", "tan", "tan_",
-    "tanh", "tanh_", "tensor", "topk", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices",
-    "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unsqueeze", "var", "var_mean", "where", "xlogy", "xlogy_",
-    "zero_", "zeros", "zeros_like",
+    "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "bartlett_window",
+    "bernoulli", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
+    "blackman_window", "bmm", "broadcast_shapes", "broadcast_to", "can_cast", "cat", "ceil", "ceil_", "chunk", "clamp",
+    "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone", "conj", "conj_physical",
+    "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "diff", "digamma", "dist", "div", "divide", "dot", "empty",
+    "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1",
+    "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip", "float_power", "floor", "floor_", "floor_divide",
+    "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
+    "get_default_dtype", "get_device", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
+    "heaviside", "hypot", "i0", "i0_", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
+    "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isinf", "isnan", "isneginf",
+    "isposinf", "isreal", "kaiser_window", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp", "less", "less_equal", "lgamma",
+    "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
+    "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logspace",
+    "logsumexp", "lt", "masked_fill", "masked_select", "matmul", "max", "maximum", "mean", "min", "minimum", "mm",
+    "movedim", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nansum",
+    "narrow", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel",
+    "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow", "prod", "promote_types", "rad2deg", "rad2deg_",
+    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "reciprocal", "reciprocal_", "relu",
+    "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll",
+    "round", "round_", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "seed", "sgn", "sigmoid", "sigmoid_", "sign", "signbit",
+    "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "softmax", "sort", "split", "sqrt", "sqrt_", "square", "square_",
+    "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "take_along_dim", "tan", "tan_", "tanh", "tanh_",
+    "tensor", "topk", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide",
+    "trunc", "trunc_", "unbind", "unflatten", "unsqueeze", "var", "var_mean", "where", "xlogy", "xlogy_", "zero_", "zeros",
+    "zeros_like",
 ]  # fmt: skip
