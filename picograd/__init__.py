@@ -5,7 +5,9 @@ Out:   the public surface
 Next:  picograd/tensor/tensor.py
 """
 
+from picograd import autograd as autograd
 from picograd import dtype as dtypes
+from picograd import func as func
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd.control.accumulate import accumulate
@@ -45,15 +47,22 @@ from picograd.errors import (
     VerifyError,
 )  # fmt: skip
 from picograd.nn.state import load, save
-from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad
 from picograd.tensor.core import realize
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
+from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
+from picograd.transforms.gradcheck import gradcheck, gradgradcheck
+from picograd.transforms.gradients import grad, value_and_grad, vjp
+from picograd.transforms.jacobians import hessian, jacfwd, jacrev
 from picograd.transforms.jit import jit
+from picograd.transforms.modules import functional_call
+from picograd.transforms.products import hvp, vhp
+from picograd.transforms.tangents import jvp, linearize
+from picograd.transforms.vmap import vmap
 
 # ---- constructors and joins as functions, as PyTorch names them ----
 zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty
@@ -68,12 +77,13 @@ cat, stack, where = Tensor.cat, Tensor.stack, Tensor.select
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "accumulate", "arange", "bfloat16", "bool_", "cat", "checkpoint", "count_ops", "draw",
+    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
+    "VerifyError", "accumulate", "arange", "autograd", "bfloat16", "bool_", "cat", "checkpoint", "count_ops", "draw",
     "dtypes", "empty", "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3",
-    "float8_e5m2", "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp",
+    "float8_e5m2", "full", "full_like", "func", "functional_call", "grad", "gradcheck", "gradgradcheck", "hessian", "hvp",
+    "inference_mode", "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize",
     "linspace", "load", "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like",
     "optim", "outline", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize",
-    "reset_peak_memory_stats", "save", "scan", "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros",
-    "zeros_like",
+    "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "stack", "uint16", "uint32", "uint64", "uint8",
+    "value_and_grad", "vhp", "vjp", "vmap", "where", "zeros", "zeros_like",
 ]  # fmt: skip
