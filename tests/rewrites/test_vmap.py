@@ -62,9 +62,7 @@ INTEGERS = -1  # stands before the shape of an index
 CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "ADD": (op(OpCode.ADD), (A, A)),
     "WHERE": (lambda c, a, b: build.where(build.compare(OpCode.CMPLT, c, 0.0), a, b), (A, A, A)),
-    "THREEFRY": (
-        lambda n, k: build.cast(Op(OpCode.THREEFRY, dtypes.uint64, (_u64(n), _u64(k))), f64), ((INTEGERS, 3), (INTEGERS, 3)),
-    ),
+    "THREEFRY": (lambda n, k: bits(n, k), ((INTEGERS, 3), (INTEGERS, 3))),
     "CHECK": (lambda i: build.cast(checked(i, 4, Site("{}")), f64), ((INTEGERS, 3),)),
     "CONTIGUOUS": (op(OpCode.CONTIGUOUS), (A,)),
     "DETACH": (op(OpCode.DETACH), (A,)),
@@ -98,8 +96,9 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
 WITHOUT = {OpCode.ASSIGN, OpCode.COLLECTIVE, OpCode.CUSTOM}
 
 
-def _u64(x: Op) -> Op:
-    return build.cast(x, dtypes.uint64)
+def bits(number: Op, key: Op) -> Op:
+    sources = build.cast(number, dtypes.uint64), build.cast(key, dtypes.uint64)
+    return build.cast(Op(OpCode.THREEFRY, dtypes.uint64, sources), f64)
 
 
 def operands_of(shapes: Sequence[tuple[int, ...]]) -> list[tuple[Any, tuple[int, ...]]]:
