@@ -2,7 +2,7 @@
 
 In:    a Python function, its arguments, and which of them move
 Out:   `Point`: the graphs of its results over LEAFs of its own, and the gradients and tangents of those
-Called by: transforms/gradients.py, transforms/tangents.py, transforms/jacobians.py, transforms/products.py.
+Called by: transforms/gradients.py, transforms/tangents.py, transforms/jacobians.py, transforms/jit.py.
 Next: picograd/transforms/vmap.py
 
 Each Tensor that moves is a LEAF while the function runs, so that the same Tensor read as a closure stays where it is. In
@@ -13,6 +13,7 @@ nest in any order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
@@ -30,6 +31,9 @@ from picograd.tensor.autograd import enable_grad, is_grad_enabled
 from picograd.tensor.build import cast, detached
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
+
+
+differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # plans give no gradients
 
 
 class Point:
@@ -53,6 +57,16 @@ class Point:
         starts = [tensor.read() for taken in self.moving for tensor in taken.tensors]
         self._check_floats(starts)
         self.leaves = [Op(OpCode.LEAF, op.dtype, (op,), next(leaf_ids)) for op in starts]
+        token = differentiating.set(True)
+        try:
+            self._run(function, args, kwargs, numbers, has_aux)
+        finally:
+            differentiating.reset(token)
+
+    def _run(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],
+        has_aux: bool,
+    ) -> None:  # fmt: skip
         with enable_grad():
             own = list(args)
             rest = iter(self.leaves)
