@@ -55,10 +55,11 @@ def functional_call(
             f"functional_call: {unknown[0]!r} is no path of {type(module).__name__}.",
             f"its paths are {', '.join(map(repr, list(places)[:8]))}{', ...' if len(places) > 8 else '.'}",
         )
-    missing = [path for path in places if path not in state]
+    chosen = _chosen(places, state, tie_weights)
+    missing = [path for path, (owner, name) in places.items() if (id(owner), name) not in chosen]
     if strict and missing:
         raise ArgumentError(f"functional_call: {missing[0]!r} of {type(module).__name__} is missing, and strict=True.")
-    with _replaced(_chosen(places, state, tie_weights)):
+    with _replaced(chosen):
         return module(*(args if isinstance(args, tuple) else (args,)), **(kwargs or {}))
 
 
@@ -107,31 +108,34 @@ def _merged(given: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]]) -> dic
     return state
 
 
-def _places(module: Module) -> dict[str, tuple[Module, str]]:
-    """Returns where each parameter and buffer is: path -> (its Module, its attribute)."""
-    paths = [path for path, _ in module.named_parameters()] + [path for path, _ in module.named_buffers()]
-    modules = dict(module.named_modules())
-    found: dict[str, tuple[Module, str]] = {}
-    for path in paths:
-        owner, _, name = path.rpartition(".")
-        found[path] = modules[owner], name
-    return found
+Place = tuple[Module, str]
+
+
+def _places(module: Module) -> dict[str, Place]:
+    """Returns where each parameter and buffer is: path -> (its Module, its attribute), under every path that it has."""
+    state = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    return {
+        f"{path}.{name}" if path else name: (owner, name)
+        for path, owner in module.named_modules()
+        for name, value in vars(owner).items()
+        if id(value) in state
+    }
 
 
 def _chosen(
-    places: Mapping[str, tuple[Module, str]], state: Mapping[str, Tensor], tie_weights: bool
+    places: Mapping[str, Place], state: Mapping[str, Tensor], tie_weights: bool
 ) -> dict[tuple[int, str], tuple[Module, str, Tensor]]:
-    """Returns what goes where; with tie_weights to every place of a Tensor."""
+    """Returns what goes where; with tie_weights to every place of a Tensor for which nothing else is given."""
     chosen: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}
+    instead: dict[int, Tensor] = {}
     for path, tensor in state.items():
         owner, name = places[path]
         chosen[id(owner), name] = owner, name, tensor
-        if tie_weights:
-            own = vars(owner)[name]
-            for other in {id(module): module for module, _ in places.values()}.values():
-                for also, value in vars(other).items():
-                    if value is own:
-                        chosen.setdefault((id(other), also), (other, also, tensor))
+        instead[id(vars(owner)[name])] = tensor
+    for owner, name in places.values() if tie_weights else ():
+        own = vars(owner)[name]
+        if id(own) in instead:
+            chosen.setdefault((id(owner), name), (owner, name, instead[id(own)]))
     return chosen
 
 
