@@ -32,7 +32,6 @@ from picograd.tensor.build import cast, detached
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
 
-
 differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # plans give no gradients
 
 

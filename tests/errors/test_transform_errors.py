@@ -71,7 +71,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
     ),
     "form": (
         lambda: pg.vmap(lambda x, y: x, in_dims=(0,))(X, X), pg.ArgumentError,
-        "vmap: in_dims is (0,), which has another form than args.", "one axis, or None, for each part of args: in a tuple of 2.",
+        "vmap: in_dims is (0,), which has another form than args.",
+        "one axis, or None, for each part of args: in a tuple of 2.",
     ),
     "no axis at all": (
         lambda: pg.vmap(square, in_dims=("0",))(X), pg.ArgumentError,
@@ -150,7 +151,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
         "grad: argnums says argument 1 of square, which got 1 positional ones.", None,
     ),
     "argnums twice": (
-        lambda: pg.jacrev(square, argnums=(0, -1))(X), pg.ArgumentError, "jacrev: argnums=(0, -1) names an argument twice.", None,
+        lambda: pg.jacrev(square, argnums=(0, -1))(X), pg.ArgumentError,
+        "jacrev: argnums=(0, -1) names an argument twice.", None,
     ),
     "argnums of a kind": (
         lambda: pg.hessian(square, argnums="x")(X), pg.ArgumentError,
@@ -186,7 +188,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
         lambda: pg.linearize(square, X)[1](X, X), pg.ArgumentError, "linearize: 2 tangents were given for 1 primals.", None,
     ),
     "vector": (
-        lambda: pg.hvp(square, X), pg.ArgumentError, "hvp: v may be left out only where the one input has one element.", None,
+        lambda: pg.hvp(square, X), pg.ArgumentError,
+        "hvp: v may be left out only where the one input has one element.", None,
     ),
 }  # fmt: skip
 

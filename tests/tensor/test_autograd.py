@@ -500,7 +500,7 @@ def test_a_hook_of_a_result_changes_what_goes_on(device):
 def test_a_hook_must_keep_the_shape(device):
     x = Tensor([1.0, 2.0], requires_grad=True)
     x.register_hook(lambda grad: grad.sum())
-    with pytest.raises(GradientError, match=r"a hook returned float32 of shape \(\) for a gradient float32 of shape \(2,\)"):
+    with pytest.raises(GradientError, match=r"returned float32 of shape \(\) for a gradient float32 of shape \(2,\)"):
         x.sum().backward()
     with pytest.raises(GradientError, match=r"register_hook: a tensor of shape \(1,\) that needs no grad"):
         Tensor([1.0]).register_hook(print)

@@ -49,8 +49,8 @@ def test_the_first_element_that_differs_is_named() -> None:
     with pytest.raises(GradientError) as error:
         pg.gradcheck(wrong, inputs)
     assert error.value.fact == (
-        "gradcheck: the derivative of result[0][0] by inputs[0][0][0] is 2 in reverse mode, 5 by central differences; 2 of 4"
-        " differ by more than atol=1e-05 + rtol=0.001 * |difference|."
+        "gradcheck: the derivative of result[0][0] by inputs[0][0][0] is 2 in reverse mode, 5 by central differences; 2 of"
+        " 4 differ by more than atol=1e-05 + rtol=0.001 * |difference|."
     )
     assert pg.gradcheck(wrong, inputs, raise_exception=False) is False
     with pytest.raises(GradientError, match="is 2 in forward mode, 5 by central"):

@@ -14,7 +14,6 @@ from picograd import Tensor
 from picograd.ir.op import toposort
 from tests.helpers import same_value
 
-
 # PyTorch's forward mode compiles with its own deprecated torch.jit.script.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 
