@@ -45,6 +45,8 @@ from picograd.autodiff.transposes import (
     scatter_store_updates,
     shrink_transpose,
     sum_transpose,
+    update_base,
+    update_value,
 )
 from picograd.ir.build import both, compare, unary, where, zeros_like
 from picograd.ir.op import Op, const_value, filled
@@ -184,6 +186,7 @@ chain_rules = PatternMatcher(
         general(
             "scatter min", _along_axes(OpCode.SCATTER, OpCode.MIN), scatter_extreme_base, None, scatter_extreme_updates
         ),
+        linear("update", OpCode.UPDATE, update_base, update_value),
         # ---- contractions ----
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),

@@ -281,6 +281,7 @@ CASES: dict[str, Case | list[Case]] = {
     ],
     "scatter max": Case(lambda a, u: scatter(a * a, INDEX, u * u, OpCode.MAX, 1, 0), ((3, 5, 2), (3, 4, 2))),
     "scatter min": Case(lambda a, u: scatter(a * a, BATCHED, u * u, OpCode.MIN, 2, 1), ((2, 3, 4, 2), (2, 3, 3, 2))),
+    "update": Case(lambda a, b: Op(OpCode.UPDATE, f64, (a * a, b * b), ((1, 3), (0, 2))), (*S, (2, 2))),
     "matmul": [
         Case(op2(OpCode.MATMUL), ((3, 4), (4, 2))),
         Case(op2(OpCode.MATMUL), ((2, 3, 3, 4), (2, 3, 4, 5))),

@@ -217,7 +217,7 @@ def _gradients(row: Operation, call: Sample, orders: int) -> tuple[list[Any], li
                 grads += [None] * len(leaves) * (orders + 1 - order)
                 break
             if index == 0:
-                outputs = list(pg.grad(total, leaves, create_graph=order < orders))
+                outputs = list(pg.grad(total, leaves, create_graph=order < orders, allow_unused=True))
             else:
                 outputs = list(torch.autograd.grad(total, leaves, create_graph=order < orders, allow_unused=True))
             grads += outputs
