@@ -5,6 +5,11 @@ Out:   the public surface
 Next:  picograd/tensor/tensor.py
 """
 
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
 from picograd import dtype as dtypes
 from picograd import nn as nn
 from picograd import optim as optim
@@ -77,3 +82,10 @@ __all__ = [
     "reset_peak_memory_stats", "save", "scan", "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros",
     "zeros_like",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Loads picograd.onnx, which needs a package of its own, when it is first asked for."""
+    if name == "onnx":
+        return importlib.import_module("picograd.onnx")
+    raise AttributeError(f"module 'picograd' has no attribute {name!r}")
