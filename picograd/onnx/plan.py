@@ -19,6 +19,7 @@ from picograd.onnx.check import FunctionKey, domain_of, functions_of, opsets_of,
 from picograd.onnx.read import Source
 from picograd.onnx.record import Call, Declared, Graph, Operator, Step
 from picograd.onnx.table import find, newest
+from picograd.onnx.values import numpy_of
 
 # Hints of the first versions about memory; nothing depends on them.
 HINTS = {"consumed_inputs"}
@@ -254,6 +255,8 @@ def declared(info: Any) -> Declared:
     if kind != "tensor_type":
         return Declared(info.name, None, None, is_tensor=kind is None)
     entry = info.type.tensor_type
+    if entry.elem_type:
+        numpy_of(entry.elem_type)  # there is such a type
     shape: tuple[int | str | None, ...] | None = None
     if entry.HasField("shape"):
         shape = tuple(

@@ -14,7 +14,7 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, numpy_helper
 
 from picograd.errors import ArgumentError, DataError
@@ -86,7 +86,20 @@ def _parsed(data: bytes, name: str) -> onnx.ModelProto:
         raise DataError(f"onnx.load: {name} is no intact ONNX model: its protobuf cannot be parsed.") from None
     if not model.HasField("graph"):
         raise DataError(f"onnx.load: {name} is no intact ONNX model: it has no graph.")
+    if not _is_text(model):
+        raise DataError(f"onnx.load: {name} is no intact ONNX model: a name in it is no UTF-8 text.")
     return model
+
+
+def _is_text(message: Message) -> bool:
+    """Returns whether every string in a message is one: protobuf hands out others as bytes."""
+    for field, value in message.ListFields():
+        items = [value] if isinstance(value, (str, bytes, Message)) else value
+        if field.type == field.TYPE_STRING and not all(isinstance(item, str) for item in items):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, items)):
+            return False
+    return True
 
 
 def array_of(tensor: TensorProto, place: str, source: Source | None = None) -> Array:

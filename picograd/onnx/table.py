@@ -26,14 +26,16 @@ from picograd.onnx.operators import (
     reductions,
     resize,
     sequences,
+    signal,
     text,
+    vision,
     windows,
 )
 from picograd.onnx.record import Operator
 
 CHAPTERS = (
     math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, windows, normalization,
-    resize, text, learning, recurrent,
+    resize, text, learning, recurrent, vision, signal,
 )  # fmt: skip
 # Versions of domains that the rows were written for: what changes later is not computed by an older rule.
 NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}

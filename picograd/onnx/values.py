@@ -133,6 +133,11 @@ class Constants:
         return found
 
 
+def choose(condition: Tensor, a: Tensor, b: Tensor | float) -> Tensor:
+    """Returns a where the condition holds, else b."""
+    return a.where(condition, b)
+
+
 def as_array(value: Tensor | Array) -> Array:
     """Returns the elements of a value; a tensor is computed, which a trace refuses."""
     if isinstance(value, Tensor):

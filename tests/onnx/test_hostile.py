@@ -39,11 +39,15 @@ def test_sources_that_hold_no_model(tmp_path) -> None:
         f"onnx.load: {tmp_path / 'empty.onnx'} is no intact ONNX model: it has no graph.": tmp_path / "empty.onnx",
     }
     assert [fact_of(source) for source in parts.values()] == [*parts]
+    garbled = data(NET).replace(b"MatMul", b"\x80atMul")
+    expected = "onnx.load: the bytes given is no intact ONNX model: a name in it is no UTF-8 text."
+    assert fact_of(garbled) == expected
     assert fact_of(3, pg.ArgumentError) == "onnx.load: needs a path or bytes, got int."
 
 
 # ---- structure ----
 HEAD = "net (float[2] x) => (float[2] y)"
+ALREADY = "which something before it made already."
 
 
 @pytest.mark.parametrize(
@@ -57,17 +61,23 @@ HEAD = "net (float[2] x) => (float[2] y)"
         ),
         (HEAD + " { y = Add(x, y) }", "onnx.load: node 0 (Add) reads 'y', which it makes itself: the graph has a cycle."),
         (HEAD + " { z = Neg(x) }", "onnx.load: output 'y' is made by nothing."),
-        (HEAD + " { y = Neg(x)  y = Abs(x) }", "onnx.load: node 1 (Abs) makes 'y', which something before it made already."),
-        (HEAD + " { x = Neg(x)  y = Abs(x) }", "onnx.load: node 0 (Neg) makes 'x', which something before it made already."),
+        (HEAD + " { y = Neg(x)  y = Abs(x) }", "onnx.load: node 1 (Abs) makes 'y', " + ALREADY),
+        (HEAD + " { x = Neg(x)  y = Abs(x) }", "onnx.load: node 0 (Neg) makes 'x', " + ALREADY),
         (HEAD + " { y = Add(x) }", "onnx.load: node 0 (Add) has 1 inputs; Add takes 2 to 2."),
         (HEAD + " { y, z = Neg(x) }", "onnx.load: node 0 (Neg) has 2 outputs; Neg has 1 to 1."),
         (HEAD + " { y = Add(, x) }", "onnx.load: node 0 (Add) leaves out the input 'A', which Add needs."),
         (HEAD + " { y = Neg <k = 1> (x) }", "onnx.load: node 0 (Neg) has an attribute 'k', which Neg has not."),
         (HEAD + " { y = Elu <alpha = 1> (x) }", "onnx.load: node 0 (Elu): attribute 'alpha' must be of type FLOAT."),
         (HEAD + " { y = Cast (x) }", "onnx.load: node 0 (Cast) lacks the attribute 'to'."),
-        (HEAD + " { y = other.Neg (x) }", "onnx.load: node 0 (Neg) is of domain 'other', of which the model imports no version."),
+        (
+            HEAD + " { y = other.Neg (x) }",
+            "onnx.load: node 0 (Neg) is of domain 'other', of which the model imports no version.",
+        ),
         (HEAD + " { y = Swish (x) }", "onnx.load: node 0 (Swish): Swish does not exist in version 21 of its domain."),
-        (HEAD + " { y = Scatter (x, x, x) }", "onnx.load: node 0 (Scatter): Scatter is deprecated since 11; the model uses 21."),
+        (
+            HEAD + " { y = Scatter (x, x, x) }",
+            "onnx.load: node 0 (Scatter): Scatter is deprecated since 11; the model uses 21.",
+        ),
         (
             "net (float[2] x, float[2] x) => (float[2] y) { y = Neg(x) }",
             "onnx.load: inputs: the name 'x' stands there twice.",

@@ -13,7 +13,7 @@ import numpy as np
 
 from picograd.errors import ShapeError, UnsupportedOp
 from picograd.onnx.record import row
-from picograd.onnx.values import Array, as_array, fixed
+from picograd.onnx.values import Array, as_array, choose, fixed
 from picograd.tensor.tensor import Tensor
 
 # ---- reading ----
@@ -32,7 +32,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 
 
 def _from_start(indices: Tensor, length: int) -> Tensor:
-    return Tensor.select(indices < 0, indices + length, indices)
+    return choose(indices < 0, indices + length, indices)
 
 
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
@@ -68,7 +68,7 @@ def one_hot(indices: Tensor, depth: Array, values: Tensor, *, axis: int = -1) ->
     axis = axis % (indices.ndim + 1)
     places = Tensor.arange(count, device=indices.device).reshape(-1, *(1,) * (indices.ndim - axis))
     whole = indices.long() if indices.dtype.is_int else indices.trunc().long()
-    return Tensor.select(_from_start(whole, count).unsqueeze(axis).eq(places), values[1], values[0])
+    return choose(_from_start(whole, count).unsqueeze(axis).eq(places), values[1], values[0])
 
 
 def trilu(x: Tensor, k: Array | None = None, *, upper: int = 1) -> Tensor:
@@ -81,7 +81,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_ax
     """Returns x with the first lengths[b] elements along the time axis of each batch in reverse order."""
     steps = x.shape[time_axis]
     places = Tensor.arange(steps, device=x.device).reshape(-1, 1)
-    mirrored = Tensor.select(places < lengths, lengths - 1 - places, places)  # (time, batch)
+    mirrored = choose(places < lengths, lengths - 1 - places, places)  # (time, batch)
     mirrored = mirrored if time_axis < batch_axis else mirrored.T
     shape = [x.shape[axis] if axis in (batch_axis, time_axis) else 1 for axis in range(x.ndim)]
     return x.gather(time_axis, mirrored.reshape(shape).expand(x.shape))

@@ -14,7 +14,7 @@ import numpy as np
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.onnx.record import row
-from picograd.onnx.values import Array
+from picograd.onnx.values import Array, choose
 from picograd.tensor.tensor import Tensor
 
 ML, TRAINING = "ai.onnx.ml", "ai.onnx.preview.training"
@@ -95,7 +95,7 @@ def adam(
     xs, grads, firsts, seconds = _groups("Adam", tensors, 4)
     step, rate = count.reshape(()).to(rate.dtype), rate.reshape(())
     fresh = ((1 - beta**step).sqrt() / (1 - alpha**step)) * rate
-    rate = Tensor.select(step > 0, fresh, rate)
+    rate = choose(step > 0, fresh, rate)
     grads = [grad + x * norm_coefficient for x, grad in zip(xs, grads)]
     firsts = [old * alpha + grad * (1 - alpha) for old, grad in zip(firsts, grads)]
     seconds = [old * beta + grad * grad * (1 - beta) for old, grad in zip(seconds, grads)]
@@ -111,7 +111,7 @@ def momentum(
         raise ArgumentError(f'Momentum: mode must be "standard" or "nesterov", got {mode!r}.')
     xs, grads, momenta = _groups("Momentum", tensors, 3)
     rate = rate.reshape(())
-    scale = Tensor.select(count.reshape(()) > 0, Tensor.full((), beta, dtype=rate.dtype), 1.0)
+    scale = choose(count.reshape(()) > 0, Tensor.full((), beta, dtype=rate.dtype), 1.0)
     grads = [grad + x * norm_coefficient for x, grad in zip(xs, grads)]
     momenta = [old * alpha + grad * scale for old, grad in zip(momenta, grads)]
     ways = momenta if mode == "standard" else [grad + new * alpha for grad, new in zip(grads, momenta)]

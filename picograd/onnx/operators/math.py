@@ -16,6 +16,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
 from picograd.onnx.record import row
+from picograd.onnx.values import choose
 from picograd.tensor.tensor import Tensor
 
 Binary = Callable[[Tensor, Tensor], Tensor]
@@ -44,7 +45,7 @@ def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     if not fmod:
         return a % b
     rest = a.abs() % b.abs()
-    return Tensor.select(a < 0, -rest, rest)
+    return choose(a < 0, -rest, rest)
 
 
 def power(base: Tensor, exponent: Tensor) -> Tensor:
@@ -120,12 +121,12 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
 
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """Returns x where it is positive, else alpha * x."""
-    return Tensor.select(x < 0, x * alpha, x)
+    return choose(x < 0, x * alpha, x)
 
 
 def parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
     """Returns x where it is positive, else slope * x."""
-    return Tensor.select(x < 0, x * slope, x)
+    return choose(x < 0, x * slope, x)
 
 
 def legacy_parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
@@ -135,7 +136,7 @@ def legacy_parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
 
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """Returns x where it is positive, else alpha * (exp(x) - 1)."""
-    return Tensor.select(x < 0, x.minimum(0).expm1() * alpha, x)
+    return choose(x < 0, x.minimum(0).expm1() * alpha, x)
 
 
 def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
@@ -150,7 +151,7 @@ def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """Returns x brought closer to 0 by `bias` where its magnitude is above lambd, else 0."""
-    return Tensor.select(x < -lambd, x + bias, Tensor.select(x > lambd, x - bias, x * 0))
+    return choose(x < -lambd, x + bias, choose(x > lambd, x - bias, x * 0))
 
 
 def softsign(x: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ def where(condition: Tensor, a: Any, b: Any) -> Any:
     """Returns a where the condition holds, else b; of strings too."""
     if isinstance(a, np.ndarray):
         return np.where(condition.numpy(), a, b)
-    return Tensor.select(condition, a, b)
+    return choose(condition, a, b)
 
 
 def identity(x: Any) -> Any:

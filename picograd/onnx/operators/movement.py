@@ -15,7 +15,7 @@ import numpy as np
 
 from picograd.errors import ArgumentError, DataError, ShapeError
 from picograd.onnx.record import Step, row
-from picograd.onnx.values import Array, dtype_of, element_type, fixed
+from picograd.onnx.values import Array, choose, dtype_of, element_type, fixed
 from picograd.tensor.tensor import Tensor
 
 
@@ -248,7 +248,7 @@ def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | N
     if value is None:
         return x.pad(flat)
     inside = Tensor.ones_like(x.detach()).bool().pad(flat)
-    return Tensor.select(inside, x.pad(flat), value.reshape(()))
+    return choose(inside, x.pad(flat), value.reshape(()))
 
 
 def _pad_copied(x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:

@@ -16,6 +16,7 @@ from picograd.control.scan import scan
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
 from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, softsign, thresholded_relu
 from picograd.onnx.record import row
+from picograd.onnx.values import choose
 from picograd.tensor.tensor import Tensor
 
 Activation = Callable[[Tensor], Tensor]
@@ -132,7 +133,7 @@ def _direction(
         if lengths is None:
             return after, after[0]
         inside = (number < lengths).unsqueeze(1)
-        kept = tuple(Tensor.select(inside, new, old) for new, old in zip(after, carry))
+        kept = tuple(choose(inside, new, old) for new, old in zip(after, carry))
         return kept, after[0].masked_fill(~inside, 0)
 
     last, ys = scan(step, state, (xs, steps), reverse=backward)
