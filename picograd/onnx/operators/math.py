@@ -15,6 +15,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
+from picograd.nn import functional as F
 from picograd.onnx.record import row
 from picograd.onnx.values import choose
 from picograd.tensor.tensor import Tensor
@@ -42,10 +43,7 @@ def divide(a: Tensor, b: Tensor) -> Tensor:
 
 def modulo(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     """Returns what division leaves: with the sign of b, or of a where fmod is set."""
-    if not fmod:
-        return a % b
-    rest = a.abs() % b.abs()
-    return choose(a < 0, -rest, rest)
+    return a.fmod(b) if fmod else a % b
 
 
 def power(base: Tensor, exponent: Tensor) -> Tensor:
@@ -121,7 +119,7 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
 
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """Returns x where it is positive, else alpha * x."""
-    return choose(x < 0, x * alpha, x)
+    return F.leaky_relu(x, alpha)
 
 
 def parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
@@ -136,7 +134,7 @@ def legacy_parametric_relu(x: Tensor, slope: Tensor) -> Tensor:
 
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """Returns x where it is positive, else alpha * (exp(x) - 1)."""
-    return choose(x < 0, x.minimum(0).expm1() * alpha, x)
+    return F.elu(x, alpha)
 
 
 def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
@@ -146,7 +144,7 @@ def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 
 
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """Returns x where it is above alpha, else 0."""
-    return x.masked_fill(x <= alpha, 0)
+    return F.threshold(x, alpha, 0.0)
 
 
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
@@ -154,9 +152,9 @@ def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     return choose(x < -lambd, x + bias, choose(x > lambd, x - bias, x * 0))
 
 
-def softsign(x: Tensor) -> Tensor:
-    """Returns x / (1 + |x|)."""
-    return x / (x.abs() + 1)
+def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    """Returns x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    return F.celu(x, alpha)
 
 
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
@@ -219,6 +217,8 @@ OPERATORS = [
     row("Floor", 1, Tensor.floor), row("Ceil", 1, Tensor.ceil), row("Round", 11, lambda x: x.round()),
     row("Sqrt", 1, Tensor.sqrt), row("Exp", 1, Tensor.exp), row("Log", 1, Tensor.log), row("Erf", 9, Tensor.erf),
     row("Sin", 7, Tensor.sin), row("Cos", 7, Tensor.cos), row("Tan", 7, Tensor.tan),
+    row("Acos", 7, Tensor.acos), row("Asin", 7, Tensor.asin), row("Atan", 7, Tensor.atan),
+    row("Acosh", 9, Tensor.acosh), row("Asinh", 9, Tensor.asinh), row("Atanh", 9, Tensor.atanh),
     row("Sinh", 9, Tensor.sinh), row("Cosh", 9, Tensor.cosh), row("Tanh", 1, Tensor.tanh),
     row("Sigmoid", 1, Tensor.sigmoid), row("Relu", 1, Tensor.relu), row("Softplus", 1, lambda x: x.softplus()),
     row("IsNaN", 9, Tensor.isnan), row("IsInf", 10, is_infinite), row("Not", 1, _not), row("BitwiseNot", 18, _not),
@@ -240,5 +240,7 @@ OPERATORS = [
     row("HardSigmoid", 1, hard_sigmoid), row("LeakyRelu", 1, leaky_relu), row("PRelu", 1, legacy_parametric_relu),
     row("PRelu", 7, parametric_relu), row("Elu", 1, elu), row("Selu", 1, selu),
     row("ThresholdedRelu", 10, thresholded_relu),
-    row("Shrink", 9, shrink), row("Softsign", 1, softsign), row("Swish", 24, swish), row("Gelu", 20, Tensor.gelu),
+    row("Shrink", 9, shrink), row("Softsign", 1, lambda x: F.softsign(x)), row("Swish", 24, swish),
+    row("Gelu", 20, Tensor.gelu),
+    row("Celu", 12, celu), row("Mish", 18, lambda x: F.mish(x)), row("HardSwish", 14, lambda x: F.hardswish(x)),
 ]  # fmt: skip

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from picograd.control.scan import scan
 from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
-from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, softsign, thresholded_relu
+from picograd.nn import functional as F
+from picograd.onnx.operators.math import hard_sigmoid, leaky_relu, thresholded_relu
 from picograd.onnx.record import row
 from picograd.onnx.values import choose
 from picograd.tensor.tensor import Tensor
@@ -22,7 +23,7 @@ from picograd.tensor.tensor import Tensor
 Activation = Callable[[Tensor], Tensor]
 # What an activation is without alpha and beta, and which of them it takes.
 PLAIN: dict[str, Activation] = {
-    "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "softsign": softsign,
+    "tanh": Tensor.tanh, "sigmoid": Tensor.sigmoid, "relu": Tensor.relu, "softsign": lambda x: F.softsign(x),
     "softplus": lambda x: x.softplus(),
 }  # fmt: skip
 
