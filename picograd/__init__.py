@@ -5,7 +5,11 @@ Out:   the public surface
 Next:  picograd/tensor/tensor.py
 """
 
+from __future__ import annotations
+
+import importlib
 import math
+from types import ModuleType
 
 from picograd import autograd as autograd
 from picograd import dtype as dtypes
@@ -88,3 +92,10 @@ __all__ = [
     "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Loads picograd.onnx, which needs a package of its own, when it is first asked for."""
+    if name == "onnx":
+        return importlib.import_module("picograd.onnx")
+    raise AttributeError(f"module 'picograd' has no attribute {name!r}")
