@@ -72,4 +72,4 @@ def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Array:
     """
     chosen = array("where", condition, BOOL)
     a, b = pair("where", x1, x2)
-    return Array.select(chosen, a, b)
+    return a.where(chosen, b)
