@@ -23,11 +23,12 @@ from picograd.array_api.creation import (
 )  # fmt: skip
 from picograd.array_api.data_types import astype, can_cast, finfo, iinfo, isdtype, result_type
 from picograd.array_api.elementwise import (
-    abs, add, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor, ceil, clip,
-    conj, cos, cosh, divide, equal, exp, expm1, floor, floor_divide, greater, greater_equal, imag, isfinite, isinf, isnan,
-    less, less_equal, log, log10, log1p, log2, logical_and, logical_not, logical_or, logical_xor, maximum, minimum,
-    multiply, negative, not_equal, positive, pow, real, reciprocal, remainder, round, sign, sin, sinh, sqrt, square,
-    subtract, tan, tanh, trunc,
+    abs, acos, acosh, add, asin, asinh, atan, atan2, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_or,
+    bitwise_right_shift, bitwise_xor, ceil, clip, conj, copysign, cos, cosh, divide, equal, exp, expm1, floor,
+    floor_divide, greater, greater_equal, hypot, imag, isfinite, isinf, isnan, less, less_equal, log, log10, log1p, log2,
+    logaddexp, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, multiply, negative, nextafter,
+    not_equal, positive, pow, real, reciprocal, remainder, round, sign, signbit, sin, sinh, sqrt, square, subtract, tan,
+    tanh, trunc,
 )  # fmt: skip
 from picograd.array_api.indexing import take, take_along_axis
 from picograd.array_api.info import __array_namespace_info__
@@ -45,17 +46,18 @@ from picograd.dtype import float32, float64, int8, int16, int32, int64, uint8, u
 
 __array_api_version__ = "2025.12"
 __all__ = [
-    "Array", "__array_api_version__", "__array_namespace_info__", "abs", "add", "all", "any", "arange", "argmax",
-    "argmin", "argsort", "asarray", "astype", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast",
-    "ceil", "clip", "concat", "conj", "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff",
-    "divide", "e", "empty", "empty_like", "equal", "exp", "expand_dims", "expm1", "eye", "finfo", "flip", "float32",
-    "float64", "floor", "floor_divide", "from_dlpack", "full", "full_like", "greater", "greater_equal", "iinfo", "imag",
-    "inf", "int16", "int32", "int64", "int8", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace",
-    "log", "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul",
-    "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",
-    "newaxis", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real",
-    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "sin", "sinh", "sort", "sqrt",
+    "Array", "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange",
+    "argmax", "argmin", "argsort", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
+    "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "ceil", "clip", "concat", "conj", "copysign",
+    "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "divide", "e", "empty", "empty_like",
+    "equal", "exp", "expand_dims", "expm1", "eye", "finfo", "flip", "float32", "float64", "floor", "floor_divide",
+    "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int16", "int32",
+    "int64", "int8", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace", "log", "log10", "log1p",
+    "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max",
+    "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter",
+    "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real", "reciprocal",
+    "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "signbit", "sin", "sinh", "sort", "sqrt",
     "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tile", "tril",
     "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip

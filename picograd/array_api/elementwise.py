@@ -22,6 +22,60 @@ def abs(x: Tensor, /) -> Array:
     return array("abs", x, NUMERIC).abs()
 
 
+def acos(x: Tensor, /) -> Array:
+    """Returns the angle in [0, pi] whose cosine is x.
+
+    >>> acos(Array([1.0]))
+    Array([0.])
+    """
+    return array("acos", x, FLOAT).acos()
+
+
+def acosh(x: Tensor, /) -> Array:
+    """Returns the number >= 0 whose hyperbolic cosine is x.
+
+    >>> acosh(Array([1.0]))
+    Array([0.])
+    """
+    return array("acosh", x, FLOAT).acosh()
+
+
+def asin(x: Tensor, /) -> Array:
+    """Returns the angle in [-pi/2, pi/2] whose sine is x.
+
+    >>> asin(Array([0.0]))
+    Array([0.])
+    """
+    return array("asin", x, FLOAT).asin()
+
+
+def asinh(x: Tensor, /) -> Array:
+    """Returns the number whose hyperbolic sine is x.
+
+    >>> asinh(Array([0.0]))
+    Array([0.])
+    """
+    return array("asinh", x, FLOAT).asinh()
+
+
+def atan(x: Tensor, /) -> Array:
+    """Returns the angle in [-pi/2, pi/2] whose tangent is x.
+
+    >>> atan(Array([0.0]))
+    Array([0.])
+    """
+    return array("atan", x, FLOAT).atan()
+
+
+def atanh(x: Tensor, /) -> Array:
+    """Returns the number whose hyperbolic tangent is x.
+
+    >>> atanh(Array([0.0]))
+    Array([0.])
+    """
+    return array("atanh", x, FLOAT).atanh()
+
+
 def bitwise_invert(x: Tensor, /) -> Array:
     """Returns all bits turned over; of bools: not x.
 
@@ -220,6 +274,15 @@ def sign(x: Tensor, /) -> Array:
     return array("sign", x, NUMERIC).sign()
 
 
+def signbit(x: Tensor, /) -> Array:
+    """Returns True where the sign of x is negative, -0.0 and NaN with that bit too.
+
+    >>> signbit(Array([-0.0, 1.0]))
+    Array([ True, False])
+    """
+    return array("signbit", x, FLOAT).signbit()
+
+
 def sin(x: Tensor, /) -> Array:
     """Returns the sine of x radians.
 
@@ -304,6 +367,16 @@ def add(x1: Operand, x2: Operand, /) -> Array:
     return a.add(b)
 
 
+def atan2(x1: Operand, x2: Operand, /) -> Array:
+    """Returns the angle of the point (x2, x1), in [-pi, pi].
+
+    >>> atan2(Array([0.0]), 1.0)
+    Array([0.])
+    """
+    a, b = pair("atan2", x1, x2, FLOAT)
+    return a.atan2(b)
+
+
 def bitwise_and(x1: Operand, x2: Operand, /) -> Array:
     """Returns the bits set in both.
 
@@ -352,6 +425,16 @@ def bitwise_xor(x1: Operand, x2: Operand, /) -> Array:
     """
     a, b = pair("bitwise_xor", x1, x2, BITS)
     return a ^ b
+
+
+def copysign(x1: Operand, x2: Operand, /) -> Array:
+    """Returns |x1| with the sign of x2.
+
+    >>> copysign(Array([1.0]), -2.0)
+    Array([-1.])
+    """
+    a, b = pair("copysign", x1, x2, FLOAT)
+    return a.copysign(b)
 
 
 def divide(x1: Operand, x2: Operand, /) -> Array:
@@ -404,6 +487,16 @@ def greater_equal(x1: Operand, x2: Operand, /) -> Array:
     return a.ge(b)
 
 
+def hypot(x1: Operand, x2: Operand, /) -> Array:
+    """Returns sqrt(x1 ** 2 + x2 ** 2), with no overflow between.
+
+    >>> hypot(Array([3.0]), 4.0)
+    Array([5.])
+    """
+    a, b = pair("hypot", x1, x2, FLOAT)
+    return a.hypot(b)
+
+
 def less(x1: Operand, x2: Operand, /) -> Array:
     """Returns True where x1 < x2.
 
@@ -422,6 +515,16 @@ def less_equal(x1: Operand, x2: Operand, /) -> Array:
     """
     a, b = pair("less_equal", x1, x2, NUMERIC)
     return a.le(b)
+
+
+def logaddexp(x1: Operand, x2: Operand, /) -> Array:
+    """Returns log(exp(x1) + exp(x2)), with no overflow.
+
+    >>> logaddexp(Array([1000.0]), 0.0)
+    Array([1000.])
+    """
+    a, b = pair("logaddexp", x1, x2, FLOAT)
+    return a.logaddexp(b)
 
 
 def logical_and(x1: Operand, x2: Operand, /) -> Array:
@@ -482,6 +585,16 @@ def multiply(x1: Operand, x2: Operand, /) -> Array:
     """
     a, b = pair("multiply", x1, x2, NUMERIC)
     return a.mul(b)
+
+
+def nextafter(x1: Operand, x2: Operand, /) -> Array:
+    """Returns the next float after x1 in the direction of x2.
+
+    >>> nextafter(Array([0.0]), 0.0)
+    Array([0.])
+    """
+    a, b = pair("nextafter", x1, x2, FLOAT)
+    return a.nextafter(b)
 
 
 def not_equal(x1: Operand, x2: Operand, /) -> Array:

@@ -25,6 +25,7 @@ from picograd.autodiff.extremes import (
     scatter_extreme_base,
     scatter_extreme_updates,
 )
+from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
 from picograd.autodiff.products import reduce_product, scan_product
 from picograd.autodiff.transposes import (
@@ -184,6 +185,8 @@ chain_rules = PatternMatcher(
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),
         multilinear("conv", OpCode.CONV, conv_x, conv_w),
+        # ---- functions of the host, each with a row of its own in autodiff/host.py ----
+        general("custom", OpCode.CUSTOM, custom_first, custom_second),
         # ---- several results ----
         Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
         Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),

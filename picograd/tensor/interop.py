@@ -19,15 +19,15 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.tensor.cell import grad_mode
 from picograd.tensor.dlpack import CPU, CUDA, array_of, capsule_of
+from picograd.tensor.draws import Draws
 from picograd.tensor.exchange import HOST, adopted, shown_array
 from picograd.tensor.host import default_device, device_named
-from picograd.tensor.random import Random
 from picograd.tensor.variable import known
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
-class Interop(Random):
+class Interop(Draws):
     """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()
