@@ -271,7 +271,8 @@ def sign(x: Tensor, /) -> Array:
     >>> sign(Array([-3.0, 0.0]))
     Array([-1.,  0.])
     """
-    return array("sign", x, NUMERIC).sign()
+    given = array("sign", x, NUMERIC)
+    return given.where(given.ne(given), given.sign())  # PyTorch has 0 for NaN
 
 
 def signbit(x: Tensor, /) -> Array:

@@ -69,7 +69,7 @@ def atan2(y: Op, x: Op) -> Op:
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
     nothing = compare(OpCode.CMPEQ, den, 0.0)
-    ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
+    ratio = where(nothing, num * 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
     return turned(low, where(left, -angle + math.pi, angle))
