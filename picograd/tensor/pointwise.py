@@ -34,7 +34,7 @@ def absolute(x: Op) -> Op:
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
     minus_one, zero, one = (filled(value, x.dtype, x.shape) for value in (-1, 0, 1))
-    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x), zero) if x.dtype.is_float else zero
+    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x) + 0.0, zero) if x.dtype.is_float else zero
     positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
 
@@ -71,7 +71,8 @@ def floor_divide(a: Op, b: Op) -> Op:
     """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
-    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, nearest))
+    signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
+    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
 
 
 def trunc_divide(a: Op, b: Op) -> Op:
