@@ -1,222 +1,136 @@
-"""Losses: cross-entropy, negative log-likelihood, squared and absolute differences, binary cross-entropy.
+"""Losses of elements: squared and absolute differences, and likelihoods of single numbers.
 
 In:    predictions and targets
-Out:   a loss, or one for each row
-Next:  picograd/nn/layers.py
-
-N rows, C classes, D any further axes.
+Out:   a loss, or one for each element
+Next:  picograd/nn/margin_losses.py
 """
 
 from __future__ import annotations
 
-from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, reduce, where
-from picograd.ir.checks import Site, checked
-from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, static
-from picograd.tensor.indexing import gather_op, same_as_iota
-from picograd.tensor.reduce import logsumexp_op, mean_op
+import math
+
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.activations import logsigmoid
+from picograd.nn.reduction import check_pair, check_reduction, reduced, weighted
 from picograd.tensor.tensor import Tensor
 
-REDUCTIONS = ("mean", "sum", "none")
 
-
-def cross_entropy(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int | None = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """Returns -log softmax(input)[target], the mean over rows.
-
-    loss of a row = logsumexp(x) - x[target];  with smoothing s: (1 - s) of that + s (logsumexp(x) - mean(x))
-
-    Args:
-      input:            (N, C), (N, C, D...) or (C,)  float: scores, not probabilities
-      target:           (N,), (N, D...) or ()         integer classes; or probabilities of the shape of input
-      weight:           (C,) factor of each class, or None
-      ignore_index:     rows with this class count neither in sum nor in mean; None: every row counts
-      reduction:        "mean", "sum" or "none"
-      label_smoothing:  in [0, 1]
-
-    Returns:   (), or the shape of target for "none"
-
-    Raises:
-      ShapeError:    target does not fit input.
-      DTypeError:    input is no float, or target is bool.
-      ArgumentError: another reduction, or smoothing outside [0, 1].
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
-
-    >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
-    0.6931
-    """
-    _check_losses("cross_entropy", reduction)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}.")
-    if not input.dtype.is_float:
-        raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
-    if target.dtype.is_float:
-        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
-    labels = target.read()
-    last = len(x.shape) - 1
-    total = logsumexp_op(x, (last,))
-    classes = _classes("cross_entropy", labels, x, ignore_index)
-    rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
-    rows = rows if factor is None else rows * factor
-    if label_smoothing:
-        smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
-        rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
-    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
-
-
-def _classes(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
-    """Returns the class of each row as int64; class 0 for rows to be ignored, which count for nothing."""
-    count = static(x.shape[-1])
-    hint = f"classes are 0 to {count - 1}"
-    if ignore_index is not None:
-        # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
-        labels = cast(labels, dtypes.int64)
-        labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
-        hint += f"; rows of class {ignore_index} (ignore_index) are left out"
-    return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
-
-
-def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
-    """Returns the mean over classes of weight * -log softmax."""
-    factors = broadcast_to(cast(weight.read(), x.dtype), x.shape)
-    spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
-    return mean_op((spread - x) * factors, (len(x.shape) - 1,))
-
-
-def _reduced_rows(
-    rows: Op,
-    labels: Op,
-    factor: Op | None,
-    ignore_index: int | None,
-    reduction: str,
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-) -> Tensor:
-    """Returns the loss of all rows, those with the class to ignore left out."""
-    axes = tuple(range(len(rows.shape)))
-    count: Op | None = None if factor is None else factor
-    if ignore_index is not None:
-        counted = compare(OpCode.CMPNE, labels, ignore_index)
-        rows = where(counted, rows, 0.0)
-        count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
-    op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
-    if reduction == "mean":
-        op = mean_op(rows, axes) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
-    return Tensor.from_op(cast(op, input.dtype), input.other_device("cross_entropy", target))
-
-
-def _soft_cross_entropy(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: str,
-    label_smoothing: float,
-) -> Tensor:
-    """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
-    if target.shape != input.shape:
-        raise ShapeError(f"cross_entropy: probabilities {target.shape} must have the shape of input {input.shape}.")
-    dim = 1 if input.ndim > 1 else 0
-    target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
-    parts = target * input.log_softmax(dim)
-    if weight is not None:
-        parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
-    rows = -parts.sum(dim)
-    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.mean())
-
-
-def nll_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int | None = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
-
-    `weight`, `ignore_index` and `reduction` are those of cross_entropy.
-
-    Raises:
-      ShapeError: target does not fit input.
-      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
-
-    >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
-    Tensor(1.)
-    """
-    _check_losses("nll_loss", reduction)
-    x = _classes_last("nll_loss", input, target).read()
-    labels = target.read()
-    classes = _classes("nll_loss", labels, x, ignore_index)
-    rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
-    rows = rows if factor is None else rows * factor
-    return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
-
-
-def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
-    """Returns input with its class axis moved behind the others."""
-    dim = 1 if input.ndim > 1 else 0
-    rows = input.shape[:dim] + input.shape[dim + 1 :]
-    if not input.ndim or target.shape != rows:
-        raise ShapeError(
-            f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
-            hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
-        )
-    if target.dtype.kind == "b":
-        raise DTypeError(f"{function}: target must hold integer classes, got bool of shape {target.shape}.")
-    return input.movedim(dim, -1) if dim != input.ndim - 1 else input
-
-
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+# ---- differences ----
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
     """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
+
+    `weight`: a factor of each, of the shape of input; the mean is then divided by the sum of the weights.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: another reduction.
 
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
     Tensor(2.)
     """
-    return _reduced("mse_loss", (input - target).square(), reduction)
+    check_pair("mse_loss", input, target)
+    return weighted("mse_loss", (input - target).square(), weight, input, reduction)
 
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none").
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
+    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none"); `weight` as in mse_loss.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: another reduction.
 
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
     Tensor(1.)
     """
-    return _reduced("l1_loss", (input - target).abs(), reduction)
+    check_pair("l1_loss", input, target)
+    return weighted("l1_loss", (input - target).abs(), weight, input, reduction)
 
 
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
-    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:  # noqa: A002
+    """Returns d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2.
 
     `reduction`: "mean", "sum" or "none".
 
-    >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
-    Tensor(0.6931472)
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: beta is negative, or another reduction.
+
+    Source:    Girshick 2015, arXiv:1504.08083, eq. 3 (beta = 1).
+
+    >>> smooth_l1_loss(Tensor([0.5, 3.0]), Tensor([0.0, 0.0]), reduction="none")
+    Tensor([0.125, 2.5  ])
     """
-    return _reduced("binary_cross_entropy_with_logits", input.softplus(threshold=40.0) - input * target, reduction)
+    check_pair("smooth_l1_loss", input, target)
+    if not beta >= 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
+    d = input - target
+    size = d.abs()
+    losses = size if beta == 0 else Tensor.select(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    return reduced("smooth_l1_loss", losses, reduction)
 
 
-def binary_cross_entropy(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+def huber_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Returns d^2 / 2 where d = |input - target| is at most delta, else delta * (d - delta / 2).
+
+    `reduction`: "mean", "sum" or "none"; `weight`: a factor of each, of the shape of input.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: delta is not positive, or another reduction.
+
+    Source:    Huber 1964, "Robust estimation of a location parameter".
+
+    >>> huber_loss(Tensor([1.0, 3.0]), Tensor([0.0, 0.0]), reduction="none", delta=2.0)
+    Tensor([0.5, 4. ])
+    """
+    check_pair("huber_loss", input, target)
+    if not delta > 0:
+        raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
+    d = input - target
+    size = d.abs()
+    losses = Tensor.select(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    if weight is not None and weight.shape != input.shape:
+        raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
+    return reduced("huber_loss", losses if weight is None else losses * weight, reduction)
+
+
+# ---- likelihoods of yes and no ----
+def binary_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target.
 
     As in PyTorch logarithms are held above -100 and their slopes below 1e12, so that p may be 0 or 1.
-    `reduction`: "mean", "sum" or "none".
+
+    Args:
+      input:      probabilities  float
+      target:     of the shape of input  float
+      weight:     a factor of each; broadcasts to input
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      ShapeError:    target has another shape than input.
+      DTypeError:    neither is a float.
+      ArgumentError: another reduction.
 
     >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
     """
+    _check_equal("binary_cross_entropy", input, target)
     losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
-    return _reduced("binary_cross_entropy", losses, reduction)
+    return reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 
 
 def _bounded_log(p: Tensor) -> Tensor:
@@ -225,11 +139,158 @@ def _bounded_log(p: Tensor) -> Tensor:
     return slope + (p.log().clamp(min=-100.0) - slope).detach()
 
 
-def _reduced(function: str, losses: Tensor, reduction: str) -> Tensor:
-    _check_losses(function, reduction)
-    return losses if reduction == "none" else (losses.mean() if reduction == "mean" else losses.sum())
+def binary_cross_entropy_with_logits(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
+
+    Args:
+      input:       scores  float
+      target:      of the shape of input  float
+      weight:      a factor of each; broadcasts to input
+      reduction:   "mean", "sum" or "none"
+      pos_weight:  a factor of t log(s); broadcasts to input
+
+    Raises:
+      ShapeError:    target has another shape than input.
+      DTypeError:    neither is a float.
+      ArgumentError: another reduction.
+
+    >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
+    _check_equal("binary_cross_entropy_with_logits", input, target)
+    if pos_weight is None:
+        losses = -logsigmoid(-input) - input * target
+    else:
+        losses = (1 - target) * input - ((pos_weight - 1) * target + 1) * logsigmoid(input)
+    return reduced("binary_cross_entropy_with_logits", losses if weight is None else losses * weight, reduction)
 
 
-def _check_losses(function: str, reduction: str) -> None:
-    if reduction not in REDUCTIONS:
-        raise ArgumentError(f"{function}: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}.")
+def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa: A002
+    check_pair(function, input, target, warn=False)
+    if input.op.shape != target.op.shape:
+        raise ShapeError(f"{function}: target {target.shape} must have the shape of input {input.shape}.")
+
+
+# ---- other likelihoods ----
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:  # noqa: A002
+    """Returns t (log t - input) with t = target: how far log-probabilities are from probabilities.
+
+    Args:
+      input:       log-probabilities
+      target:      probabilities or, with log_target, log-probabilities
+      reduction:   "mean" of all elements, "batchmean" (the sum over the first axis's length), "sum" or "none"
+      log_target:  what target holds
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> kl_div(Tensor([[-1.0, -1.0]]), Tensor([[-1.0, 0.0]]), reduction="batchmean", log_target=True)
+    Tensor(1.)
+    """
+    check_pair("kl_div", input, target, warn=False)
+    check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        positive = target > 0  # 0 log 0 is 0
+        losses = target * Tensor.select(positive, target, 1.0).log() - target * input
+    if reduction == "batchmean":
+        return losses.sum() / input.shape[0] if input.ndim else losses.sum()
+    return reduced("kl_div", losses, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns rate - target * log(rate): the negative log-likelihood of counts, without log(target!).
+
+    Args:
+      input:      log(rate) or, without log_input, the rate
+      target:     counts
+      log_input:  what input holds
+      full:       add Stirling's target log(target) - target + log(2 pi target) / 2 where target is above 1
+      eps:        added to a rate under the logarithm
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> poisson_nll_loss(Tensor([0.0]), Tensor([3.0]))
+    Tensor(1.)
+    """
+    check_pair("poisson_nll_loss", input, target, warn=False)
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        large = target > 1
+        t = Tensor.select(large, target, 2.0)
+        losses = losses + Tensor.select(large, t * t.log() - t + (t * (2 * math.pi)).log() * 0.5, 0.0)
+    return reduced("poisson_nll_loss", losses, reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns (log(var) + (input - target)^2 / var) / 2: the negative log-likelihood of normal numbers.
+
+    Args:
+      input:      means
+      target:     what was seen
+      var:        variances: of the shape of input, with the last axis missing or one axis of length 1, or a number;
+                  held above eps, but for the gradient (a negative one is not looked for)
+      full:       add log(2 pi) / 2
+      eps:        least variance
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    var has another shape.
+      ArgumentError: var is a negative number, or another reduction.
+
+    >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
+    Tensor(2.)
+    """
+    check_pair("gaussian_nll_loss", input, target, warn=False)
+    if not isinstance(var, Tensor):
+        if var < 0:
+            raise ArgumentError(f"gaussian_nll_loss: var must not be negative, got {var}.")
+        var = Tensor.full_like(input, var)
+    if var.shape != input.shape:
+        if var.shape == input.shape[:-1]:
+            var = var.unsqueeze(-1)
+        elif var.ndim != input.ndim or [n for m, n in zip(input.shape, var.shape) if m != n] != [1]:
+            raise ShapeError(f"gaussian_nll_loss: var {var.shape} does not fit input {input.shape}.")
+    var = var + (var.clamp(min=eps) - var).detach()
+    losses = (var.log() + (input - target).square() / var) * 0.5
+    return reduced("gaussian_nll_loss", losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns log(1 + exp(-target * input)), target 1 or -1; `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> soft_margin_loss(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
+    check_pair("soft_margin_loss", input, target, warn=False)
+    return reduced("soft_margin_loss", -logsigmoid(target * input), reduction)

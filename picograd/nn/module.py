@@ -2,7 +2,7 @@
 
 In:    attributes that are tensors, modules, or lists of modules
 Out:   `Module`
-Next:  picograd/nn/functional.py
+Next:  picograd/nn/parameter.py
 """
 
 from __future__ import annotations

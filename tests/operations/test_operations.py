@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +63,7 @@ def host(tensor: Any) -> Array:
     """Returns the values of a tensor of either library, 16-bit floats as float32."""
     if isinstance(tensor, torch.Tensor):
         tensor = tensor.detach()
-        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+        return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy(force=True)  # zeros without memory, too
     if isinstance(tensor, Tensor):
         return (tensor.float() if tensor.dtype is pg.bfloat16 else tensor).detach().numpy()
     return np.asarray(tensor)
@@ -176,7 +177,7 @@ def test_symbolic_lengths(row: Operation, rng: np.random.Generator) -> None:
     try:
         found = run(n)
     except (ShapeError, IndexingError) as error:
-        assert error.line is not None and error.line.file == __file__
+        assert error.line is not None and os.path.dirname(error.line.file) == os.path.dirname(__file__)
         assert "<" not in error.fact and "n=" in error.fact or " = " in error.fact, error.fact
         return
     for mine, reference in zip(tensors_of(found), tensors_of(expected), strict=True):
