@@ -6,6 +6,8 @@ Next:  picograd/tensor/tensor.py
 """
 
 from picograd import dtype as dtypes
+from picograd import fft as fft
+from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd.control.accumulate import accumulate

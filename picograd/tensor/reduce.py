@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `Reduce`, `MaxResult`
-Next:  picograd/tensor/linalg.py
+Next:  picograd/tensor/products.py
 
 `dim` and `axis`, `keepdim` and `keepdims` are two names of one argument. Without `dim` all axes are reduced.
 """
