@@ -239,9 +239,9 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
       rcond:   singular values up to this times the greatest count as 0; by default max(m, n) eps
       driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in what else is returned
 
-    Returns:   solution (..., n, k); residuals (..., k), the sums of squares, of the driver gels where m > n, and of gelsd and
-               gelss for one matrix of full rank; rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd
-               and gelss. What a driver does not give is (0,)
+    Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of gels, of gelsd and gelss for
+               one matrix of full rank; rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and
+               gelss. What a driver does not give is (0,)
 
     Raises:
       ShapeError:    A and B have other numbers of rows.

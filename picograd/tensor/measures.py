@@ -116,7 +116,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
 
 class Measures(AddedProducts):
-    """cross dist cov corrcoef."""
+    """cross cov corrcoef."""
 
     __slots__ = ()
 
@@ -138,19 +138,6 @@ class Measures(AddedProducts):
                 raise ShapeError(f"cross: needs an axis of length 3, got {a.shape} and {b.shape}.")
             chosen = shape.index(3)
         return self._result("cross", cross_op("cross", a, b, chosen), found)
-
-    def dist(self, other: Any, p: float = 2) -> Self:
-        """Returns (sum |self - other|^p)^(1/p) over all elements.
-
-        Args:
-          p:  0, a number, inf or -inf
-
-        >>> Tensor([1.0, 2.0]).dist(Tensor([4.0, 6.0]))
-        Tensor(5.)
-        """
-        difference = self.sub(tensor_of("dist", "other", other))
-        op = to_float(difference.read())
-        return self.from_op(norm_op(op, p, tuple(range(len(op.shape)))), difference.cell.device)
 
     def cov(self, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Self:
         """Returns the covariances of the rows, each an unknown, of which a column is an observation.

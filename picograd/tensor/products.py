@@ -18,10 +18,10 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import mul
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
-from picograd.tensor.reduce import Reduce
+from picograd.tensor.inplace_pairs import InPlacePairs
 
 
-class Products(Reduce):
+class Products(InPlacePairs):
     """matmul mm bmm mv dot vdot inner outer kron tril triu trace."""
 
     __slots__ = ()

@@ -185,9 +185,6 @@ OPERATIONS = [
         orders=1,
     ),
     Operation("Tensor.cross", calls((S(4, 3), S(4, 3), 1), (S(3, 2), S(3, 2), 0), (S(0, 3), S(0, 3), -1)), dtypes="fi"),
-    numeric(
-        "Tensor.dist", calls((S(4, 3), S(4, 3)), (S(4), S(4), 1), (S(4), S(1), 3), (S(4), S(4), float("inf"))), orders=2
-    ),
     numeric("Tensor.cov", _weights),
     numeric("Tensor.corrcoef", calls((S(3, 5),))),
     Operation("linalg.cross", calls((S(4, 3), S(4, 3)), (S(4, 3), S(1, 3)), (S(0, 3), S(0, 3))), dtypes="fi"),
