@@ -13,7 +13,9 @@ from types import ModuleType
 
 from picograd import autograd as autograd
 from picograd import dtype as dtypes
+from picograd import fft as fft
 from picograd import func as func
+from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd import special as special
