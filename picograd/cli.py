@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, doctor, cache.
+"""The command `picograd`: train, sample, doctor, cache, fuzz.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -21,6 +21,7 @@ from picograd.config import cache_folder
 from picograd.errors import PicogradError
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
+from picograd.tools.fuzz.run import FuzzConfig, fuzz
 from picograd.train.gpt import GptConfig, train_gpt
 from picograd.train.lstm import LstmConfig, SampleLstmConfig, sample_lstm, train_lstm
 from picograd.train.mnist import MnistConfig, train_mnist
@@ -80,6 +81,7 @@ Command = (
     | Annotated[Sample, tyro.conf.subcommand("sample")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
+    | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
 )
 
 
@@ -111,7 +113,7 @@ def main(args: list[str] | None = None) -> int:
         return 141
 
 
-def run(command: Train | Sample | Doctor | Cache) -> int:
+def run(command: Train | Sample | Doctor | Cache | FuzzConfig) -> int:
     """Runs one command and returns its exit status.
 
     Raises:
@@ -126,6 +128,8 @@ def run(command: Train | Sample | Doctor | Cache) -> int:
             return show_findings(examine())
         case Cache(action):
             return show_cache(cache_folder(), action)
+        case FuzzConfig():
+            return fuzz(command)
 
 
 def train(settings: MnistConfig | NamesConfig | LstmConfig | GptConfig) -> int:

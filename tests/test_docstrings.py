@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import importlib
 import inspect
@@ -14,7 +15,8 @@ import picograd
 import picograd.ir.op
 from picograd.ir.opcode import OpCode
 
-NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **vars(picograd), "OpCode": OpCode, "pg": picograd}
+SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
+NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd}
 
 
 def examples() -> list[doctest.DocTest]:

@@ -20,7 +20,7 @@ from picograd.nn.directions import norm
 from picograd.nn.optimizer import Optimizer, ParamGroup
 from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast
-from picograd.tensor.linalg import matmul_op
+from picograd.tensor.products import matmul_op
 from picograd.tensor.reduce import mean_op
 from picograd.tensor.tensor import Tensor
 

@@ -1,92 +1,89 @@
-"""Random graphs have one meaning at every level: graph, simplified graph, Kernels, Programs, CPU.
+"""Random graphs have one meaning: at every level of the road, on the CPU, and their gradients are slopes.
 
-A failing graph is cut down to the first of its parts that fails by itself, and printed. To look for more than a test
-run has time for:  python -m tests.fuzz.test_graphs 1000 2000
+A failing graph is made small and printed as a script. To look for more than a test run has time for: `picograd fuzz`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pytest
 
-from picograd import dtype as dtypes
 from picograd.ir.bodies import bodies_in
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.text import format_graph
-from tests.fuzz.bodies import WITH_BODIES
-from tests.fuzz.generator import ACTIONS, Generator, Graph
+from picograd.tools.fuzz.graphs import any_graph
+from picograd.tools.fuzz.run import try_seed
+from picograd.tools.fuzz.script import script
+from picograd.tools.fuzz.shrink import shrink
+from picograd.tools.fuzz.values import Graph
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
-DTYPES = [
-    (dtypes.float32,),
-    (dtypes.float32,),
-    (dtypes.float32, dtypes.int32, dtypes.bool_),
-    (dtypes.float32,),
-    (dtypes.int64, dtypes.int32, dtypes.float32),
-    (dtypes.float16, dtypes.bfloat16, dtypes.float32),
-    (dtypes.float64, dtypes.float32, dtypes.uint8, dtypes.int16),
-    (dtypes.bool_, dtypes.uint32, dtypes.uint64, dtypes.int8),
-]
 FEW = 600  # elements of one value; what runs in Python is slow
 SEEDS = range(200)
-SEEDS_WITH_BODIES = range(100_000, 100_060)  # from here on graphs have loops and calls
+SEEDS_WITH_BODIES = range(100_000, 100_060)  # graphs with loops and calls
+ON_THE_CPU = range(100)  # of five seeds each
+PER_TEST = 5
 
 
 def graph_of(seed: int) -> Graph:
-    """A graph of 3 to 30 operations; one in ten has long axes and is not run as a Program."""
-    most = FEW if seed % 10 else 10 * FEW
-    actions = WITH_BODIES if seed >= SEEDS_WITH_BODIES.start else ACTIONS
-    return Generator(seed, most, DTYPES[seed % len(DTYPES)], actions).make(steps=3 + seed % 28)
+    """A graph of 3 to 52 operations; one in ten has long axes and is not run as a Program."""
+    return any_graph(seed, FEW if seed % 10 else 10 * FEW, has_bodies=seed in SEEDS_WITH_BODIES)
 
 
-def check(graph: Graph, roots: Sequence[Op], errors: Sequence[float], seed: int) -> None:
-    order = toposort(roots)
+def check_all_levels(graph: Graph, seed: int) -> None:
+    """Holds every level of the road against the evaluator."""
+    order = toposort(graph.roots)
     codes = {op.code for part in (order, *(toposort(body.src) for body in bodies_in(order))) for op in part}
     targets = [CPU_TARGETS[seed % len(CPU_TARGETS)]] if seed % 10 else []
     if seed % 4 == 1 and OpCode.MATMUL not in codes and targets:
         targets.append(GPU_TARGET)
     # Twice the bound: the evaluator rounds once where a device rounds often, and both may be off.
-    check_same_meaning(
-        roots, graph.arrays, [2 * error for error in errors], targets, kernel_tolerance=2 * graph.most_error
-    )
+    errors = [2 * error for error in graph.errors]
+    check_same_meaning(graph.roots, graph.arrays, errors, targets, kernel_tolerance=2 * graph.most_error)
 
 
-def first_failing_part(graph: Graph, seed: int) -> Op | None:
-    """Returns the first Op, sources first, that fails as the only root."""
-    for op in toposort(graph.roots):
-        if op.code is not OpCode.PARAM:
-            try:
-                check(graph, [op], [max(graph.errors)], seed)
-            except Exception:
-                return op
-    return None
-
-
+@pytest.mark.req("I1")
 @pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_WITH_BODIES])
 def test_a_random_graph_has_one_meaning(seed: int) -> None:
     graph = graph_of(seed)
     try:
-        check(graph, graph.roots, graph.errors, seed)
+        check_all_levels(graph, seed)
     except Exception as error:
-        part = first_failing_part(graph, seed)
-        shown = "only together:\n" + format_graph(graph.roots) if part is None else format_graph([part])
-        raise AssertionError(f"seed {seed}: {shown}\n{type(error).__name__}: {error}") from error
+        small = shrink(graph, lambda smaller: check_all_levels(smaller, seed))
+        said = f"{type(error).__name__}: {error}"
+        raise AssertionError(script(small, "check_values", "'CPU'", f"seed {seed}", said)) from error
 
 
-def main() -> None:
-    """Runs the seeds from the first argument up to the second."""
-    failures = 0
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        try:
-            test_a_random_graph_has_one_meaning(seed)
-        except AssertionError as error:
-            failures += 1
-            print(str(error)[:4000], flush=True)
-    print(f"{failures} failures")
+@pytest.mark.req("I1")
+@pytest.mark.parametrize("kind", ["values", "gradients"])
+@pytest.mark.parametrize("block", ON_THE_CPU)
+def test_a_random_graph_is_computed_and_differentiated_on_the_cpu(block: int, kind: str) -> None:
+    for seed in range(block * PER_TEST, (block + 1) * PER_TEST):
+        failure = try_seed(kind, seed + 1_000, "CPU")
+        assert failure is None, failure.source if failure else ""
 
 
-if __name__ == "__main__":
-    main()
+def depth_of(roots: Sequence[Op]) -> int:
+    return max(root.depth for root in roots)
+
+
+def test_graphs_are_deep_and_know_every_opcode() -> None:
+    """A thousand seeds: depths up to 50 and more, and each opcode that users' graphs are made of."""
+    codes: set[OpCode] = set()
+    deepest = 0
+    for seed in range(1_000):
+        graph = any_graph(seed)
+        order = toposort(graph.roots)
+        codes |= {op.code for part in (order, *(toposort(body.src) for body in bodies_in(order))) for op in part}
+        deepest = max(deepest, depth_of(graph.roots))
+    absent = {code.name for code in OpCode if code not in codes}
+    assert absent == NOT_DRAWN
+    assert deepest >= 50
+
+
+# Made by users' state and devices (tests/runtime, tests/transforms), by schedule and codegen, or not lowered yet.
+NOT_DRAWN = {
+    "BUFFER", "VARIABLE", "BIND", "LEAF", "COPY", "ASSIGN", "UPDATE", "CHECK", "COLLECTIVE", "CUSTOM", "ATTENTION",
+    "CONV", "SINK", "RANGE", "LOAD", "ALLOC", "VAR", "LANES",
+}  # fmt: skip

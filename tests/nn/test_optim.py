@@ -149,7 +149,7 @@ def test_the_learning_rate_is_a_buffer(device, rng):
 
 @pytest.mark.req("G1")
 def test_a_step_is_one_realize_with_loss_and_gradients(device, rng, monkeypatch):
-    import picograd.tensor.compute as compute
+    from picograd.tensor import compute
 
     ours, _ = pair(rng)
     optimizer = optim.Adam(ours, lr=0.1)

@@ -1,5 +1,9 @@
 """Loops and calls for random graphs: their bodies are random graphs, too, with bounds that hold at every step.
 
+In:    a Generator and a value it has made
+Out:   a new value, or None where the operation does not apply
+Next:  picograd/tools/fuzz/graphs.py
+
 What a loop carries is exact and kept within its first bound, so that nothing grows from step to step; its rows may be
 anything. What a body reads of the graph around it is a source that stays the same.
 """
@@ -10,14 +14,21 @@ import math
 
 import numpy as np
 
+from picograd.dtype import DType
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import param, substitute
-from tests.fuzz.generator import ACTIONS, Action, Generator, Graph, Value
+from picograd.tools.fuzz.axes import AXES
+from picograd.tools.fuzz.contractions import CONTRACTIONS
+from picograd.tools.fuzz.elementwise import ELEMENTWISE
+from picograd.tools.fuzz.generator import Action, Generator
+from picograd.tools.fuzz.movement import MOVEMENT
+from picograd.tools.fuzz.values import Graph, Value
 
 FIXED, ROWS = 1000, 2000  # first slots while a body is made: what stays the same, rows of what is stacked
 ANY_INTEGER = 2e19
 MOST_DEEP = 2
+PLAIN: tuple[Action, ...] = (*ELEMENTWISE, *MOVEMENT, *AXES, *CONTRACTIONS)
 
 
 class Inside(Generator):
@@ -28,9 +39,9 @@ class Inside(Generator):
 
     def __init__(self, outer: Generator):
         self.outer = outer
-        self.depth = outer.depth + 1 if isinstance(outer, Inside) else 1
-        self.rng, self.dtypes, self.most = outer.rng, outer.dtypes, outer.most // 2
-        self.actions = WITH_BODIES if self.depth < MOST_DEEP else ACTIONS
+        self.depth: int = outer.depth + 1 if isinstance(outer, Inside) else 1
+        self.rng, self.dtypes, self.most, self.is_smooth = outer.rng, outer.dtypes, outer.most // 2, outer.is_smooth
+        self.actions = WITH_BODIES if self.depth < MOST_DEEP else PLAIN
         self.graph, self.values = Graph(), []
         self.carries: list[Op] = []
         self.fixed: list[Op] = []
@@ -43,7 +54,7 @@ class Inside(Generator):
     def carry(self, value: Value) -> None:
         stand = Op(OpCode.PARAM, value.op.dtype, (), (len(self.carries), value.shape))
         self.carries.append(value.op)
-        self.add(Value(stand, _within(value), 0.0))
+        self.add(Value(stand, _within(value), value.error))
 
     def row(self, value: Value) -> None:
         stand = Op(OpCode.PARAM, value.op.dtype, (), (ROWS + len(self.rows), value.shape[1:]))
@@ -55,7 +66,7 @@ class Inside(Generator):
         self.fixed.append(value.op)
         return Value(stand, value.size, value.error)
 
-    def param(self, shape: tuple[int, ...], dtype):  # type: ignore[no-untyped-def]
+    def param(self, shape: tuple[int, ...], dtype: DType) -> Value:
         return self.same(self.outer.param(shape, dtype))
 
     def index(self, shape: tuple[int, ...], length: int) -> Op:
@@ -65,12 +76,16 @@ class Inside(Generator):
         """Returns a value that is exact and fits the carry of this number, within its bound."""
         before = self.values[number]
         dtype = before.op.dtype
-        fitting = [v for v in self.values if v.op.dtype is dtype and v.shape == before.shape and v.exact]
+        fitting = [v for v in self.values if v.op.dtype is dtype and v.shape == before.shape and self.may_carry(v)]
         op: Op = self.pick(fitting[-4:]).op
         if dtype.is_float:
             op = Op(OpCode.MIN, dtype, (op, filled(before.size, dtype, before.shape)))
             op = Op(OpCode.MAX, dtype, (op, filled(-before.size, dtype, before.shape)))
         return op
+
+    def may_carry(self, value: Value) -> bool:
+        """Exact values alone: an error would grow from step to step; where graphs are smooth nobody bounds it."""
+        return value.exact or self.is_smooth
 
     def body(self, roots: list[Op]) -> tuple[Op, tuple[Op, ...]]:
         """Returns the body over PARAMs in order, and its sources."""
@@ -91,7 +106,7 @@ def loop(g: Generator, v: Value) -> Value | None:
     if v.shape and v.shape[0] <= 5 and g.chance(0.7):
         steps = v.shape[0]
     inside = Inside(g)
-    exact = [w for w in g.values[-6:] if w.exact and (not w.op.dtype.is_float or w.size <= 100)]
+    exact = [w for w in g.values[-6:] if inside.may_carry(w) and (not w.op.dtype.is_float or w.size <= 100)]
     for _ in range(int(g.rng.integers(0, 4)) if exact else 0):
         inside.carry(g.pick(exact))
     for stack in [w for w in g.values[-6:] if w.shape and w.shape[0] == steps][: int(g.rng.integers(0, 3))]:
@@ -156,4 +171,4 @@ def _all_but_last(g: Generator, results: list[Value]) -> Value:
     return results[-1]
 
 
-WITH_BODIES: tuple[Action, ...] = (*ACTIONS, *[loop] * 4, *[call] * 3)
+WITH_BODIES: tuple[Action, ...] = (*PLAIN, *[loop] * 4, *[call] * 3)

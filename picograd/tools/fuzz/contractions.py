@@ -1,0 +1,108 @@
+"""Random products of matrices, gathers, scatters, writes of blocks and stored values, with bounds.
+
+In:    a Generator and a value it has made
+Out:   a new value, or None where the operation does not apply
+Next:  picograd/tools/fuzz/bodies.py
+"""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.ir import build
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tools.fuzz.generator import LENGTHS, Action, Generator
+from picograd.tools.fuzz.values import ADD, EXACT, MAX, MIN, ULP, Value, combined
+
+
+def matmul(g: Generator, v: Value) -> Value | None:
+    if len(v.shape) < 2 or v.op.dtype.kind == "b":
+        return None
+    *batch, _, k = v.shape
+    others = [
+        w for w in g.values
+        if w.op.dtype is v.op.dtype and len(w.shape) == len(v.shape) and w.shape[:-1] == (*batch, k)
+    ]  # fmt: skip
+    swapped = [
+        w for w in g.values
+        if w.op.dtype is v.op.dtype and len(w.shape) == len(v.shape) and (*w.shape[:-2], w.shape[-1]) == (*batch, k)
+    ]  # fmt: skip
+    if others and g.chance(0.5):
+        b = g.pick(others)
+    elif swapped and g.chance(0.6):
+        w = g.pick(swapped)
+        b = Value(build.swap_last(w.op), w.size, w.error)
+    else:
+        b = g.param((*batch, k, int(g.pick(LENGTHS))), v.op.dtype)
+    size = v.size * b.size * k
+    exact = v.exact and b.exact and size <= EXACT.get(v.op.dtype, 1)
+    error = k * (v.error * (b.size + b.error) + b.error * v.size)
+    error += 0.0 if exact or not v.op.dtype.is_float else size * k * ULP[v.op.dtype]
+    size, error = (2e9, 0.0) if v.op.dtype.is_int else (size, error)
+    return Value(Op(OpCode.MATMUL, v.op.dtype, (v.op, b.op)), size, error)
+
+
+def gather(g: Generator, v: Value) -> Value | None:
+    if not v.shape:
+        return None
+    axis = int(g.rng.integers(len(v.shape)))
+    batch = int(g.rng.integers(0, axis + 1)) if g.chance(0.5) else 0
+    if v.shape[axis] == 0:
+        return None
+    shape = (*v.shape[:batch], *g.random_shape(20)[:2])
+    return Value(build.gather(v.op, g.index(shape, v.shape[axis]), axis, batch), v.size, v.error)
+
+
+def scatter(g: Generator, v: Value) -> Value | None:
+    if not v.shape:
+        return None
+    axis = int(g.rng.integers(len(v.shape)))
+    batch = int(g.rng.integers(0, axis + 1)) if g.chance(0.5) else 0
+    if v.shape[axis] == 0:
+        return None
+    index = g.index((*v.shape[:batch], *g.random_shape(12)[:2]), v.shape[axis])
+    shape = (*v.shape[:axis], *index.shape[batch:], *v.shape[axis + 1 :])
+    updates = g.param(tuple(int(dim) for dim in shape), v.op.dtype)
+    fitting = [w for w in g.values if w.shape == shape and w.op.dtype is v.op.dtype]
+    if fitting and g.chance(0.5):
+        updates = g.pick(fitting)
+    code = g.pick((None, ADD, ADD, MAX, MIN))
+    count = index.numel
+    size, error = max(v.size, updates.size), max(v.error, updates.error)
+    if code is ADD and v.op.dtype.kind != "b":
+        size = v.size + updates.size * count
+        error = v.error + updates.error * count
+        exact = v.exact and updates.exact and size <= EXACT.get(v.op.dtype, 1e9)
+        error += 0.0 if exact or not v.op.dtype.is_float else size * count * ULP[v.op.dtype]
+    return Value(build.scatter(v.op, index, updates.op, code, axis, batch), size, error)
+
+
+def store(g: Generator, v: Value) -> Value | None:
+    return Value(Op(OpCode.CONTIGUOUS, v.op.dtype, (v.op,)), v.size, v.error)
+
+
+def positions(g: Generator, v: Value) -> Value | None:
+    """Adds the position along an axis."""
+    if not v.shape or v.op.dtype.kind == "b":
+        return None
+    axis = int(g.rng.integers(len(v.shape)))
+    count = build.cast(build.positions(v.shape, axis), v.op.dtype)
+    return combined(ADD, v, Value(count, float(v.shape[axis]), 0.0))
+
+
+def update(g: Generator, v: Value) -> Value | None:
+    """v with a block written over: where v is a buffer that nobody reads later, in its memory."""
+    if not v.shape:
+        return None
+    starts = [int(g.rng.integers(0, dim + 1)) if g.chance(0.6) else 0 for dim in v.shape]
+    stops = [int(g.rng.integers(start, dim + 1)) for start, dim in zip(starts, v.shape)]
+    shape = tuple(stop - start for start, stop in zip(starts, stops))
+    fitting = [w for w in g.values if w.shape == shape and w.op.dtype is v.op.dtype]
+    value = g.pick(fitting) if fitting and g.chance(0.7) else g.param(shape, v.op.dtype)
+    margins = tuple((start, dim - stop) for start, stop, dim in zip(starts, stops, v.shape))
+    inside = build.pad(filled(True, dtypes.bool_, shape), margins)
+    op = build.where(inside, build.pad(value.op, margins), v.op)
+    return Value(op, max(v.size, value.size), max(v.error, value.error))
+
+
+CONTRACTIONS: tuple[Action, ...] = (matmul, matmul, gather, scatter, store, positions, update)

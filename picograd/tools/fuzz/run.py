@@ -1,0 +1,135 @@
+"""`picograd fuzz`: random graphs, gradients and writes, one seed after the other, until the time is over.
+
+In:    `FuzzConfig`
+Out:   what was held, and for each failure a script in the folder given
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from picograd.errors import ArgumentError
+from picograd.tools.fuzz.check import check_gradients, check_values
+from picograd.tools.fuzz.graphs import any_graph, smooth_graph
+from picograd.tools.fuzz.script import script, writes_script
+from picograd.tools.fuzz.shrink import shrink
+from picograd.tools.fuzz.writes import check_writes
+
+KINDS = ("values", "gradients", "writes")
+
+
+@dataclass(frozen=True)
+class FuzzConfig:
+    """Compares random graphs on a device with the evaluator, gradients with slopes, and writes with NumPy's."""
+
+    # How long to look.
+    minutes: float = 1.0
+    # The first seed; each further one is one more.
+    seed: int = 0
+    # The device held against the evaluator.
+    device: str = "CPU"
+    # What to look at: values, gradients, writes.
+    kinds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND ...")] = KINDS
+    # Where scripts of failing graphs go.
+    folder: Path = Path("fuzz-failures")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong for one seed.
+
+    kind, seed:  what was looked at
+    error:       what the check said of the small graph
+    source:      a script that fails in the same way
+    """
+
+    kind: str
+    seed: int
+    error: str
+    source: str
+
+
+def fuzz(config: FuzzConfig) -> int:
+    """Runs `picograd fuzz`; returns 0 where nothing failed, else 1.
+
+    Raises:
+      ArgumentError: a kind is none of KINDS, or the time is not above 0.
+    """
+    unknown = [kind for kind in config.kinds if kind not in KINDS]
+    if unknown or not config.kinds:
+        raise ArgumentError(f"fuzz: kinds are {', '.join(KINDS)}; got {', '.join(unknown) or 'none'}.")
+    if not config.minutes > 0:
+        raise ArgumentError(f"fuzz: minutes must be above 0, got {config.minutes}.")
+    console = Console(highlight=False, soft_wrap=True)
+    end = time.monotonic() + 60 * config.minutes
+    held: Counter[str] = Counter()
+    failures = 0
+    for seed in seeds(config.seed, end):
+        kind = config.kinds[seed % len(config.kinds)]
+        failure = try_seed(kind, seed // len(config.kinds), config.device)
+        held[kind] += 1
+        if failure is not None:
+            failures += 1
+            report(failure, config.folder, console)
+    counts = ", ".join(f"{count:,} of {kind}" for kind, count in held.items())
+    console.print(f"{sum(held.values()):,} seeds from {config.seed} on ({counts}): {failures} failures")
+    return 1 if failures else 0
+
+
+def seeds(first: int, end: float) -> Iterator[int]:
+    """Yields seeds until the clock says `end`: one at least."""
+    seed = first
+    while True:
+        yield seed
+        seed += 1
+        if time.monotonic() >= end:
+            return
+
+
+def try_seed(kind: str, seed: int, device: str) -> Failure | None:
+    """Returns what fails for one seed, made small; None: nothing does."""
+    if kind == "writes":
+        return _try_writes(seed, device)
+    graph = any_graph(seed) if kind == "values" else smooth_graph(seed)
+    check: Callable[..., object] = check_values if kind == "values" else check_gradients
+    arguments = (device,) if kind == "values" else (device, seed)
+    error = said(lambda: check(graph, *arguments))
+    if error is None:
+        return None
+    small = shrink(graph, lambda smaller: check(smaller, *arguments))
+    error = said(lambda: check(small, *arguments)) or error
+    title = f"picograd fuzz: {kind}, seed {seed}"
+    return Failure(kind, seed, error, script(small, check.__name__, repr(arguments)[1:-1].rstrip(","), title, error))
+
+
+def _try_writes(seed: int, device: str) -> Failure | None:
+    is_jitted = seed % 4 == 3
+    error = said(lambda: check_writes(seed, device, is_jitted))
+    return None if error is None else Failure("writes", seed, error, writes_script(seed, device, is_jitted, error))
+
+
+def said(check: Callable[[], object]) -> str | None:
+    """Returns what a check raises, as text."""
+    try:
+        check()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def report(failure: Failure, folder: Path, console: Console) -> None:
+    """Writes the script of a failure and says where it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{failure.kind}_{failure.seed}.py"
+    path.write_text(failure.source)
+    console.print(f"[red]{failure.kind}, seed {failure.seed}[/]: {escape(failure.error[:500])}")
+    console.print(f"  python {escape(str(path))}")

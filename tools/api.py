@@ -1,0 +1,158 @@
+"""Writes docs/api.md: every public name with its signature, its docstring and what the table of operations says of it.
+
+    python -m tools.api            writes the page
+    python -m tools.api --check    exits with 1 where it is out of date
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import picograd
+from tests.operations.table import Operation, all_operations
+
+PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+# The public modules, in the order of the page; those of Tensor and nn are its families, by file.
+MODULES = ("", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "linalg", "fft", "func",
+           "dtypes", "array_api", "onnx", "data", "models")  # fmt: skip
+KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
+# Methods that only the families of operations, nn and jit call on each other's tensors.
+INTERNAL = {"from_op", "holding", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
+            "state", "next_key", "extra_repr"}  # fmt: skip
+
+
+def page() -> str:
+    """Returns the text of docs/api.md."""
+    rows: dict[str, list[Operation]] = {}
+    for row in all_operations():
+        rows.setdefault(row.name, []).append(row)
+    chapters = [chapter for name in MODULES for chapter in chapters_of(name)]
+    contents = "\n".join(f"- [{title}](#{anchor(title)}): {len(entries)}" for title, _, entries in chapters)
+    parts = [HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)]
+    for title, about, entries in chapters:
+        parts.append(f"## {title}\n\n{about}\n")
+        parts += [entry_text(name, value, rows.get(name, [])) for name, value in entries]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+HEAD = """# The public names
+
+Written by `python -m tools.api` from the docstrings and from the table of operations (tests/operations), whose rows compare
+each function with PyTorch in the dtypes and to the order of gradients stated here. {count} names.
+
+{contents}
+"""
+Entry = tuple[str, object]
+Chapter = tuple[str, str, list[Entry]]
+
+
+def chapters_of(module_name: str) -> Iterator[Chapter]:
+    """Yields title, first words and entries of a public module; Tensor's methods follow the first, by family."""
+    try:
+        module = importlib.import_module(f"picograd.{module_name}" if module_name else "picograd")
+    except ModuleNotFoundError:
+        return
+    if not module_name:
+        yield from tensor_chapters()
+    prefix = f"{module_name}." if module_name else ""
+    entries = [(f"{prefix}{name}", value) for name, value in public_values(module) if value is not picograd.Tensor]
+    if entries:
+        yield f"picograd.{module_name}".rstrip("."), first_line(module), entries
+
+
+def public_values(module: ModuleType) -> list[Entry]:
+    """Returns the public functions and classes of a module, those of `__all__` where it has one."""
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    values = [(name, getattr(module, name)) for name in sorted(names, key=str.lower)]
+    return [
+        (name, value)
+        for name, value in values
+        if (inspect.isfunction(value) or inspect.ismethod(value) or inspect.isclass(value))
+        and getattr(value, "__module__", "").startswith("picograd")
+    ]
+
+
+def tensor_chapters() -> Iterator[Chapter]:
+    """Yields a chapter for each family of Tensor's methods, in the order of its bases."""
+    families = [home for home in reversed(picograd.Tensor.__mro__) if home.__module__.startswith("picograd")]
+    seen: set[str] = set()
+    for home in families:
+        entries: list[Entry] = []
+        for name, value in vars(home).items():
+            function = getattr(value, "__func__", value)
+            public = not name.startswith("_") and name not in INTERNAL and name not in seen
+            if public and (inspect.isfunction(function) or isinstance(function, property)):
+                seen.add(name)
+                entries.append((f"Tensor.{name}", function))
+        if entries:
+            about = first_line(importlib.import_module(home.__module__))
+            yield f"Tensor: {home.__module__.rsplit('.', 1)[-1]}", about, entries
+
+
+def first_line(value: object) -> str:
+    """Returns the sentence a docstring begins with."""
+    return (inspect.getdoc(value) or "").split("\n", 1)[0]
+
+
+def anchor(title: str) -> str:
+    """Returns what GitHub makes of a heading for links."""
+    return re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
+
+
+# ---- one name ----
+def entry_text(name: str, value: object, rows: list[Operation]) -> str:
+    """Returns heading, facts of the table, and docstring of one public name; an alias points at the first name."""
+    own = getattr(value, "__name__", name.rsplit(".", 1)[-1])
+    alias = "" if own == name.rsplit(".", 1)[-1] else f"Another name of `{own}`.\n\n"
+    text = f"### `{name}{signature(value)}`\n\n{alias}"
+    if not alias:
+        text += body(inspect.getdoc(value) or "")
+    return text + facts(rows)
+
+
+def signature(value: object) -> str:
+    """Returns the arguments as they are written in the source, without self; nothing for a property."""
+    if isinstance(value, property):
+        return ""
+    try:
+        shown = inspect.signature(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return ""
+    kept = [p.replace(annotation=p.empty) for name, p in shown.parameters.items() if name not in ("self", "cls")]
+    return re.sub(r"<class '([\w.]+)'>", r"\1", str(shown.replace(parameters=kept, return_annotation=shown.empty)))
+
+
+def facts(rows: list[Operation]) -> str:
+    """Returns what the rows of a function say: dtypes, order of gradients."""
+    if not rows:
+        return ""
+    kinds = ", ".join(KINDS[kind] for kind in "fiub" if any(kind in row.dtypes for row in rows)) or "float32"
+    orders = max(row.orders for row in rows)
+    grads = ("no gradient", "gradients of the first order", "gradients of every order")[min(orders, 2)]
+    return f"\n*{kinds}; {grads}*\n"
+
+
+def body(doc: str) -> str:
+    """Returns a docstring as Markdown: the first sentence as text, all else as it stands, in blocks of code."""
+    first, _, rest = doc.partition("\n")
+    rest = rest.strip("\n")
+    return f"{first}\n\n```\n{rest}\n```\n" if rest else f"{first}\n"
+
+
+def main() -> int:
+    """Writes the page, or with --check compares."""
+    text = page()
+    if "--check" in sys.argv:
+        return int(not PAGE.is_file() or PAGE.read_text() != text)
+    PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
