@@ -66,7 +66,7 @@ def embedding(
     if scale_grad_by_freq:
         part = taken / _counts(input, weight.shape[0])[input].unsqueeze(-1).to(taken.dtype)
         taken = part + (taken - part).detach()
-    return taken if padding is None else Tensor.select((input == padding).unsqueeze(-1), taken.detach(), taken)
+    return taken if padding is None else Tensor.choose((input == padding).unsqueeze(-1), taken.detach(), taken)
 
 
 def embedding_bag(
@@ -120,7 +120,7 @@ def embedding_bag(
         return _of_rows(rows, counted, mode)
     if mode == "max":
         raise ArgumentError('embedding_bag: mode "max" needs bags that are rows, (B, L), and no offsets.')
-    rows = Tensor.select(counted.unsqueeze(-1), rows, 0.0)
+    rows = Tensor.choose(counted.unsqueeze(-1), rows, 0.0)
     bags = offsets.shape[0] - include_last_offset
     begins = cast(offsets[:bags].read(), dtypes.int64)
     base, ones = filled(0, dtypes.int64, (input.shape[0] + 1,)), filled(1, dtypes.int64, (bags,))
@@ -141,7 +141,7 @@ def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
         none = ~counted_BL.any(1, keepdim=True)
         held = rows_BLD.masked_fill(~counted, -float("inf")).amax(1)
         return held.masked_fill(none, 0.0)
-    total = Tensor.select(counted, rows_BLD, 0.0).sum(1)
+    total = Tensor.choose(counted, rows_BLD, 0.0).sum(1)
     if mode == "sum":
         return total
     return total / counted_BL.sum(1, keepdim=True).clamp(min=1).to(total.dtype)
@@ -167,4 +167,4 @@ def _renormalize(input: Tensor, weight: Tensor, max_norm: float, norm_type: floa
     values = weight.detach()
     lengths = values.norm(norm_type, 1, keepdim=True)
     is_long = (_counts(input, weight.shape[0]).unsqueeze(1) > 0) & (lengths > max_norm)
-    values.copy_(Tensor.select(is_long, values * (max_norm / (lengths + 1e-7)), values))
+    values.copy_(Tensor.choose(is_long, values * (max_norm / (lengths + 1e-7)), values))
