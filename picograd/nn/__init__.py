@@ -22,6 +22,12 @@ from picograd.nn.activation_layers import Softplus as Softplus
 from picograd.nn.activation_layers import Softsign as Softsign
 from picograd.nn.activation_layers import Tanh as Tanh
 from picograd.nn.activation_layers import Tanhshrink as Tanhshrink
+from picograd.nn.batch_norm import BatchNorm1d as BatchNorm1d
+from picograd.nn.batch_norm import BatchNorm2d as BatchNorm2d
+from picograd.nn.batch_norm import BatchNorm3d as BatchNorm3d
+from picograd.nn.batch_norm import InstanceNorm1d as InstanceNorm1d
+from picograd.nn.batch_norm import InstanceNorm2d as InstanceNorm2d
+from picograd.nn.batch_norm import InstanceNorm3d as InstanceNorm3d
 from picograd.nn.class_loss_layers import CosineEmbeddingLoss as CosineEmbeddingLoss
 from picograd.nn.class_loss_layers import CrossEntropyLoss as CrossEntropyLoss
 from picograd.nn.class_loss_layers import CTCLoss as CTCLoss
@@ -41,7 +47,12 @@ from picograd.nn.convolution import Conv3d as Conv3d
 from picograd.nn.convolution import ConvTranspose1d as ConvTranspose1d
 from picograd.nn.convolution import ConvTranspose2d as ConvTranspose2d
 from picograd.nn.convolution import ConvTranspose3d as ConvTranspose3d
+from picograd.nn.dropout_layers import AlphaDropout as AlphaDropout
 from picograd.nn.dropout_layers import Dropout as Dropout
+from picograd.nn.dropout_layers import Dropout1d as Dropout1d
+from picograd.nn.dropout_layers import Dropout2d as Dropout2d
+from picograd.nn.dropout_layers import Dropout3d as Dropout3d
+from picograd.nn.dropout_layers import FeatureAlphaDropout as FeatureAlphaDropout
 from picograd.nn.layers import MLP as MLP
 from picograd.nn.layers import Embedding as Embedding
 from picograd.nn.layers import Linear as Linear
@@ -73,7 +84,10 @@ from picograd.nn.margins import ZeroPad1d as ZeroPad1d
 from picograd.nn.margins import ZeroPad2d as ZeroPad2d
 from picograd.nn.margins import ZeroPad3d as ZeroPad3d
 from picograd.nn.module import Module as Module
+from picograd.nn.norm_layers import GroupNorm as GroupNorm
 from picograd.nn.norm_layers import LayerNorm as LayerNorm
+from picograd.nn.norm_layers import LocalResponseNorm as LocalResponseNorm
+from picograd.nn.norm_layers import RMSNorm as RMSNorm
 from picograd.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from picograd.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from picograd.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d

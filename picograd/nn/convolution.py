@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import picograd.nn.convolve as convolve
 import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.nn import convolve
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.nn.slide import pad

@@ -33,7 +33,12 @@ from picograd.nn.distances import cosine_similarity as cosine_similarity
 from picograd.nn.distances import normalize as normalize
 from picograd.nn.distances import pairwise_distance as pairwise_distance
 from picograd.nn.distances import pdist as pdist
+from picograd.nn.dropout import alpha_dropout as alpha_dropout
 from picograd.nn.dropout import dropout as dropout
+from picograd.nn.dropout import dropout1d as dropout1d
+from picograd.nn.dropout import dropout2d as dropout2d
+from picograd.nn.dropout import dropout3d as dropout3d
+from picograd.nn.dropout import feature_alpha_dropout as feature_alpha_dropout
 from picograd.nn.embedding import embedding as embedding
 from picograd.nn.grids import affine_grid as affine_grid
 from picograd.nn.grids import grid_sample as grid_sample
@@ -74,7 +79,12 @@ from picograd.nn.means import avg_pool3d as avg_pool3d
 from picograd.nn.means import lp_pool1d as lp_pool1d
 from picograd.nn.means import lp_pool2d as lp_pool2d
 from picograd.nn.means import lp_pool3d as lp_pool3d
+from picograd.nn.normalization import batch_norm as batch_norm
+from picograd.nn.normalization import group_norm as group_norm
+from picograd.nn.normalization import instance_norm as instance_norm
 from picograd.nn.normalization import layer_norm as layer_norm
+from picograd.nn.normalization import local_response_norm as local_response_norm
+from picograd.nn.normalization import rms_norm as rms_norm
 from picograd.nn.rectifiers import celu as celu
 from picograd.nn.rectifiers import elu as elu
 from picograd.nn.rectifiers import hardshrink as hardshrink

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.nn import maxima, means
+import picograd.nn.maxima as maxima
+import picograd.nn.means as means
 from picograd.nn.maxima import Pooled
 from picograd.nn.module import Module
 from picograd.nn.windows import Bins, Each

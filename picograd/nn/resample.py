@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.nn import resize, slide
+import picograd.nn.resize as resize
+import picograd.nn.slide as slide
 from picograd.nn.module import Module
 from picograd.nn.windows import Each
 from picograd.tensor.tensor import Tensor
