@@ -121,6 +121,21 @@ def test_start_values_are_within_pytorchs_bounds() -> None:
     assert abs(other.weight.detach().numpy()).max() <= 1 / math.sqrt(8 * 9)
 
 
+@pytest.mark.req("C6")
+def test_the_bits_are_the_same_for_1_2_and_4_threads(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    for x, w in (((16, 8, 20, 20), (24, 8, 3, 3)), ((64, 1, 28, 28), (8, 1, 3, 3)), ((8, 12, 9, 9), (12, 1, 3, 3))):
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in (x, w))
+        found = set()
+        for threads in (1, 2, 4):
+            monkeypatch.setenv("PICOGRAD_THREADS", str(threads))
+            mine, weight = Tensor(a, requires_grad=True), Tensor(b, requires_grad=True)
+            out = F.conv2d(mine, weight, padding=1, groups=x[1] // w[1])
+            (out * out).sum().backward()
+            found.add(b"".join(value.detach().numpy().tobytes() for value in (out, mine.grad, weight.grad)))
+        assert len(found) == 1
+
+
 # ---- errors ----
 X, W = Tensor.zeros(1, 3, 5, 5), Tensor.zeros(4, 3, 3, 3)
 ERRORS = [
