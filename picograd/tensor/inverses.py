@@ -34,10 +34,6 @@ def turned(condition: Op, x: Op) -> Op:
     return where(condition, -x, x)
 
 
-def _root_of_product(a: Op, b: Op) -> Op:
-    return unary(OpCode.SQRT, a * b)
-
-
 # ---- angles ----
 def _angle(t: Op) -> Op:
     """atan(t) for 0 <= t <= 1: above tan(pi / 12) the angle pi / 6 is taken off, and a series gives the rest."""
@@ -68,7 +64,7 @@ def atan2(y: Op, x: Op) -> Op:
     steep = compare(OpCode.CMPLT, b, a)
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
-    nothing = compare(OpCode.CMPEQ, den, 0.0)
+    nothing = both(compare(OpCode.CMPEQ, num, 0.0), compare(OpCode.CMPEQ, den, 0.0))
     ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
@@ -112,9 +108,10 @@ def asinh(x: Op) -> Op:
 
 
 def acosh(x: Op) -> Op:
-    """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t (t + 2))) with t = x - 1; NaN below 1."""
+    """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
     far, t = _held(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
-    return where(far, _log_of_double(x, far), log1p(t + _root_of_product(t, t + 2.0)))
+    root = unary(OpCode.SQRT, t) * unary(OpCode.SQRT, t + 2.0)  # of the product, the gradient at 0 would be 0 infinity
+    return where(far, _log_of_double(x, far), log1p(t + root))
 
 
 def atanh(x: Op) -> Op:
