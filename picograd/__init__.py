@@ -5,9 +5,17 @@ Out:   the public surface
 Next:  picograd/tensor/tensor.py
 """
 
-import math
+from __future__ import annotations
 
+import importlib
+import math
+from types import ModuleType
+
+from picograd import autograd as autograd
 from picograd import dtype as dtypes
+from picograd import fft as fft
+from picograd import func as func
+from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd import special as special
@@ -51,16 +59,23 @@ from picograd.errors import (
 )  # fmt: skip
 from picograd.nn.state import load, save
 from picograd.tensor import names
-from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad
 from picograd.tensor.core import realize
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
+from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from picograd.tensor.names import *  # noqa: F403
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
+from picograd.transforms.gradcheck import gradcheck, gradgradcheck
+from picograd.transforms.gradients import grad, value_and_grad, vjp
+from picograd.transforms.jacobians import hessian, jacfwd, jacrev
 from picograd.transforms.jit import jit
+from picograd.transforms.modules import functional_call
+from picograd.transforms.products import hvp, vhp
+from picograd.transforms.tangents import jvp, linearize
+from picograd.transforms.vmap import vmap
 
 # ---- what torch.* calls numbers and dtypes ----
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
@@ -70,10 +85,19 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
     "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
-    "VerifyError", "accumulate", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes", "e",
-    "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "grad", "half",
-    "iinfo", "inf", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "load", "long", "manual_seed",
-    "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize",
-    "reset_peak_memory_stats", "save", "scan", "short", "special", "uint16", "uint32", "uint64", "uint8",
+    "VerifyError", "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes",
+    "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "func",
+    "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
+    "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
+    "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
+    "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
+    "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Loads picograd.onnx, which needs a package of its own, when it is first asked for."""
+    if name == "onnx":
+        return importlib.import_module("picograd.onnx")
+    raise AttributeError(f"module 'picograd' has no attribute {name!r}")

@@ -63,7 +63,7 @@ def public_names() -> dict[str, object]:
                 found |= methods_of(value)
             if inspect.isfunction(value) or inspect.isclass(value):
                 found[name if module is picograd else f"{module.__name__.removeprefix('picograd.')}.{name}"] = value
-    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values()]:
+    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values(), *vars(picograd.optim.lr_scheduler).values()]:
         if inspect.isclass(value):
             found |= {f"nn.{value.__name__}": value, **methods_of(value)}
     seen: set[int] = set()

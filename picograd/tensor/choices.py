@@ -74,16 +74,16 @@ class Choices(Functions):
         >>> Tensor([1, 2]).where(Tensor([True, False]), 0)
         Tensor([1, 0])
         """
-        return self.select(condition, self, other)
+        return self.choose(condition, self, other)
 
     @classmethod
-    def select(cls, condition: TensorCore, a: Operand, b: Operand) -> Self:
+    def choose(cls, condition: TensorCore, a: Operand, b: Operand) -> Self:
         """Returns `a` where the condition holds, else `b`, all broadcast: `pg.where`.
 
         Raises:
           DTypeError: the condition is not bool.
 
-        >>> Tensor.select(Tensor([True, False]), 1, Tensor([5, 6])).tolist()
+        >>> Tensor.choose(Tensor([True, False]), 1, Tensor([5, 6])).tolist()
         [1, 6]
         """
         if condition.dtype is not dtypes.bool_:
@@ -111,7 +111,7 @@ class Choices(Functions):
             chosen = cast(value.read(), self.dtype)
         else:
             chosen = filled(fitting("masked_fill", value, self.dtype), self.dtype, ())
-        return self.select(mask, self.from_op(chosen, self.cell.device), self)
+        return self.choose(mask, self.from_op(chosen, self.cell.device), self)
 
     def lerp(self, end: TensorCore, weight: Operand) -> Self:
         """Returns self + weight * (end - self).

@@ -165,7 +165,7 @@ def where(condition: Tensor, input: Operand | None = None, other: Operand | None
         return tuple(condition.nonzero().unbind(1))
     if input is None or other is None:
         raise ArgumentError("where: give both input and other, or neither.")
-    return Tensor.select(condition, input, other)
+    return Tensor.choose(condition, input, other)
 
 
 def pow(input: Operand, exponent: Operand) -> Tensor:  # noqa: A001, A002

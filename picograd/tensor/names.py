@@ -46,7 +46,7 @@ from picograd.tensor.questions import (
     seed,
 )
 from picograd.tensor.tensor import Tensor
-from picograd.tensor.windows import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
+from picograd.tensor.window_functions import bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window
 
 # ---- new tensors ----
 arange, empty, empty_like, eye, full = Tensor.arange, Tensor.empty, Tensor.empty_like, Tensor.eye, Tensor.full

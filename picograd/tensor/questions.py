@@ -2,7 +2,7 @@
 
 In:    dtypes, shapes, tensors or numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/windows.py
+Next:  picograd/tensor/window_functions.py
 """
 
 from __future__ import annotations

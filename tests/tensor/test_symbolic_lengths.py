@@ -351,7 +351,8 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
 
 # What the tables above need not name: they make tensors without one, or belong to the inside.
 ELSEWHERE = [
-    "select",
+    "broadcast_shapes",
+    "choose",
     "arange",
     "logspace",
     "eye",
