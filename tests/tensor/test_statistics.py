@@ -84,7 +84,7 @@ def test_dtypes_of_results_may_be_named(device: str) -> None:
         same_value(getattr(Tensor(x), name)(dtype=pg.float64), getattr(torch.tensor(x), name)(dtype=torch.float64))
     for name in ("cumsum", "cumprod"):
         same_value(getattr(Tensor(x), name)(0, dtype=pg.int16), getattr(torch.tensor(x), name)(0, dtype=torch.int16))
-    same_value(Tensor(x).norm(dtype=pg.float64), torch.tensor(x).norm(dtype=torch.float64))
+    same_value(Tensor(x).float().norm(dtype=pg.float64), torch.tensor(x).float().norm(dtype=torch.float64))
 
 
 def test_questions_of_two_tensors(device: str) -> None:
