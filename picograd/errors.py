@@ -84,8 +84,16 @@ class ArgumentError(PicogradError, ValueError):
     """An argument whose value the function has no meaning for."""
 
 
+class LinAlgError(PicogradError, ValueError):
+    """A matrix without the result asked for: a singular one has no inverse."""
+
+
 class JitError(PicogradError, ValueError):
     """A function that cannot be captured honestly."""
+
+
+class SharingError(PicogradError, BufferError):
+    """Memory that cannot be shared with another library, or not written to."""
 
 
 class DataError(PicogradError, ValueError):

@@ -25,6 +25,7 @@ from picograd.autodiff.extremes import (
     scatter_extreme_base,
     scatter_extreme_updates,
 )
+from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
 from picograd.autodiff.products import reduce_product, scan_product, scatter_product_base, scatter_product_updates
 from picograd.autodiff.transposes import (
@@ -44,6 +45,8 @@ from picograd.autodiff.transposes import (
     scatter_store_updates,
     shrink_transpose,
     sum_transpose,
+    update_base,
+    update_value,
 )
 from picograd.ir.build import both, compare, unary, where, zeros_like
 from picograd.ir.op import Op, const_value, filled
@@ -183,10 +186,13 @@ chain_rules = PatternMatcher(
         general(
             "scatter min", _along_axes(OpCode.SCATTER, OpCode.MIN), scatter_extreme_base, None, scatter_extreme_updates
         ),
+        linear("update", OpCode.UPDATE, update_base, update_value),
         # ---- contractions ----
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),
         multilinear("conv", OpCode.CONV, conv_x, conv_w),
+        # ---- functions of the host, each with a row of its own in autodiff/host.py ----
+        general("custom", OpCode.CUSTOM, custom_first, custom_second),
         # ---- several results ----
         Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
         Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),

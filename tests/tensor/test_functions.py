@@ -184,3 +184,13 @@ def test_silu_of_very_negative_numbers_is_zero(device):
 
 def test_the_absolute_value_of_either_zero_is_positive(device):
     assert (1 / Tensor([0.0, -0.0]).abs()).tolist() == [float("inf"), float("inf")]
+
+
+def test_signs_of_zero_and_nan_are_those_of_pytorch(device):
+    zeros = torch.tensor([-0.0, 0.0, -0.0, 0.0])
+    by = torch.tensor([-2.0, -2.0, 2.0, 2.0])
+    ours, divisor = Tensor(zeros.numpy()), Tensor(by.numpy())
+    for mine, theirs in ((ours.sign(), zeros.sign()), (ours.floor_divide(divisor), torch.floor_divide(zeros, by))):
+        assert np.signbit(mine.numpy()).tolist() == torch.signbit(theirs).tolist()
+    nan = Tensor([float("nan"), 0.0])
+    assert np.isnan(nan.atan2(Tensor([0.0, float("nan")])).numpy()).all()
