@@ -40,16 +40,20 @@ from picograd.errors import (
     GradientError,
     IndexingError,
     JitError,
+    LinAlgError,
     OutOfMemoryError,
     PicogradError,
     ShapeError,
     UnsupportedOp,
     VerifyError,
 )  # fmt: skip
+from picograd.linalg.named import chain_matmul, vander
 from picograd.nn.state import load, save
 from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad
 from picograd.tensor.core import realize
+from picograd.tensor.einsum import einsum, tensordot
 from picograd.tensor.explain import count_ops, explain
+from picograd.tensor.measures import cdist
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
@@ -70,12 +74,13 @@ cat, stack, where = Tensor.cat, Tensor.stack, Tensor.select
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "accumulate", "arange", "bfloat16", "bool_", "cat", "checkpoint", "count_ops", "draw",
-    "dtypes", "empty", "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3",
-    "float8_e5m2", "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp",
-    "linspace", "load", "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like",
-    "optim", "outline", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize",
-    "reset_peak_memory_stats", "save", "scan", "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros",
-    "zeros_like",
+    "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor",
+    "UnsupportedOp", "Variable", "VerifyError", "accumulate", "arange", "bfloat16", "bool_", "cat", "cdist",
+    "chain_matmul", "checkpoint", "count_ops", "draw", "dtypes", "einsum", "empty", "empty_like", "enable_grad",
+    "explain", "eye", "fft", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "full", "full_like",
+    "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp", "linalg", "linspace", "load",
+    "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like", "optim",
+    "outline", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize",
+    "reset_peak_memory_stats", "save", "scan", "stack", "tensordot", "uint16", "uint32", "uint64", "uint8", "vander",
+    "where", "zeros", "zeros_like",
 ]  # fmt: skip
