@@ -1,7 +1,7 @@
-"""Functions of linear algebra that torch has beside torch.linalg, and Tensor not as methods.
+"""What torch has of linear algebra beside torch.linalg, by its names: Tensor's methods, and functions of several tensors.
 
 In:    tensors
-Out:   `chain_matmul`, `vander`; with `einsum`, `tensordot` and `cdist` they are functions of picograd itself
+Out:   the names in `__all__`, which `picograd` re-exports
 Next:  picograd/tensor/tensor.py
 """
 
@@ -12,8 +12,24 @@ from typing import Any
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import flip
 from picograd.linalg.products import multi_dot, powers
+from picograd.tensor.einsum import einsum, tensordot
+from picograd.tensor.measures import cdist
 from picograd.tensor.products import tensor_of
 from picograd.tensor.tensor import Tensor
+
+addbmm, addmm, addmv, addr, baddbmm = Tensor.addbmm, Tensor.addmm, Tensor.addmv, Tensor.addr, Tensor.baddbmm
+ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot
+corrcoef, cov, cross = Tensor.corrcoef, Tensor.cov, Tensor.cross
+det, inverse, logdet, matrix_exp = Tensor.det, Tensor.inverse, Tensor.logdet, Tensor.matrix_exp
+matrix_power, pinverse, slogdet = Tensor.matrix_power, Tensor.pinverse, Tensor.slogdet
+cholesky, cholesky_inverse, cholesky_solve = Tensor.cholesky, Tensor.cholesky_inverse, Tensor.cholesky_solve
+qr, svd = Tensor.qr, Tensor.svd
+
+__all__ = [
+    "addbmm", "addmm", "addmv", "addr", "baddbmm", "cdist", "chain_matmul", "cholesky", "cholesky_inverse",
+    "cholesky_solve", "corrcoef", "cov", "cross", "det", "einsum", "ger", "inner", "inverse", "kron", "logdet",
+    "matrix_exp", "matrix_power", "pinverse", "qr", "slogdet", "svd", "tensordot", "trace", "vander", "vdot",
+]  # fmt: skip
 
 
 def chain_matmul(*matrices: Any) -> Tensor:
