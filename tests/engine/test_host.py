@@ -65,6 +65,15 @@ def test_a_symbolic_number_of_matrices(device):
         np.testing.assert_allclose(found, np.linalg.inv(x.numpy()[:count]).sum(0), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["inv", "det", "eigvalsh", "slogdet"])
+def test_vmap_has_it_compute_all_examples_at_once(name, device):
+    x = Tensor(np.stack([MATRIX, MATRIX * 2, MATRIX * 4]))
+    function = getattr(pg.linalg, name)
+    mapped, expected = pg.vmap(function)(x), function(x)
+    for found, wanted in zip(*((part,) if isinstance(part, Tensor) else part for part in (mapped, expected)), strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
+
+
 # ---- errors that values decide ----
 def test_the_error_names_the_line_and_the_matrix(device):
     x = Tensor(np.stack([MATRIX, SINGULAR * 0]))
