@@ -128,7 +128,7 @@ sinh_, sqrt_, square_, tan_, tanh_ = Tensor.sinh_, Tensor.sqrt_, Tensor.square_,
 trunc_, xlogy_, zero_ = Tensor.trunc_, Tensor.xlogy_, Tensor.zero_
 
 # ---- products ----
-bmm, dot, matmul, mm, mv, outer = Tensor.matmul, Tensor.dot, Tensor.matmul, Tensor.matmul, Tensor.mv, Tensor.outer
+bmm, dot, matmul, mm, mv, outer = Tensor.bmm, Tensor.dot, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.outer
 tril, triu = Tensor.tril, Tensor.triu
 
 # ---- by index ----
