@@ -72,7 +72,10 @@ def floor_divide(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
     signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
-    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
+    below = compare(OpCode.CMPLT, where(is_finite(a), a, 0.0) * b, 0.0)
+    endless = where(below, -1.0, a / b)  # by an infinite divisor
+    result = where(is_infinite(b), endless, where(is_infinite(quotient), quotient, signed))
+    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, result)
 
 
 def trunc_divide(a: Op, b: Op) -> Op:
