@@ -58,7 +58,8 @@ def nonzero(x: Tensor, /) -> tuple[Array, ...]:
     source = array("nonzero", x)
     if not source.ndim:
         raise ArgumentError("nonzero: a 0-d array has no axis.", hint="reshape(x, (1,))")
-    return source.nonzero().unbind(1)
+    places: tuple[Array, ...] = source.nonzero(as_tuple=True)
+    return places
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Array:

@@ -184,12 +184,25 @@ def sinh(x: Op) -> Op:
     """(exp(x) - exp(-x)) / 2, exact near 0."""
     near = compare(OpCode.CMPLT, absolute(x), 0.5)
     e = expm1(where(near, x, 0.0))
-    return where(near, (e + e / (e + 1.0)) * 0.5, (unary(OpCode.EXP, x) - unary(OpCode.EXP, -x)) * 0.5)
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    middle = (unary(OpCode.EXP, held) - unary(OpCode.EXP, -held)) * 0.5
+    return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(compare(OpCode.CMPLT, x, 0), -large, large), middle))
 
 
 def cosh(x: Op) -> Op:
     """(exp(x) + exp(-x)) / 2."""
-    return (unary(OpCode.EXP, x) + unary(OpCode.EXP, -x)) * 0.5
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    return where(far, large, (unary(OpCode.EXP, held) + unary(OpCode.EXP, -held)) * 0.5)
+
+
+def _half_exp(x: Op) -> tuple[Op, Op]:
+    """Returns where |x| is so large that exp(|x|) may overflow, and exp(|x|) / 2 there."""
+    magnitude = absolute(x)
+    far = compare(OpCode.CMPLT, filled(_exp_limit(x) - 1, x.dtype, x.shape), magnitude)
+    root = unary(OpCode.EXP, where(far, magnitude, 0.0) * 0.5)
+    return far, root * 0.5 * root
 
 
 def sinc(x: Op) -> Op:

@@ -126,7 +126,7 @@ def test_where_and_masked_fill(device, rng):
     chosen = a > 0
     same_as_torch(lambda c, x, y: x.where(c, y), chosen, a, b)
     same_as_torch(lambda c, x: x.where(c, 0.0), chosen, a)
-    same_as_torch(lambda c, x: Tensor.select(c, 1, x), chosen, a, reference=lambda c, x: torch.where(c, 1, x))
+    same_as_torch(lambda c, x: Tensor.choose(c, 1, x), chosen, a, reference=lambda c, x: torch.where(c, 1, x))
     same_as_torch(lambda c, x: x.masked_fill(c, -1.0), chosen[0], a)
 
 
