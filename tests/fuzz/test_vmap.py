@@ -19,6 +19,7 @@ from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
 from tests.fuzz.generator import Graph
 from tests.fuzz.test_graphs import SEEDS_WITH_BODIES, graph_of
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 COUNT = 3
 SEEDS = range(200)
@@ -56,6 +57,18 @@ def check(graph: Graph, seed: int, roots: list[Op], errors: list[float]) -> None
         assert result[i].shape == (COUNT, *root.shape)
         # Sums may be added in another order, in float64: twice the bound of a device is plenty.
         np.testing.assert_allclose(result[i].astype("f8"), expected.astype("f8"), rtol=0, atol=2 * error)
+
+
+@pytest.mark.parametrize("seed", [*range(1, 20, 2), *range(SEEDS_WITH_BODIES.start, SEEDS_WITH_BODIES.start + 6)])
+def test_a_graph_of_all_examples_has_one_meaning_at_every_level(seed: int) -> None:
+    graph = graph_of(seed)
+    values, each = examples_of(graph, seed)
+    examples = Examples(COUNT)
+    roots = [operand.each(examples) for operand in for_all(graph.roots, examples, values)]
+    arrays = {op: array for op, array in graph.arrays.items() if op not in values}
+    arrays.update({values[op]: np.stack([one[op] for one in each]) for op in values})
+    errors = [2 * error for error in graph.errors]
+    check_same_meaning(roots, arrays, errors, [CPU_TARGETS[seed % len(CPU_TARGETS)]], kernel_tolerance=2 * graph.most_error)
 
 
 def first_failing_part(graph: Graph, seed: int) -> Op | None:
