@@ -9,9 +9,12 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from picograd.errors import DTypeError
 
 Scalar = bool | int | float
 
@@ -124,6 +127,79 @@ NUMPY: dict[DType, np.dtype[np.generic]] = {
 }
 _BY_NAME = {t.name: t for t in ALL}
 _BY_NUMPY = {n: t for t, n in NUMPY.items()}
+
+
+# ---- limits ----
+@dataclass(frozen=True)
+class FloatInfo:
+    """The limits of a float dtype, as torch.finfo names them.
+
+    bits:             of one element
+    eps:              from 1 to the next greater number
+    max, min:         greatest and least finite number
+    smallest_normal:  least positive number with all digits; tiny is another name
+    resolution:       of decimal digits
+    dtype:            its name
+    """
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    resolution: float
+    dtype: str
+
+    @property
+    def tiny(self) -> float:
+        return self.smallest_normal
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """The limits of an integer dtype, as torch.iinfo names them.
+
+    bits:      of one element
+    max, min:  greatest and least number
+    dtype:     its name
+    """
+
+    bits: int
+    max: int
+    min: int
+    dtype: str
+
+
+def finfo(dtype: DType | None = None) -> FloatInfo:
+    """Returns the limits of a float dtype, of float32 unless another is named.
+
+    Raises:
+      DTypeError: it is no float.
+
+    >>> finfo(float16).max
+    65504.0
+    """
+    dtype = default_float if dtype is None else dtype
+    if not isinstance(dtype, DType) or not dtype.is_float:
+        raise DTypeError(f"finfo: needs a float dtype, got {dtype!r}.", hint="iinfo tells of integers.")
+    info: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    eps, high, low = float(info.eps), float(info.max), float(info.min)
+    return FloatInfo(dtype.bits, eps, high, low, float(info.smallest_normal), float(info.resolution), dtype.name)
+
+
+def iinfo(dtype: DType) -> IntInfo:
+    """Returns the limits of an integer dtype.
+
+    Raises:
+      DTypeError: it is no integer.
+
+    >>> iinfo(int8).max
+    127
+    """
+    if not isinstance(dtype, DType) or not dtype.is_int:
+        raise DTypeError(f"iinfo: needs an integer dtype, got {dtype!r}.", hint="finfo tells of floats.")
+    return IntInfo(dtype.bits, int(dtype.max), int(dtype.min), dtype.name)
+
 
 default_float = float32
 default_int = int64

@@ -84,6 +84,10 @@ class ArgumentError(PicogradError, ValueError):
     """An argument whose value the function has no meaning for."""
 
 
+class LinAlgError(PicogradError, ValueError):
+    """A matrix without the result asked for: a singular one has no inverse."""
+
+
 class JitError(PicogradError, ValueError):
     """A function that cannot be captured honestly."""
 

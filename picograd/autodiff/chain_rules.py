@@ -26,6 +26,7 @@ from picograd.autodiff.extremes import (
     scatter_extreme_base,
     scatter_extreme_updates,
 )
+from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
 from picograd.autodiff.products import reduce_product, scan_product
 from picograd.autodiff.transposes import (
@@ -188,9 +189,11 @@ chain_rules = PatternMatcher(
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),
         multilinear("conv", OpCode.CONV, conv_x, conv_w),
+        # ---- functions of the host, each with a row of its own in autodiff/host.py ----
+        general("custom", OpCode.CUSTOM, custom_first, custom_second),
         # ---- several results ----
         Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
-        Rule("custom", Pattern(OpCode.CALL, when=has_custom_gradient), SeveralResults(custom_reverse, custom_forward)),
+        Rule("written", Pattern(OpCode.CALL, when=has_custom_gradient), SeveralResults(custom_reverse, custom_forward)),
         Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),
         Rule("loop", Pattern(OpCode.LOOP), SeveralResults(loop_reverse, loop_forward)),
     ]

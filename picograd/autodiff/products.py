@@ -2,7 +2,7 @@
 
 In:    the incoming gradient `grad` and the Op `out`
 Out:   the gradient of the source
-Next:  picograd/autodiff/attention.py
+Next:  picograd/autodiff/host.py
 
 Dividing the product by each factor would fail at zeros. Both rules differentiate a way to compute the product from
 MULs of two instead: its gradient is made of MULs of two again.

@@ -17,6 +17,7 @@ from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine import cache
 from picograd.engine.choose import choose
+from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
@@ -27,7 +28,7 @@ from picograd.ir.opts import Opts
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
-from picograd.ir.text import format_kernel, format_program
+from picograd.ir.text import format_kernel, format_program, parse_kernel
 
 MOST_KERNELS = 4096  # of a process, some KB each
 
@@ -47,7 +48,8 @@ class Backend:
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  the name of the cache's entry for the code of a kernel; none where somebody looked on when it was made
+    entries:  the name of the cache's entry for the code of a kernel; none where somebody looked on when it was made; the
+              text of a kernel that the host runs
     """
 
     def __init__(self, device: Device, backend: Backend):
@@ -64,6 +66,10 @@ class Compiler:
         self._forget_many()
         known = self._made  # another thread may put an empty one in its place
         made = {kernel: known[kernel] for kernel in dict.fromkeys(kernels) if kernel in known}
+        for kernel in dict.fromkeys(kernels):
+            if kernel not in made and runs_on_host(kernel):
+                made[kernel] = self._made[kernel] = load_host(kernel, self.device)
+                self.entries[kernel] = format_kernel(kernel)  # there is no code to keep
         missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in made]
         threads = 0 if is_on("PICOGRAD_TUNE") else num_threads() - 1  # where kernels are timed nothing else runs
         for kernel, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
@@ -80,6 +86,9 @@ class Compiler:
         self._forget_many()
         known = self._by_entry
         found = {name: known[name] for name in dict.fromkeys(names) if name in known}
+        for name in dict.fromkeys(names):
+            if name not in found and name.startswith(HOST_ENTRY):
+                found[name] = self._by_entry[name] = load_host(parse_kernel(name), self.device)
         missing = [name for name in dict.fromkeys(names) if name not in found]
         binaries: list[Binary] = []
         for binary in map(cache.load, missing):
@@ -153,6 +162,8 @@ class Compiler:
 
     def explain(self, kernel: Kernel, target: Target) -> dict[str, str]:
         """Returns the text of each stage of a kernel, for the device's own target or another of the same language."""
+        if runs_on_host(kernel):
+            return {"kernel": format_kernel(kernel)}
         own = target == self.device.target
         opts = choose(kernel, self.device, self.make).opts if own else guess(kernel, target)
         program = lower(kernel, target, opts)

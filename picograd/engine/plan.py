@@ -23,7 +23,7 @@ from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
-from picograd.ir.checks import OutOfRange, Site
+from picograd.ir.checks import OutOfRange, Refused, Site, Unsolvable, site_of, with_site
 from picograd.ir.dims import dim_value
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from picograd.engine.compiler import Compiler  # loads every stage, which importing picograd should not
 
 
+MAY_FAIL = frozenset({OpCode.CHECK, OpCode.CUSTOM})
 OWN_ARGS = WITH_BODY | {OpCode.LEAF, OpCode.CONST}  # on whose arguments a plan depends in ways of their own
 
 
@@ -69,12 +70,12 @@ class Template:
         return Template(self.key, (), {}, (), self.variables, tuple(map(CheckError.of, self.checks())))
 
     def checks(self) -> list[Op]:
-        """Returns the CHECKs, by their number in plans; those in bodies come last."""
-        outside = [op for op in self.order if op.code is OpCode.CHECK and op not in self.leaves]
-        inside = [op for body in bodies_in(self.order) for op in toposort(body.src) if op.code is OpCode.CHECK]
-        return list(dict.fromkeys(outside + inside))
+        """Returns the CHECKs, and the CUSTOMs that may fail, by their number in plans; those in bodies come last."""
+        outside = [op for op in self.order if op.code in MAY_FAIL and op not in self.leaves]
+        inside = [op for body in bodies_in(self.order) for op in toposort(body.src) if op.code in MAY_FAIL]
+        return [op for op in dict.fromkeys(outside + inside) if site_of(op) is not None]
 
-    def error(self, report: OutOfRange) -> OutOfRange:
+    def error(self, report: Refused) -> Refused:
         """Returns the error for a report of a plan's run, in the words and with the line of whoever made the CHECK."""
         assert isinstance(report.site, int)
         if self.errors:
@@ -82,27 +83,32 @@ class Template:
         else:
             check = self.checks()[report.site]
             said = CheckError.of(check)
-        return OutOfRange(said.site, report.value, dim_value(said.length, self.variables), said.line, check)
+        length = dim_value(said.length, self.variables)
+        return said.kind(said.site, report.value, length, said.line, check)
 
 
 @dataclass(frozen=True)
 class CheckError:
-    """What the error of a CHECK says.
+    """What the error of a CHECK or a CUSTOM says.
 
+    kind:    of error
     site:    the words
     length:  of the axis
     line:    of the user, if it is known
     """
 
+    kind: type[Refused]
     site: Site
     length: Dim
     line: Line | None
 
     @staticmethod
     def of(check: Op) -> CheckError:
-        """Returns what a user's CHECK says."""
-        site, length = check.arg
-        return CheckError(site, length, line_of(check))
+        """Returns what an Op of the user's says."""
+        found = site_of(check)
+        assert found is not None and isinstance(found[0], Site), f"CheckError: {check} cannot fail"
+        kind = OutOfRange if check.code is OpCode.CHECK else Unsolvable
+        return CheckError(kind, found[0], found[1], line_of(check))
 
 
 def template(
@@ -258,8 +264,8 @@ def _freed(
         src = tuple(became[s] for s in op.src)
         if op.code is OpCode.BIND:
             became[op] = unbound(op, variables)
-        elif op.code is OpCode.CHECK and numbers is not None:
-            became[op] = Op(op.code, op.dtype, src, (numbers[op], unbound(op.arg[1], variables)))
+        elif numbers is not None and op in numbers:
+            became[op] = Op(op.code, op.dtype, src, unbound(with_site(op, numbers[op]), variables))
         elif op.code in WITH_BODY:
             became[op] = with_body(op, bodies[body_of(op)], src)
             if op.code is OpCode.LOOP:

@@ -27,7 +27,7 @@ from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order
 from picograd.engine.scalars import Scalars
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
-from picograd.ir.checks import OutOfRange
+from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -176,11 +176,12 @@ def run(
       settled:   says which memory is not the one of an earlier run; None: any may be another
 
     Raises:
-      OutOfRange: an index is outside its axis; the outputs are not to be used, and nothing else has changed.
+      Refused: an index is outside its axis, or a matrix has no result; the outputs are not to be used, and nothing
+               else has changed.
     """
     try:
         plan.run(inputs, outputs, form.variables, may_stop, settled)
-    except OutOfRange as report:
+    except Refused as report:
         raise form.error(report) from None
     for counts in active():
         counts.plans += 1

@@ -16,6 +16,9 @@ from picograd.errors import ShapeError, UnsupportedOp, VerifyError
 from picograd.evaluator.arrays import ARRAY_RULES, Rule, Variables, shape_value
 from picograd.evaluator.contractions import CONTRACTION_RULES
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded
+from picograd.evaluator.host import HOST_FUNCTIONS, Failed
+from picograd.ir.checks import Unsolvable
+from picograd.ir.host import HostCall
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -34,7 +37,7 @@ def evaluate(outputs: Sequence[Op], values: Mapping[Op, Array], variables: Mappi
     Returns:   arrays with op.dtype.numpy and op.shape
 
     Raises:
-      OutOfRange: a CHECK does not let an index pass.
+      Refused: a CHECK does not let an index pass, or a matrix has no result.
       UnsupportedOp: an Op that needs more than one process, or a CUSTOM without a NumPy meaning.
 
     Cost:      memory for what is still to be read: a result is dropped after its last use.
@@ -181,6 +184,14 @@ def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    if isinstance(op.arg, HostCall):
+        if 0 in shape_value(op.shape, variables):
+            return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)
+        try:
+            return HOST_FUNCTIONS[op.arg.name](*args, *op.arg.options)
+        except Failed as failed:
+            assert op.arg.site is not None, f"{op.arg.name} cannot fail"
+            raise Unsolvable(op.arg.site, failed.number, 0, line_of(op), op) from None
     meaning = getattr(op.arg, "numpy", None)
     if meaning is None:
         raise UnsupportedOp(f"evaluate: the kernel {getattr(op.arg, 'name', op.arg)} has no NumPy meaning.")

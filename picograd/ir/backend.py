@@ -1,7 +1,7 @@
 """What every device offers to the engine.
 
 In:    Binaries, Schedules, host arrays
-Out:   `Device`, the protocol that runtime/ implements; `MemoryUse`, `MemoryCount`
+Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, which some do; `MemoryUse`, `MemoryCount`
 Next:  picograd/ir/text_values.py
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from picograd.device import Target
-from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.ir.op import Op
+from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
 
 
 class MemoryUse(Protocol):
@@ -142,5 +143,24 @@ class Device(Protocol):
         inputs and outputs are Buffers with memory, by the indices of `Schedule.inputs` and of the BufferUses with
         role "output"; variables are the values of symbolic integers by name. The arena for temporaries is kept from
         run to run.
+        """
+        ...
+
+
+@runtime_checkable
+class HostDevice(Protocol):
+    """A Device whose plans can call a function of Python, because its memory is the host's."""
+
+    def load_host(
+        self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int,
+        run: Callable[[Sequence[np.ndarray[Any, Any]], Mapping[str, int]], None],
+    ) -> Executable:  # fmt: skip
+        """Makes a function callable within plans.
+
+        Args:
+          params:     what it takes, by slot
+          variables:  symbolic integers whose values it takes
+          work:       rough cost, in the unit of `Launch.work`
+          run:        (a flat array for each slot, values of symbolic integers by name): what it does; it may raise Refused
         """
         ...

@@ -3,7 +3,7 @@
 In:    Ops, and what an opcode takes as its arg
 Out:   `reshape`, `permute`, `expand`, `pad`, `shrink`, `flip`, `cast`, `where`, `reduce`, `scan`, ...
        An operand may be a Python scalar where another gives it dtype and shape.
-Next:  picograd/ir/substitute.py
+Next:  picograd/ir/matrices.py
 """
 
 from __future__ import annotations

@@ -1,21 +1,24 @@
-"""Indices that only their values decide about: the Op that checks one, what its error says, and the error.
+"""What only values decide about: an index outside its axis, a matrix without an inverse. What the error says, and it.
 
 In:    an integer Op and the length of the axis it counts along
-Out:   `checked`, `Site`, `OutOfRange`
+Out:   `checked`, `Site`, `site_of`, `with_site`; the errors `OutOfRange` and `Unsolvable`, both `Refused`
 Next:  picograd/ir/statements.py
 
-A CHECK carries a Site in the graphs a user builds. What is compiled and kept knows numbers instead: the place among the
-CHECKs of a plan, and in a kernel the place among its own. So equal kernels are one kernel whoever wrote them, and
-nothing that is cached holds a line; the engine finds Site and line of a number in the graph it was asked to compute.
+A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds. What is compiled and kept knows numbers
+instead: the place among those of a plan, and in a kernel the place among its own. So equal kernels are one kernel whoever
+wrote them, and nothing that is cached holds a line; the engine finds Site and line of a number in the graph it was asked
+to compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.errors import IndexingError, Line
+from picograd.errors import IndexingError, LinAlgError, Line, PicogradError
+from picograd.ir.host import HostCall
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -23,7 +26,7 @@ from picograd.ir.opcode import OpCode
 
 @dataclass(frozen=True)
 class Site:
-    """What the error of a CHECK says.
+    """What the error of a CHECK or of a CUSTOM says.
 
     fact:      one sentence, with {} where the value stands
     hint:      one thing to do, or None
@@ -35,11 +38,11 @@ class Site:
     from_end: bool = False
 
 
-class OutOfRange(IndexingError):
-    """An index that a CHECK did not let pass.
+class Refused(PicogradError):
+    """A value that a CHECK or a CUSTOM did not take.
 
-    site:   the Site, or in a plan the number of the CHECK
-    value:  the index
+    site:   the Site, or in a plan the number of the Op
+    value:  the index; of a CUSTOM the number of the matrix in its batch
     check:  the user's Op, where it is known
     """
 
@@ -50,6 +53,29 @@ class OutOfRange(IndexingError):
             super().__init__(site.fact.format(shown), site.hint, line)
         else:
             super().__init__(f"index: {value} is out of range for check {site}.", None, line)
+
+
+class OutOfRange(Refused, IndexingError):
+    """An index that a CHECK did not let pass."""
+
+
+class Unsolvable(Refused, LinAlgError):
+    """A matrix for which a function of the host has no result."""
+
+
+def site_of(op: Op) -> tuple[Site | int, Dim] | None:
+    """Returns what says how an Op may fail, and the length of the axis it is about; None for one that does not."""
+    if op.code is OpCode.CHECK:
+        found: tuple[Site | int, Dim] = op.arg
+        return found
+    if op.code is OpCode.CUSTOM and isinstance(op.arg, HostCall) and op.arg.site is not None:
+        return op.arg.site, 0
+    return None
+
+
+def with_site(op: Op, site: int) -> Any:
+    """Returns the argument of an Op that may fail, with a number in place of its Site."""
+    return (site, op.arg[1]) if op.code is OpCode.CHECK else replace(op.arg, site=site)
 
 
 def checked(x: Op, length: Dim, site: Site) -> Op:

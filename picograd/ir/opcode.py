@@ -125,7 +125,7 @@ class OpCode(Named):
     CALL: ClassVar[OpCode]  #            arguments            body, a SINK over PARAMs
     LOOP: ClassVar[OpCode]  #            carry + stacked      (body, num_carry, num_steps)
     COLLECTIVE: ClassVar[OpCode]  #      (x,)                 (kind, mesh axis)
-    CUSTOM: ClassVar[OpCode]  #          operands             a hand-written kernel's record
+    CUSTOM: ClassVar[OpCode]  #          operands             HostCall: a function of the host (ir/host.py)
     SINK: ClassVar[OpCode]  #            any                  None: the one root of a graph
     # ---- inside kernels and programs ----
     PARAM: ClassVar[OpCode]  #           ()                   (slot, shape): the slot-th argument

@@ -2,7 +2,7 @@
 
 In:    opcode, sources, argument
 Out:   the result's shape, or a ShapeError that names the rule
-Next:  picograd/ir/build.py
+Next:  picograd/ir/host.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from picograd.errors import ShapeError
+from picograd.ir.host import HOST_SHAPES, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, subtract
@@ -220,6 +221,10 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
     return (*q[:3], v[3])
 
 
+def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
+    return HOST_SHAPES[arg.name](src, arg.options) if isinstance(arg, HostCall) else ()
+
+
 def _output(src: tuple[Op, ...], arg: int) -> Shape:
     producer = src[0]
     shapes = _result_shapes(producer)
@@ -273,6 +278,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,
     OpCode.OUTPUT: _output,
+    OpCode.CUSTOM: _custom,
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},
 }
 

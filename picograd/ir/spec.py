@@ -40,7 +40,7 @@ KINDS: dict[OpCode, str] = {
     **dict.fromkeys((OpCode.IDIV, *SHIFTS, OpCode.THREEFRY), "iu"),
 }
 PROGRAM_ONLY = frozenset({OpCode.RANGE, OpCode.LOAD, OpCode.ALLOC, OpCode.VAR, OpCode.LANES})
-SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.CUSTOM})
+SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP})
 NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(SOURCES - {OpCode.BIND}, 0),
     **dict.fromkeys(ELEMENTWISE - BINARY - {OpCode.WHERE, OpCode.FMA} | MOVEMENT | IDENTITY, 1),

@@ -30,6 +30,7 @@ class NestKind(Enum):
     SCAN = "scan"
     SORT = "sort"
     UPDATE = "update"
+    HOST = "host"  # of a CUSTOM: a kernel that no code is generated for
     LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 

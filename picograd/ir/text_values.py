@@ -20,12 +20,13 @@ from typing import Any
 from picograd.dtype import ALL, DType
 from picograd.errors import DataError
 from picograd.ir.checks import Site
+from picograd.ir.host import HostCall
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 
-# Frozen dataclasses that may stand in an argument, by name; the record of a CUSTOM kernel is added by who defines it.
-RECORDS: dict[str, type[Any]] = {"ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site}
+# Frozen dataclasses that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
+RECORDS: dict[str, type[Any]] = {"ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall}
 
 ENUMS: dict[OpCode, type[Named]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
 INTEGER = frozenset({int})

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from picograd.engine.realize import realized
-from picograd.ir.checks import OutOfRange
+from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import stale_leaves
@@ -33,7 +33,7 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) 
     readers = _readers({cell: cell.op for cell in results if cell is not None}, set(replaced))
     try:
         buffers = compute(cells, list(readers.values()))
-    except OutOfRange as error:
+    except Refused as error:
         for cell, op in readers.items():  # or they would fail every later step too, for as long as somebody holds them
             if error.check in toposort([op], stop=realized):
                 differentiable_cells.discard(cell)

@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import DeviceError
-from picograd.ir.stages import Binary, Executable, Schedule
+from picograd.ir.op import Op
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
+from picograd.runtime.cpu_host import Function, HostCode
 from picograd.runtime.cpu_memory import Memory, MemoryPool
 from picograd.runtime.cpu_runner import Runner
 from picograd.runtime.cpu_walker import bind_walker
@@ -80,6 +83,14 @@ class CPUDevice:
         tracker = link(binary)
         addresses = tuple(tracker[launch.symbol] for launch in binary.launches)
         return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, tracker)
+
+    def load_host(
+        self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Function
+    ) -> Executable:
+        """Makes a function on arrays callable within plans; a report is added to its parameters."""
+        given = (*params, Param(dtypes.int64, REPORT_WORDS, "report"))
+        code = HostCode(given, variables, run)
+        return Executable(name, given, tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (code.address,), code)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> RunnerType:
         """Returns run(inputs, outputs, variables, may_stop); its threads are `config.num_threads()` at this moment."""

@@ -19,6 +19,7 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.runtime.cpu_host import HostCode
 from picograd.runtime.cpu_memory import MemoryPool
 from picograd.runtime.cpu_plan import HELP_WORK, aligned_words, chunk_of, lay_out
 from picograd.runtime.cpu_pool import pool
@@ -56,6 +57,7 @@ class Runner:
 
     def __init__(self, schedule: Schedule, executables: Sequence[Executable], walker: Walker, memory: MemoryPool):
         self.executables = tuple(executables)  # the code must stay loaded
+        self._host_code = [e.owner for e in self.executables if isinstance(e.owner, HostCode)]
         self.num_threads = num_threads()
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
@@ -95,7 +97,8 @@ class Runner:
         """Runs the schedule once.
 
         Raises:
-          OutOfRange: a Check of a kernel failed; the run went on to its end, and the outputs are not to be used.
+          OutOfRange: a Check of a kernel failed, or a function of the host; the run went on to its end, and the outputs
+                      are not to be used.
         """
         layout = self._layout
         with self._lock:
@@ -124,6 +127,7 @@ class Runner:
                     self._memory.return_arena(arena)
                 reports = self._take_reports() if layout.checks else []
             if reports:
+                self._raise_failure()
                 raise first_report(reports, layout.checks)
 
     def _set_addresses(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer], settled: Settled | None) -> None:
@@ -142,6 +146,14 @@ class Runner:
         found: list[list[int]] = self._reports.tolist()
         self._reports[:] = self._state[STOP] = 0
         return found
+
+    def _raise_failure(self) -> None:
+        """Raises what went wrong in a function of the host of this plan, but for what it refused."""
+        for report in self._reports:
+            for code in self._host_code:
+                failure = code.failures.pop(report.ctypes.data, None)
+                if failure is not None:
+                    raise failure
 
     def _set_arena(self, address: int) -> None:
         """Writes where the temporaries are."""

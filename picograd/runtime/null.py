@@ -15,8 +15,8 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.ir.backend import MemoryCount
-from picograd.ir.op import Buffer
-from picograd.ir.stages import Binary, Executable, Runner, Schedule, Settled
+from picograd.ir.op import Buffer, Op
+from picograd.ir.stages import Binary, Executable, Launch, Param, Runner, Schedule, Settled
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class NullDevice:
 
     def load(self, binary: Binary) -> Executable:
         return Executable(binary.name, binary.params, binary.variables, binary.launches, (None,) * len(binary.launches))
+
+    def load_host(self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Any) -> Executable:
+        return Executable(name, tuple(params), tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (None,))
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         def run(

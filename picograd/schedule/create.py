@@ -13,6 +13,7 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.ir.bodies import body_of
+from picograd.ir.checks import site_of, with_site
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
@@ -188,9 +189,9 @@ def make_kernel(chosen: Group, fused: Fused) -> Step:
         used[value] = used.get(value, (len(phases), 0))[0], len(phases)
         return found
 
-    def numbered(check: Op) -> tuple[int, Dim]:
-        site, length = check.arg
-        return checks.setdefault(site, len(checks)), length
+    def numbered(op: Op) -> Any:
+        found = site_of(op)
+        return None if found is None else with_site(op, checks.setdefault(found[0], len(checks)))
 
     phases: list[tuple[Nest, ...]] = []
     for phase in chosen.phases:
@@ -214,7 +215,7 @@ class _Elsewhere:
         return self.fused.home.get(op, self.nest) is not self.nest
 
 
-def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], tuple[int, Dim]]) -> Nest:
+def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Callable[[Op], Any]) -> Nest:
     """Puts PARAMs where a nest reads memory, and its stored values into the shape of its domain or rows."""
     elsewhere = _Elsewhere(nest, fused)
     became: dict[Op, Op] = {}
@@ -224,8 +225,7 @@ def _finish(nest: Draft, fused: Fused, param: Callable[[Op], Op], numbered: Call
         elif op.code is OpCode.CONTIGUOUS:
             became[op] = became[op.src[0]]
         elif op.src:
-            arg = numbered(op) if op.code is OpCode.CHECK else None
-            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=arg)
+            became[op] = op.replace(src=tuple(map(became.__getitem__, op.src)), arg=numbered(op))
         else:
             became[op] = op
         if became[op].code is not OpCode.PARAM:
@@ -267,4 +267,5 @@ def _name(chosen: Group) -> str:
     first = chosen.phases[0][0]
     shape = "_".join(str(greatest(dim)) for dim in first.domain) or "scalar"
     count = len(chosen.nests)
-    return f"{first.kind.value}_{shape}" + (f"_and_{count - 1}" if count > 1 else "")
+    kind = first.anchors[0].arg.name if first.kind is NestKind.HOST else first.kind.value
+    return f"{kind}_{shape}" + (f"_and_{count - 1}" if count > 1 else "")

@@ -12,13 +12,14 @@ from functools import lru_cache
 
 from picograd.ir.coordinates import flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
 from picograd.ir.symbolic import with_values
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.SCATTER: NestKind.SCATTER,
     OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT, OpCode.UPDATE: NestKind.UPDATE,
+    OpCode.CUSTOM: NestKind.HOST,
 }  # fmt: skip
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 
@@ -70,6 +71,17 @@ class Fused:
 def in_memory(op: Op) -> bool:
     """True for values that need no nest: buffers and parameters."""
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
+
+
+def host_sources(op: Op) -> list[Op]:
+    """Returns the values that a CUSTOM needs in memory: its sources, without the movement that the host does itself."""
+    found: list[Op] = []
+    for s in op.src:
+        while s.code in MOVEMENT and s.code is not OpCode.PAD:
+            s = s.src[0]
+        if s.code not in SOURCES or in_memory(s):
+            found.append(s)
+    return found
 
 
 def nbytes(op: Op) -> int:

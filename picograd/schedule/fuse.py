@@ -22,14 +22,27 @@ from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, SOURCES, TRANSCENDENTAL, OpCode
 from picograd.ir.stages import NestKind
-from picograd.schedule.draft import KINDS, Draft, Fused, fits, in_memory, is_element, is_row, meet, moved, nbytes
+from picograd.schedule.draft import (
+    KINDS,
+    Draft,
+    Fused,
+    fits,
+    host_sources,
+    in_memory,
+    is_element,
+    is_row,
+    meet,
+    moved,
+    nbytes,
+)
 from picograd.schedule.edges import can_require, depends, require
 from picograd.schedule.loops import memory_sources
 from picograd.schedule.nests import MAX_OPS, Nests
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 MOST_READ = 2  # large values from which one is computed again at each of its readers
-STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})  # nothing is computed on
+# Nothing is computed on what these store.
+STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
@@ -56,6 +69,7 @@ class _Fuser:
         wanted = set(self.roots)
         # Stored when they are visited: a nest that computes one of them itself would later read it from memory instead.
         wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
+        wanted.update(source for op in self.order if op.code is OpCode.CUSTOM for source in host_sources(op))
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
@@ -112,6 +126,8 @@ class _Fuser:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
+        for s in host_sources(op) if op.code is OpCode.CUSTOM else ():
+            self.store(s)
         for s in op.src:
             self.release(s)
         kind = KINDS[op.code]

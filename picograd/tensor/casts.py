@@ -7,6 +7,7 @@ Next:  picograd/tensor/functions.py
 
 from __future__ import annotations
 
+import builtins
 from typing import Any, Self
 
 from picograd import dtype as dtypes
@@ -17,10 +18,10 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named
-from picograd.tensor.inplace import InPlace
+from picograd.tensor.info import Info
 
 
-class Casts(InPlace):
+class Casts(Info):
     """Conversions. What is already of the dtype, or on the device, is returned as it is."""
 
     __slots__ = ()
@@ -53,8 +54,17 @@ class Casts(InPlace):
             raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
         return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)
 
-    def to(self, *targets: Any) -> Self:
+    def to(
+        self,
+        *targets: Any,
+        dtype: DType | None = None,
+        device: str | None = None,
+        non_blocking: builtins.bool = False,
+        copy: builtins.bool = False,
+    ) -> Self:
         """Returns the tensor on a device, as a dtype, or both; or like another tensor: what `targets` name.
+
+        With copy=True it has storage of its own in any case; non_blocking is always so, and changes nothing.
 
         Raises:
           ArgumentError: a target is none of these.
@@ -63,7 +73,7 @@ class Casts(InPlace):
         [1]
         """
         result = self
-        for target in targets:
+        for target in (*targets, dtype, device):
             if isinstance(target, TensorCore):
                 result = result.to(target.device, target.dtype)
             elif isinstance(target, DType):
@@ -72,7 +82,7 @@ class Casts(InPlace):
                 result = result._to_device(device_named(target))
             elif target is not None:
                 raise ArgumentError(f"to: needs a device name or a dtype, got {target!r}.")
-        return result
+        return self.clone() if copy and result is self else result
 
     def _to_device(self, device: str) -> Self:
         own = self.cell.device
@@ -143,6 +153,30 @@ class Casts(InPlace):
         Tensor([1], dtype=int32)
         """
         return self.cast(dtypes.int32)
+
+    def short(self) -> Self:
+        """Returns the elements as int16.
+
+        >>> Tensor([1.5]).short()
+        Tensor([1], dtype=int16)
+        """
+        return self.cast(dtypes.int16)
+
+    def char(self) -> Self:
+        """Returns the elements as int8.
+
+        >>> Tensor([1.5]).char()
+        Tensor([1], dtype=int8)
+        """
+        return self.cast(dtypes.int8)
+
+    def byte(self) -> Self:
+        """Returns the elements as uint8.
+
+        >>> Tensor([1.5]).byte()
+        Tensor([1], dtype=uint8)
+        """
+        return self.cast(dtypes.uint8)
 
     def long(self) -> Self:
         """Returns the elements as int64.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from picograd.engine.realize import realize, realized
 from picograd.errors import PicogradError
-from picograd.ir.checks import OutOfRange
+from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op
@@ -31,8 +31,8 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same.
 
     Raises:
-      OutOfRange: an index is outside its axis. Nothing is computed then; writes in place that needed it have not
-                  happened, others are still pending.
+      Refused: an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place that
+               needed it have not happened, others are still pending.
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
     graphs = [cell for cell in cells if type(cell.content) is not tuple]
@@ -48,7 +48,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
                 wanted[cell] = op
     try:
         buffers = realize([*wanted.values(), *ops])
-    except OutOfRange as error:
+    except Refused as error:
         _undo_writes_of(error)
         raise
     if joined:
@@ -61,7 +61,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     return buffers[len(wanted) :]
 
 
-def _undo_writes_of(error: OutOfRange) -> None:
+def _undo_writes_of(error: Refused) -> None:
     """Takes back what was written in place and needs the index that is wrong: or it would fail for ever after."""
     for cell, before in list(pending.writes.items()):
         while before and error.check in toposort([cell.op], stop=realized):

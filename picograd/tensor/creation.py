@@ -27,7 +27,7 @@ from picograd.tensor.variable import Length, lengths
 
 
 class Creation(Sorting):
-    """zeros ones full empty arange linspace eye one_hot and the *_like forms."""
+    """zeros ones full empty arange linspace logspace eye, the *_like forms and the new_* ones."""
 
     __slots__ = ()
 
@@ -118,8 +118,7 @@ class Creation(Sorting):
         whole = all(isinstance(value, int) for value in (start, end, step))
         chosen = dtype or (dtypes.default_int if whole else dtypes.default_float)
         length = math.ceil((end - start) / step) if not whole else -(-(int(end) - int(start)) // int(step))
-        exact = dtypes.int64 if whole else (dtypes.float64 if chosen is dtypes.float64 else dtypes.float32)
-        op = cast(iota(length), exact)
+        op = cast(iota(length), dtypes.int64 if whole else dtypes.float64)
         if step != 1:
             op = op * step
         if start != 0:
@@ -147,13 +146,34 @@ class Creation(Sorting):
         """
         if steps < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
-        chosen = dtype or dtypes.default_float
-        place = iota(steps)
-        step = (end - start) / (steps - 1) if steps > 1 else 0.0
-        rising = cast(place, chosen) * step + start
-        falling = cast(-place + (steps - 1), chosen) * -step + end
-        op = where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
+        op = cast(_evenly(start, end, steps), dtype or dtypes.default_float)
         return cls._made(op, device, requires_grad)
+
+    @classmethod
+    def logspace(
+        cls,
+        start: float,
+        end: float,
+        steps: int,
+        base: float = 10.0,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns base ** x for `steps` numbers x from `start` to `end`, both included, at equal distances.
+
+        Raises:
+          ArgumentError: steps is negative.
+
+        >>> Tensor.logspace(0.0, 2.0, 3)
+        Tensor([  1.,  10., 100.])
+        """
+        if steps < 0:
+            raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
+        exponent = _evenly(start, end, steps)
+        op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
+        return cls._made(cast(op, dtype or dtypes.default_float), device, requires_grad)
 
     @classmethod
     def eye(
@@ -178,7 +198,13 @@ class Creation(Sorting):
     # ---- like another ----
     @classmethod
     def full_like(
-        cls, tensor: TensorCore, fill_value: Scalar, *, dtype: DType | None = None, requires_grad: bool = False
+        cls,
+        tensor: TensorCore,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
     ) -> Self:
         """Returns `fill_value` in the shape, dtype and on the device of `tensor`.
 
@@ -187,42 +213,122 @@ class Creation(Sorting):
         """
         chosen = dtype or tensor.dtype
         op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
-        return cls._made(op, tensor.cell.device, requires_grad)
+        return cls._made(op, tensor.cell.device if device is None else device, requires_grad)
 
     @classmethod
-    def zeros_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+    def zeros_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Returns zeros in the shape, dtype and on the device of `tensor`.
 
         >>> Tensor.zeros_like(Tensor([1, 2]))
         Tensor([0, 0])
         """
-        return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
+        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @classmethod
-    def ones_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+    def ones_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Returns ones in the shape, dtype and on the device of `tensor`.
 
         >>> Tensor.ones_like(Tensor([1.0, 2.0]))
         Tensor([1., 1.])
         """
-        return cls.full_like(tensor, 1, dtype=dtype, requires_grad=requires_grad)
+        return cls.full_like(tensor, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @classmethod
-    def empty_like(cls, tensor: TensorCore, *, dtype: DType | None = None, requires_grad: bool = False) -> Self:
+    def empty_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
         """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
 
         >>> Tensor.empty_like(Tensor([1, 2])).shape
         (2,)
         """
-        return cls.full_like(tensor, 0, dtype=dtype, requires_grad=requires_grad)
+        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
-    def new_zeros(self, *shape: Any) -> Self:
-        """Returns zeros of another shape, with this dtype, on this device.
+    # ---- of this dtype, on this device ----
+    def new_full(
+        self,
+        size: Any,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `fill_value` in the shape `size`, with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1, 2]).new_full((3,), 7)
+        Tensor([7, 7, 7])
+        """
+        place = self.cell.device if device is None else device
+        return self.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+
+    def new_zeros(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns zeros in the shape `size`, with this dtype, on this device, unless others are named.
 
         >>> Tensor([1, 2]).new_zeros(3)
         Tensor([0, 0, 0])
         """
-        return self._made(filled(0, self.dtype, shape_of_sizes("new_zeros", shape)), self.cell.device)
+        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_ones(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns ones in the shape `size`, with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1, 2]).new_ones(3)
+        Tensor([1, 1, 1])
+        """
+        return self.new_full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_empty(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns a tensor of the shape `size` to be written to, which holds zeros, with this dtype, on this device.
+
+        >>> Tensor([1, 2]).new_empty(3)
+        Tensor([0, 0, 0])
+        """
+        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_tensor(
+        self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns a copy of `data` with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1.0, 2.0]).new_tensor([3, 4])
+        Tensor([3., 4.])
+        """
+        return type(self)(data, dtype or self.dtype, self.device if device is None else device, requires_grad)
+
+
+def _evenly(start: float, end: float, steps: int) -> Op:
+    """Returns numbers at equal distances in float64, counted from the nearer end, so that both ends are exact."""
+    place = iota(steps)
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    rising = cast(place, dtypes.float64) * step + start
+    falling = cast(-place + (steps - 1), dtypes.float64) * -step + end
+    return where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
 
 
 def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:

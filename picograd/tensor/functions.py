@@ -35,7 +35,10 @@ class Functions(Casts):
         return self.from_op(function(self.read(), *args), self.cell.device)
 
     def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
-        return self.from_op(function(to_float(self.read()), *args), self.cell.device)
+        """Returns a composition, of narrow floats in float32: rounded once, not after each of its steps."""
+        op = to_float(self.read())
+        result = function(cast(op, op.dtype.wide), *args)
+        return self.from_op(cast(result, op.dtype) if result.dtype.is_float else result, self.cell.device)
 
     # ---- exponentials and logarithms ----
     def exp(self) -> Self:

@@ -2,12 +2,12 @@
 
 In:    tensors and Python scalars
 Out:   `InPlace`; every view of the same storage sees what was written
-Next:  picograd/tensor/casts.py
+Next:  picograd/tensor/info.py
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import DTypeError, ShapeError
@@ -19,7 +19,7 @@ from picograd.tensor.host import fitting
 
 
 class InPlace(Elementwise):
-    """add_ sub_ mul_ div_ pow_ and the forms with =, copy_ fill_ zero_."""
+    """add_ sub_ mul_ div_ pow_, bits, and the forms with =; copy_ fill_ zero_."""
 
     __slots__ = ()
 
@@ -64,13 +64,13 @@ class InPlace(Elementwise):
         """
         return self._in_place("mul_", self.mul(other))
 
-    def div_(self, other: Operand) -> Self:
-        """Divides by `other` in place.
+    def div_(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
+        """Divides by `other` in place; rounding_mode "floor" or "trunc" rounds the quotient.
 
         >>> Tensor([1.0, 2.0]).div_(2)
         Tensor([0.5, 1. ])
         """
-        return self._in_place("div_", self.div(other))
+        return self._in_place("div_", self.div(other, rounding_mode=rounding_mode))
 
     def pow_(self, exponent: Operand) -> Self:
         """Raises to the power `exponent` in place.
@@ -80,23 +80,77 @@ class InPlace(Elementwise):
         """
         return self._in_place("pow_", self.pow(exponent))
 
-    def __ifloordiv__(self, other: Any) -> Self:
+    def floor_divide_(self, other: Operand) -> Self:
+        """Stores the quotient rounded to minus infinity in place.
+
+        >>> Tensor([7, -7]).floor_divide_(2)
+        Tensor([ 3, -4])
+        """
         return self._in_place("floor_divide_", self.floor_divide(other))
 
-    def __imod__(self, other: Any) -> Self:
+    def remainder_(self, other: Operand) -> Self:
+        """Stores what floor division leaves in place.
+
+        >>> Tensor([7, -7]).remainder_(3)
+        Tensor([1, 2])
+        """
         return self._in_place("remainder_", self.remainder(other))
 
-    def __iand__(self, other: Any) -> Self:
-        return self._in_place("bitwise_and_", self & other)
+    # ---- bits ----
+    def bitwise_and_(self, other: Operand) -> Self:
+        """Stores the bits set in both in place.
 
-    def __ior__(self, other: Any) -> Self:
-        return self._in_place("bitwise_or_", self | other)
+        >>> Tensor([6, 5]).bitwise_and_(3)
+        Tensor([2, 1])
+        """
+        return self._in_place("bitwise_and_", self.bitwise_and(other))
 
-    def __ixor__(self, other: Any) -> Self:
-        return self._in_place("bitwise_xor_", self ^ other)
+    def bitwise_or_(self, other: Operand) -> Self:
+        """Stores the bits set in one of both in place.
+
+        >>> Tensor([6, 5]).bitwise_or_(3)
+        Tensor([7, 7])
+        """
+        return self._in_place("bitwise_or_", self.bitwise_or(other))
+
+    def bitwise_xor_(self, other: Operand) -> Self:
+        """Stores the bits that differ in place.
+
+        >>> Tensor([6, 5]).bitwise_xor_(3)
+        Tensor([5, 6])
+        """
+        return self._in_place("bitwise_xor_", self.bitwise_xor(other))
+
+    def bitwise_not_(self) -> Self:
+        """Stores all bits turned over in place.
+
+        >>> Tensor([0, 5]).bitwise_not_()
+        Tensor([-1, -6])
+        """
+        return self._in_place("bitwise_not_", self.bitwise_not())
+
+    def bitwise_left_shift_(self, other: Operand) -> Self:
+        """Stores self * 2 ** other in place.
+
+        >>> Tensor([1, 3]).bitwise_left_shift_(2)
+        Tensor([ 4, 12])
+        """
+        return self._in_place("bitwise_left_shift_", self.bitwise_left_shift(other))
+
+    def bitwise_right_shift_(self, other: Operand) -> Self:
+        """Stores floor(self / 2 ** other) in place.
+
+        >>> Tensor([5, -5]).bitwise_right_shift_(1)
+        Tensor([ 2, -3])
+        """
+        return self._in_place("bitwise_right_shift_", self.bitwise_right_shift(other))
 
     __iadd__, __isub__, __imul__, __itruediv__, __ipow__ = add_, sub_, mul_, div_, pow_
+    __ifloordiv__, __imod__ = floor_divide_, remainder_
+    __iand__, __ior__, __ixor__ = bitwise_and_, bitwise_or_, bitwise_xor_
+    __ilshift__, __irshift__ = bitwise_left_shift_, bitwise_right_shift_
 
+    # ---- what is stored as it is ----
     def copy_(self, source: TensorCore) -> Self:
         """Stores `source`, broadcast and cast to this tensor's shape and dtype, in place.
 

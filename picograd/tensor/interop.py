@@ -15,11 +15,11 @@ import numpy as np
 from picograd.dtype import DType
 from picograd.errors import GradientError, ShapeError
 from picograd.tensor.cell import grad_mode
-from picograd.tensor.random import Random
+from picograd.tensor.draws import Draws
 from picograd.tensor.variable import known
 
 
-class Interop(Random):
+class Interop(Draws):
     """numpy item tolist, and what Python asks of a container."""
 
     __slots__ = ()

@@ -16,10 +16,10 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
-from picograd.tensor.reduce import Reduce
+from picograd.tensor.inplace_pairs import InPlacePairs
 
 
-class Linalg(Reduce):
+class Linalg(InPlacePairs):
     """matmul dot mv outer tril triu."""
 
     __slots__ = ()

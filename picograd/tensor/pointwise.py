@@ -2,7 +2,7 @@
 
 In:    Ops of one shape and a float dtype (unless said)
 Out:   Ops
-Next:  picograd/tensor/reduce.py
+Next:  picograd/tensor/mathematics.py
 
 Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
 branch not taken never multiplies a zero gradient by infinity.
@@ -18,7 +18,7 @@ from picograd.dtype import Scalar, float64
 from picograd.ir.build import compare, maximum, minimum, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast
+from picograd.tensor.build import cast, detached
 
 Function = Callable[..., Op]
 
@@ -133,6 +133,13 @@ def flat_sqrt(x: Op) -> Op:
     return where(zero, 0.0, unary(OpCode.SQRT, where(zero, 1.0, x)))
 
 
+def flat_root(x: Op, degree: float) -> Op:
+    """x^(1 / degree) with the derivative 0 at 0."""
+    zero = compare(OpCode.CMPEQ, x, 0.0)
+    root = Op(OpCode.POW, x.dtype, (where(zero, 1.0, x), filled(1 / degree, x.dtype, x.shape)))
+    return where(zero, 0.0 if degree > 0 else math.inf, root)
+
+
 def log10(x: Op) -> Op:
     """Logarithm to base 10."""
     return unary(OpCode.LOG2, x) * math.log10(2)
@@ -148,7 +155,12 @@ def log1p(x: Op) -> Op:
     series = filled(1 / (2 * terms + 1), x.dtype, x.shape)
     for k in range(terms - 1, -1, -1):
         series = series * square + 1 / (2 * k + 1)
-    return where(near, s * series * 2.0, unary(OpCode.LOG, x + 1.0))
+    held = where(near, 1.0, x)
+    total = held + 1.0
+    divisor = where(compare(OpCode.CMPEQ, total, 0.0), 1.0, total)
+    lost = detached((held - (total - 1.0)) / divisor)  # what the sum has rounded away, as a part of it
+    lost = where(compare(OpCode.CMPLT, absolute(held), 2.0**52), lost, 0.0)
+    return where(near, s * series * 2.0, unary(OpCode.LOG, total) + lost)
 
 
 def expm1(x: Op) -> Op:
@@ -174,6 +186,33 @@ def sinh(x: Op) -> Op:
 def cosh(x: Op) -> Op:
     """(exp(x) + exp(-x)) / 2."""
     return (unary(OpCode.EXP, x) + unary(OpCode.EXP, -x)) * 0.5
+
+
+def sinc(x: Op) -> Op:
+    """sin(pi x) / (pi x), and 1 at 0, where all derivatives are 0, as in PyTorch."""
+    nothing = compare(OpCode.CMPEQ, x, 0.0)
+    held = where(nothing, 1.0, x)
+    whole = round_even(held)
+    sine = unary(OpCode.SIN, (held - whole) * math.pi)  # of what is left of whole turns: pi x has too few digits
+    odd = compare(OpCode.CMPNE, floor(whole * 0.5) * 2.0, whole)
+    return where(nothing, 1.0, where(odd, -sine, sine) / (held * math.pi))
+
+
+def logit(x: Op, eps: float | None) -> Op:
+    """log(x / (1 - x)), of x held between eps and 1 - eps; near 1/2 by way of 2 x - 1, which is exact there."""
+    if eps is not None:
+        x = clamp(x, eps, 1.0 - eps)
+    centered = x * 2.0 - 1.0
+    near = compare(OpCode.CMPLT, absolute(centered), 0.5)
+    z, held = where(near, centered, 0.0), where(near, 0.5, x)
+    return where(near, log1p(z) - log1p(-z), unary(OpCode.LOG, held / (-held + 1.0)))
+
+
+def nan_to_num(x: Op, nan: float, posinf: float, neginf: float) -> Op:
+    """x with numbers for NaN and infinities."""
+    x = where(is_nan(x), nan, x)
+    x = where(compare(OpCode.CMPEQ, x, math.inf), posinf, x)
+    return where(compare(OpCode.CMPEQ, x, -math.inf), neginf, x)
 
 
 # ---- activations ----

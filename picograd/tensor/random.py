@@ -2,7 +2,7 @@
 
 In:    shapes, and a Generator whose state is a tensor cell
 Out:   `Random`, `Generator`, `manual_seed`
-Next:  picograd/tensor/interop.py
+Next:  picograd/tensor/draws.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
 Outside a trace the number is known on the host and enters the graph as a small buffer, so that equal draws are equal

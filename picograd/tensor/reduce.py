@@ -2,28 +2,27 @@
 
 In:    tensors
 Out:   `Reduce`, `MaxResult`
-Next:  picograd/tensor/linalg.py
+Next:  picograd/tensor/statistics.py
 
 `dim` and `axis`, `keepdim` and `keepdims` are two names of one argument. Without `dim` all axes are reduced.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, maximum, positions, reduce, unary, where
+from picograd.ir.build import compare, gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import subtract
 from picograd.tensor import pointwise
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, static, to_float
-from picograd.tensor.functions import Functions
+from picograd.tensor.pairs import Pairs
 
 Axes = int | Sequence[int] | None
 
@@ -39,7 +38,7 @@ class MaxResult(NamedTuple):
     indices: Any
 
 
-class Reduce(Functions):
+class Reduce(Pairs):
     """sum prod max min mean var std norm any all argmax argmin logsumexp softmax cumsum ..."""
 
     __slots__ = ()
@@ -114,52 +113,46 @@ class Reduce(Functions):
         return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
 
     def var(
-        self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
+        self,
+        dim: Axes = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
     ) -> Self:
-        """Returns the mean of the squared deviations, divided by count - correction.
+        """Returns the mean of the squared deviations, divided by count - correction; unbiased=False: correction=0.
 
         >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
         1.6666666269302368
         """
         op = self._floats("var")
+        if isinstance(dim, bool):  # as in x.var(False)
+            dim, unbiased = None, dim
         axes = axes_of("var", op.shape, dim, axis)
-        return self.from_op(variance_op(op, axes, correction, keepdim or keepdims), self.cell.device)
+        less = correction if unbiased is None else int(unbiased)
+        return self.from_op(variance_op(op, axes, less, keepdim or keepdims), self.cell.device)
 
     def std(
-        self, dim: Axes = None, correction: int = 1, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False
+        self,
+        dim: Axes = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
     ) -> Self:
-        """Returns the square root of the variance, which is divided by count - correction.
+        """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
 
         The gradient of equal elements is 0, as in PyTorch.
 
         >>> Tensor([1.0, 3.0]).std()
         Tensor(1.4142135)
         """
-        return self.var(dim, correction, keepdim, axis=axis, keepdims=keepdims)._composed(pointwise.flat_sqrt)
-
-    def norm(self, p: float | str = 2, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
-        """Returns (sum |x|^p)^(1/p) over all axes named; p may be inf, -inf or "fro".
-
-        The gradient of the 2-norm at 0 is 0, as in PyTorch.
-
-        Raises:
-          ArgumentError: another p.
-          DTypeError:    integers.
-
-        >>> Tensor([3.0, 4.0]).norm()
-        Tensor(5.)
-        """
-        self._floats("norm")
-        if p in (2, "fro"):
-            return (self * self).sum(dim, keepdim, axis=axis)._composed(pointwise.flat_sqrt)
-        if not isinstance(p, (int, float)):
-            raise ArgumentError(f'norm: p must be a number or "fro", got {p!r}.')
-        magnitude = self.abs()
-        if math.isinf(p):
-            return (magnitude.amax if p > 0 else magnitude.amin)(dim, keepdim, axis=axis)
-        if p == 0:
-            return self.ne(0).sum(dim, keepdim, axis=axis).cast(self.dtype)
-        return magnitude.sum(dim, keepdim, axis=axis) if p == 1 else (magnitude**p).sum(dim, keepdim, axis=axis) ** (1 / p)
+        variance = self.var(dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
+        return variance._composed(pointwise.flat_sqrt)
 
     # ---- extremes ----
     def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
@@ -198,14 +191,11 @@ class Reduce(Functions):
         >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
         [1, 0]
         """
-        if isinstance(dim, Functions):
+        if isinstance(dim, Pairs):
             return self.maximum(dim)
         if dim is None and axis is None:
             return self.amax()
-        return MaxResult(
-            self.amax(dim, keepdim, axis=axis, keepdims=keepdims),
-            self.argmax(dim, keepdim, axis=axis, keepdims=keepdims),
-        )
+        return self._along("max", OpCode.MAX, dim if axis is None else axis, keepdim or keepdims)
 
     def min(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
         """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
@@ -213,14 +203,22 @@ class Reduce(Functions):
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
         Tensor([1., 3.])
         """
-        if isinstance(dim, Functions):
+        if isinstance(dim, Pairs):
             return self.minimum(dim)
         if dim is None and axis is None:
             return self.amin()
-        return MaxResult(
-            self.amin(dim, keepdim, axis=axis, keepdims=keepdims),
-            self.argmin(dim, keepdim, axis=axis, keepdims=keepdims),
-        )
+        return self._along("min", OpCode.MIN, dim if axis is None else axis, keepdim or keepdims)
+
+    def _along(self, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
+        """Returns extremes along one axis and their places. Of equal ones the one at that place has the gradient."""
+        op = self._not_empty(function, dim, None)
+        axis = axis_of(function, op.shape, dim)
+        places = self._position(function, code, axis, keepdim)
+        if not op.shape or not op.needs_grad:
+            return MaxResult(self._reduced(function, code, op, axis, keepdim, None), places)
+        index = places.op if keepdim else reshape(places.op, (*op.shape[:axis], 1, *op.shape[axis + 1 :]))
+        found = move_back(gather(move_last(op, axis), move_last(index, axis), len(op.shape) - 1, len(op.shape) - 1), axis)
+        return MaxResult(self.from_op(found if keepdim else squeezed(found, (axis,)), self.cell.device), places)
 
     def argmax(
         self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
@@ -265,8 +263,7 @@ class Reduce(Functions):
         >>> Tensor([0, 2]).any()
         Tensor(True)
         """
-        op = cast(self.read(), dtypes.bool_)
-        return self._reduced("any", OpCode.MAX, op, dim, keepdim or keepdims, axis)
+        return self._truth("any", OpCode.MAX, dim, keepdim or keepdims, axis)
 
     def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
         """Returns True where no element is zero.
@@ -274,8 +271,12 @@ class Reduce(Functions):
         >>> Tensor([0, 2]).all()
         Tensor(False)
         """
-        op = cast(self.read(), dtypes.bool_)
-        return self._reduced("all", OpCode.MIN, op, dim, keepdim or keepdims, axis)
+        return self._truth("all", OpCode.MIN, dim, keepdim or keepdims, axis)
+
+    def _truth(self, function: str, code: OpCode, dim: Axes, keepdim: bool, axis: Axes) -> Self:
+        """Returns bools; of uint8 uint8, as in PyTorch."""
+        found = self._reduced(function, code, cast(self.read(), dtypes.bool_), dim, keepdim, axis)
+        return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
 
     # ---- exponentials ----
     def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
@@ -353,12 +354,16 @@ def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
     return _over_count(total, _count(op, axes))
 
 
-def variance_op(op: Op, axes: tuple[int, ...], correction: int, keepdim: bool = False) -> Op:
+def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
     deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
     total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
-    count = subtract(_count(op, axes), correction)
-    return _over_count(total, max(0, count) if isinstance(count, int) else maximum(count, 0))
+    count = _count(op, axes)
+    if isinstance(count, int):
+        return total / float(max(0, count - correction))
+    if isinstance(correction, int):
+        return _over_count(total, maximum(subtract(count, correction), 0))  # type: ignore[arg-type]
+    return total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape)
 
 
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:

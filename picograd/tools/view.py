@@ -33,7 +33,7 @@ from picograd.tools.layout import Point, lay_out
 MOST_NODES = 1500
 MOST_ELEMENTS = 9  # of a tensor whose value is shown
 MOST_LETTERS = 44  # of a line of numbers
-MANY_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.CUSTOM, OpCode.SINK})  # no one value
+MANY_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.SINK})  # no one value
 
 LETTER, LINE, PADDING = 7.3, 17.0, 10.0  # pixels: width of a letter, height of a line, rim of a box
 STYLE = """<style>

@@ -19,6 +19,7 @@ from picograd.ir.build import (
     expand,
     flip,
     gather,
+    iota,
     pad,
     permute,
     reduce,
@@ -26,10 +27,13 @@ from picograd.ir.build import (
     scan,
     scatter,
     shrink,
+    swap_last,
     unary,
     where,
 )  # fmt: skip
 from picograd.ir.custom import CustomGradient, mark_of
+from picograd.ir.host import host_call
+from picograd.ir.matrices import diagonal, triangle, with_diagonal
 from picograd.ir.op import Buffer, Op, Shape, filled, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
@@ -64,6 +68,29 @@ def op2(code: OpCode) -> Callable[[Op, Op], Op]:
 
 def op1(code: OpCode) -> Callable[[Op], Op]:
     return lambda a: unary(code, a)
+
+
+def host(name: str, *src: Op, options: tuple[int | bool, ...] = ()) -> Op:
+    """A function of the host."""
+    return host_call(name, f64, src, options)
+
+
+def near_one(a: Op) -> Op:
+    """A matrix that has an inverse, and whose LU needs no order of rows."""
+    return with_diagonal(a, diagonal(a) * 0.1 + 6)
+
+
+def positive(a: Op) -> Op:
+    """A symmetric matrix with different positive eigenvalues."""
+    lower = triangle(a, True, 0.0) * 0.3
+    n = int(a.shape[-1])
+    rising = cast(iota(n), f64) + 2
+    return with_diagonal(lower + swap_last(lower), diagonal(a) * 0.1 + rising)
+
+
+def squared(a: Op) -> Op:
+    """What does not depend on signs of vectors."""
+    return a * a
 
 
 def ints(*values: int, shape: tuple[int, ...] | None = None) -> Op:
@@ -127,7 +154,7 @@ def call(number: int, mark: str | None = None) -> Callable[[Op, Op], Op]:
     return lambda a, b: result(Op(OpCode.CALL, f64, (a, b), body_of(*PRODUCT, mark=mark)), number)
 
 
-def custom(number: int) -> Callable[[Op, Op], Op]:
+def written(number: int) -> Callable[[Op, Op], Op]:
     """f(p, q) = sin(p) q, p q with a gradient that reads the second argument, the second result and cos(p)."""
     cosine = unary(OpCode.COS, P)
     body = (unary(OpCode.SIN, P) * Q, P * Q, cosine)
@@ -280,6 +307,33 @@ CASES: dict[str, Case | list[Case]] = {
         Case(conv((1, 1), ((2, 2), (3, 0)), (1, 1), (3, 2)), ((1, 2, 3, 3), (2, 2, 1, 2))),
         Case(conv((4,), ((0, 0),), (1,), (1,), 3), ((2, 3, 10), (3, 1, 3))),
     ],
+    "custom": [
+        Case(lambda a: host("inv", near_one(a)), ((3, 3),)),
+        Case(lambda a: host("inv", near_one(a)), ((2, 3, 3),)),
+        Case(lambda a, b: host("solve", near_one(a), b), ((3, 3), (3, 2))),
+        Case(lambda a, b: host("solve_triangular", near_one(a), b, options=(True, False)), ((3, 3), (3, 2))),
+        Case(lambda a, b: host("solve_triangular", near_one(a), b, options=(False, True)), ((3, 3), (3, 2))),
+        Case(lambda a: host("pinv", a, filled(0.0, f64, ())), ((4, 2),)),
+        Case(lambda a: host("pinv", a, filled(0.0, f64, ())), ((2, 4),)),
+        Case(lambda a: host("det", near_one(a)), ((2, 3, 3),)),
+        Case(lambda a: host("cofactor", near_one(a)), ((3, 3),)),
+        Case(lambda a: host("slogdet", near_one(a)), ((3, 3),)),
+        Case(lambda a: host("cholesky", positive(a)), ((3, 3),)),
+        Case(lambda a: host("lu", near_one(a)), ((3, 3),)),
+        Case(lambda a: host("qr", a), ((4, 2),)),
+        Case(lambda a: squared(host("eigh", positive(a))), ((3, 3),)),
+        Case(lambda a: host("eigvalsh", positive(a)), ((3, 3),)),
+        Case(lambda a: squared(host("svd", a)), ((4, 2),)),
+        Case(lambda a: squared(host("svd", a)), ((2, 4),)),
+        Case(lambda a: host("svdvals", a), ((2, 4, 2),)),
+        Case(lambda a: host("matrix_exp", a), ((3, 3),)),
+        Case(lambda a: host("fft", a, options=(2, -1)), ((3, 4, 2),)),
+        Case(lambda a: host("fft", a, options=(1, 1)), ((3, 4, 2),)),
+        Case(lambda a: host("rfft", a, options=(5,)), ((2, 5),)),
+        Case(lambda a: host("rfft", a, options=(4,)), ((2, 4),)),
+        Case(lambda a: host("irfft", a, options=(5,)), ((2, 3, 2),)),
+        Case(lambda a: host("irfft", a, options=(4,)), ((2, 3, 2),)),
+    ],
     "attention": [
         Case(attention(0), QKV),
         Case(attention(0, causal=True), QKV),
@@ -288,7 +342,7 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
         Case(attention(0, causal=True), ((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5))),
     ],
-    "custom": [*(Case(custom(number), S * 2) for number in range(3)), Case(lambda a: custom(0)(a, a) * 2.0, S)],
+    "written": [*(Case(written(number), S * 2) for number in range(3)), Case(lambda a: written(0)(a, a) * 2.0, S)],
     "call": [
         *(Case(call(number), S * 2) for number in range(4)),
         Case(both_results(), S * 2),

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
 from picograd.ir.text import format_graph
 from picograd.tools.fuzz.values import Array, Graph
 
@@ -38,12 +40,13 @@ arrays = {{op: values[op.arg[0]] for op in toposort(roots) if op.code is OpCode.
 
 def script(graph: Graph, check: str, arguments: str, title: str, error: str) -> str:
     """Returns a script that calls `check`, a name of check.py, on the graph with further `arguments`."""
+    used = [op for op in toposort(graph.roots) if op.code is OpCode.PARAM]
     return TEMPLATE.format(
         title=title,
         error=error.replace("\n", "\n# "),
         check=check,
         text=format_graph(graph.roots).strip(),
-        arrays="\n".join(f"    {op.arg[0]}: {literal(array)}," for op, array in graph.arrays.items()),
+        arrays="\n".join(f"    {op.arg[0]}: {literal(graph.arrays[op])}," for op in used),
         errors=graph.errors,
         arguments=arguments,
     )

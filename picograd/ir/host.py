@@ -1,0 +1,130 @@
+"""Functions that a plan calls on the host: linear algebra and Fourier transforms, which no kernel is generated for.
+
+In:    the name of a function, its options, its operands
+Out:   `HostCall`, the argument of a CUSTOM, with the shape of the result; `host_call`
+Next:  picograd/ir/build.py
+
+A function has one result. Where mathematics has several (the factors of a matrix) they lie in it one after the other, and
+slices of it, which cost nothing, are the factors. What the functions compute stands in evaluator/host.py, and what their
+gradients are in autodiff/host.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.dtype import DType
+from picograd.errors import ShapeError
+from picograd.ir.op import Op, Shape
+from picograd.ir.opcode import OpCode
+
+Options = tuple[int | bool, ...]
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """A call of a function of the host.
+
+    name:     of the function, a key of HOST_SHAPES
+    options:  what it takes beside its operands
+    site:     what its error says where the values have no result (a Site, or in a plan the number of the call among the
+              CHECKs); None: it always has one
+    """
+
+    name: str
+    options: Options = ()
+    site: Any = None
+
+
+def host_call(name: str, dtype: DType, src: tuple[Op, ...], options: Options = (), site: Any = None) -> Op:
+    """Returns the value of a function of the host.
+
+    Raises:
+      ShapeError: the operands do not fit the function.
+    """
+    return Op(OpCode.CUSTOM, dtype, src, HostCall(name, options, site))
+
+
+def lengths(m: int, n: int) -> tuple[int, int, int]:
+    """Returns the elements of the three factors (m, k), (k,), (k, n) of a matrix, with k = min(m, n)."""
+    k = min(m, n)
+    return m * k, k, k * n
+
+
+# ---- shapes ----
+def _matrix(shape: Shape) -> tuple[Shape, int, int]:
+    """Returns the batch axes of a stack of matrices, and their rows and columns."""
+    if len(shape) < 2:
+        raise ShapeError(f"a matrix needs two axes, got shape {shape}.")
+    m, n = shape[-2:]
+    if not isinstance(m, int) or not isinstance(n, int):
+        raise ShapeError(f"a symbolic length stands where a number is needed: a matrix of shape {shape}.")
+    return shape[:-2], m, n
+
+
+def _same(src: tuple[Op, ...], options: Options) -> Shape:
+    return src[0].shape
+
+
+def _square(src: tuple[Op, ...], options: Options) -> Shape:
+    _, m, n = _matrix(src[0].shape)
+    if m != n:
+        raise ShapeError(f"a matrix must be square, got shape {src[0].shape}.")
+    return src[0].shape
+
+
+def _system(src: tuple[Op, ...], options: Options) -> Shape:
+    """(..., n, n), (..., n, k) -> (..., n, k)."""
+    matrix, right = _square(src, options), src[1].shape
+    if right[:-1] != matrix[:-1]:
+        raise ShapeError(f"a right side {right} does not fit a matrix {matrix}.")
+    return right
+
+
+def _of_axes(rule: Callable[[int, int], Shape]) -> Callable[[tuple[Op, ...], Options], Shape]:
+    """Returns the rule for a result whose axes after those of the batch depend on rows and columns."""
+
+    def shape(src: tuple[Op, ...], options: Options) -> Shape:
+        batch, m, n = _matrix(src[0].shape)
+        return (*batch, *rule(m, n))
+
+    return shape
+
+
+
+
+def _rfft(src: tuple[Op, ...], options: Options) -> Shape:
+    """(..., n) -> (..., n // 2 + 1, 2), with n an option."""
+    return (*src[0].shape[:-1], options[0] // 2 + 1, 2)
+
+
+def _irfft(src: tuple[Op, ...], options: Options) -> Shape:
+    """(..., n // 2 + 1, 2) -> (..., n), with n an option."""
+    return (*src[0].shape[:-2], options[0])
+
+
+HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
+    # name                 operands                      options            result
+    "inv": _square,  #             (..., n, n)                   ()                 the inverse
+    "solve": _system,  #           (..., n, n) (..., n, k)       ()                 x with a x = b
+    "solve_triangular": _system,  # the same                     (upper, unit)      x with a x = b
+    "cholesky": _square,  #        (..., n, n)                   ()                 lower triangular L with L L.T = a
+    "det": _of_axes(lambda m, n: ()),  # (..., n, n)             ()                 the determinant
+    "cofactor": _square,  #        (..., n, n)                   ()                 det(a) inv(a).T, singular a too
+    "slogdet": _of_axes(lambda m, n: (2,)),  # (..., n, n)       ()                 sign and log |determinant|
+    "lu_rows": _of_axes(lambda m, n: (m,)),  # (..., m, n)       ()                 order of rows for LU, int64
+    "lu": _square,  #              (..., n, n)                   ()                 L below the diagonal, U; no rows move
+    "qr": _of_axes(lambda m, n: (sum(lengths(m, n)) - min(m, n),)),  # m >= n  ()   q (m, n), then r (n, n)
+    "complement": _of_axes(lambda m, n: (m, m - n)),  # (..., m, n), orthonormal () columns that complete a basis
+    "eigh": _of_axes(lambda m, n: (n + 1, n)),  # (..., n, n), its lower half () a row of eigenvalues, eigenvectors
+    "eigvalsh": _of_axes(lambda m, n: (n,)),  # the same         ()                 eigenvalues, rising
+    "svd": _of_axes(lambda m, n: (sum(lengths(m, n)),)),  # (..., m, n)  ()         u (m, k), s (k,), vh (k, n)
+    "svdvals": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()              singular values, falling
+    "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) least singular value ()  the pseudoinverse
+    "matrix_exp": _square,  #      (..., n, n)                   ()                 the sum of a^i / i!
+    "fft": _same,  #               (..., n, .., 2)               (axes, sign)       sum of x e^(sign 2 pi i j k / n)
+    "rfft": _rfft,  #              (..., n)                      (n,)               the half of fft that says all
+    "irfft": _irfft,  #            (..., n // 2 + 1, 2)          (n,)               the real signal of half a spectrum
+}

@@ -1,0 +1,116 @@
+"""The gamma function's logarithm and its derivatives, by series for large arguments.
+
+In:    float64 Ops of one shape
+Out:   float64 Ops
+Next:  picograd/tensor/normal.py
+
+Source: NIST Digital Library of Mathematical Functions, 5.5 (recurrence, reflection), 5.11.1 and 5.11.2 (series),
+25.11.43 (Hurwitz's zeta function). In float64 also for float32 results: sums of large terms leave small ones.
+"""
+
+from __future__ import annotations
+
+import math
+
+from picograd.ir.build import both, compare, unary, where
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.pointwise import absolute, floor, is_infinite, round_even
+
+BERNOULLI = (
+    1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
+    -236364091 / 2730,
+)  # fmt: skip
+RAISED = 8  # arguments are raised to at least this; nine terms of the series then leave 2^-54
+
+
+def _less(a: Op, bound: float) -> Op:
+    return compare(OpCode.CMPLT, a, bound)
+
+
+def _right_half(x: Op) -> tuple[Op, Op, Op, Op]:
+    """Returns where x < 1/2, x or 1 - x, whichever is at least 1/2, where that is below RAISED, and it raised there."""
+    left = _less(x, 0.5)
+    y = where(left, -x + 1.0, x)
+    small = _less(y, RAISED)
+    return left, y, small, where(small, y + RAISED, y)
+
+
+def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
+    """Returns c0 + c1 / z^2 + c2 / z^4 + ..."""
+    inverse = unary(OpCode.RECIPROCAL, z * z)
+    total = filled(coefficients[-1], z.dtype, z.shape)
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * inverse + coefficient
+    return total
+
+
+def lgamma(x: Op) -> Op:
+    """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
+    left, y, small, z = _right_half(where(is_infinite(x), 1.0, x))
+    series = _inverse_powers(z, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(BERNOULLI[:9], 1)])
+    stirling = (z - 0.5) * (unary(OpCode.LOG, z) - 1.0) + (series / z + (math.log(2 * math.pi) - 1) / 2)
+    held = where(small, y, 1.0)
+    product = held
+    for k in range(1, RAISED):
+        product = product * (held + k)
+    value = where(small, stirling - unary(OpCode.LOG, product), stirling)
+    sine = absolute(unary(OpCode.SIN, (x - floor(x)) * math.pi))
+    mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
+    return where(is_infinite(x), math.inf, where(left, mirrored, value))
+
+
+def digamma(x: Op) -> Op:
+    """The derivative of log gamma(x): its series, less 1 / x + ... + 1 / (x + 7); psi(1 - x) - pi / tan(pi x) below 1/2."""
+    left, y, small, z = _right_half(x)
+    series = _inverse_powers(z, [b / (2 * k) for k, b in enumerate(BERNOULLI[:9], 1)])
+    value = unary(OpCode.LOG, z) - (series / z + 0.5) / z
+    held = where(small, y, 1.0)
+    total = unary(OpCode.RECIPROCAL, held)
+    for k in range(1, RAISED):
+        total = total + unary(OpCode.RECIPROCAL, held + k)
+    value = where(small, value - total, value)
+    rest = where(left, x - round_even(x), 0.25)
+    angle = rest * math.pi
+    mirrored = value - unary(OpCode.COS, angle) / unary(OpCode.SIN, angle) * math.pi
+    pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))
+    return where(pole, math.nan, where(left, mirrored, value))
+
+
+def zeta(s: Op, q: Op) -> Op:
+    """The sum of (q + k)^-s over k = 0, 1, ..., for s > 1 and q > 0; inf at s = 1 and q = 0, NaN below."""
+    last = 10
+    power = -s
+    total = Op(OpCode.POW, q.dtype, (q, power))
+    for k in range(1, last):
+        total = total + Op(OpCode.POW, q.dtype, (q + k, power))
+    end = q + last
+    tail = Op(OpCode.POW, q.dtype, (end, power))
+    total = total + tail * end / (s - 1.0) + tail * 0.5
+    inverse = unary(OpCode.RECIPROCAL, end)
+    factor = s * tail * inverse
+    for j, b in enumerate(BERNOULLI, 1):
+        total = total + factor * (b / math.factorial(2 * j))
+        factor = factor * (s + (2 * j - 1)) * (s + 2 * j) * inverse * inverse
+    total = where(compare(OpCode.CMPEQ, s, 1.0), math.inf, where(_less(s, 1.0), math.nan, total))
+    return where(compare(OpCode.CMPEQ, q, 0.0), math.inf, where(_less(q, 0.0), math.nan, total))
+
+
+def polygamma(n: int, x: Op) -> Op:
+    """The n-th derivative of digamma, (-1)^(n + 1) n! zeta(n + 1, x); for n > 1 NaN below 0, for n = 1 reflected there."""
+    if n == 0:
+        return digamma(x)
+    if n > 1:
+        return zeta(filled(n + 1.0, x.dtype, x.shape), x) * float((-1) ** (n + 1) * math.factorial(n))
+    left = _less(x, 0.0)
+    value = zeta(filled(2.0, x.dtype, x.shape), where(left, -x + 1.0, x))
+    sine = unary(OpCode.SIN, where(left, x - round_even(x), 0.25) * math.pi)
+    return where(left, unary(OpCode.RECIPROCAL, sine * sine) * math.pi**2 - value, value)
+
+
+def mvlgamma(x: Op, p: int) -> Op:
+    """log of the multivariate gamma function: p (p - 1) / 4 log pi + the sum of lgamma(x - j / 2) for j < p."""
+    total = lgamma(x)
+    for j in range(1, p):
+        total = total + lgamma(x - j / 2)
+    return total + p * (p - 1) / 4 * math.log(math.pi)

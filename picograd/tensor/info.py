@@ -1,0 +1,93 @@
+"""What a tensor is: its dtype's kind, its number of elements and axes, where it lives.
+
+In:    tensors, of which nothing is computed
+Out:   `Info`
+Next:  picograd/tensor/casts.py
+"""
+
+from __future__ import annotations
+
+from picograd.errors import ShapeError
+from picograd.tensor.inplace import InPlace
+
+
+class Info(InPlace):
+    """is_floating_point is_signed itemsize nelement ndimension is_cpu ...: PyTorch's questions."""
+
+    __slots__ = ()
+
+    def is_floating_point(self) -> bool:
+        """Returns True for floats.
+
+        >>> Tensor([1.0]).is_floating_point(), Tensor([1]).is_floating_point()
+        (True, False)
+        """
+        return self.dtype.is_float
+
+    def is_complex(self) -> bool:
+        """Returns False: there are no complex numbers.
+
+        >>> Tensor([1.0]).is_complex()
+        False
+        """
+        return False
+
+    def is_signed(self) -> bool:
+        """Returns True if the dtype has negative numbers.
+
+        >>> Tensor([1]).is_signed(), Tensor([True]).is_signed()
+        (True, False)
+        """
+        return self.dtype.kind in "if"
+
+    def is_nonzero(self) -> bool:
+        """Returns True if the one element is not 0; reads it.
+
+        Raises:
+          ShapeError: there is not exactly one.
+
+        >>> Tensor([2.0]).is_nonzero()
+        True
+        """
+        if self.numel() != 1:
+            raise ShapeError(f"is_nonzero: needs exactly one element, got shape {self.shape}.", hint="x.any() or x.all()")
+        return bool(self.item())  # type: ignore[attr-defined]
+
+    def nelement(self) -> int:
+        """Returns the number of elements.
+
+        >>> Tensor.zeros(2, 3).nelement()
+        6
+        """
+        return self.numel()
+
+    def ndimension(self) -> int:
+        """Returns the number of axes.
+
+        >>> Tensor.zeros(2, 3).ndimension()
+        2
+        """
+        return self.ndim
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def is_cpu(self) -> bool:
+        """True where the device is the host's processor."""
+        return not self.is_cuda
+
+    @property
+    def is_cuda(self) -> bool:
+        """True where the device is an NVIDIA GPU."""
+        return self.device == "CUDA"
+
+    def get_device(self) -> int:
+        """Returns the number of the GPU that holds it, 0, or -1 on the host.
+
+        >>> Tensor([1.0]).get_device()
+        -1
+        """
+        return 0 if self.is_cuda else -1
