@@ -180,6 +180,17 @@ def test_different_random_numbers_within_a_scan_and_an_outlined_part() -> None:
         assert len(np.unique(np.concatenate([part.numpy().ravel() for part in found]))) == number
 
 
+def test_random_numbers_under_jit() -> None:
+    @pg.jit
+    def function(x: Tensor) -> Tensor:
+        return pg.vmap(lambda row: row + Tensor.rand(4), randomness="different")(x)
+
+    seen = [function(Tensor.zeros(3)).numpy() for _ in range(4)]
+    assert len(np.unique(np.concatenate(seen))) == 48
+    pg.manual_seed(0)
+    np.testing.assert_array_equal(function(Tensor.zeros(3)).numpy(), seen[0])
+
+
 def test_random_numbers_drawn_outside_are_no_draw() -> None:
     noise = Tensor.rand(3)
     found = pg.vmap(lambda x: x + noise)(Tensor(np.zeros((2, 1), np.float32)))
