@@ -28,7 +28,7 @@ from picograd.autodiff.extremes import (
 )
 from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
-from picograd.autodiff.products import reduce_product, scan_product
+from picograd.autodiff.products import reduce_product, scan_product, scatter_product_base, scatter_product_updates
 from picograd.autodiff.transposes import (
     cast_transpose,
     copy_transpose,
@@ -178,6 +178,9 @@ chain_rules = PatternMatcher(
         linear("gather", OpCode.GATHER, gather_transpose, None),
         linear("scatter add", _along_axes(OpCode.SCATTER, OpCode.ADD), passes, None, scatter_add_transpose),
         linear("scatter store", _along_axes(OpCode.SCATTER, None), scatter_store_base, None, scatter_store_updates),
+        general(
+            "scatter mul", _along_axes(OpCode.SCATTER, OpCode.MUL), scatter_product_base, None, scatter_product_updates
+        ),
         general(
             "scatter max", _along_axes(OpCode.SCATTER, OpCode.MAX), scatter_extreme_base, None, scatter_extreme_updates
         ),

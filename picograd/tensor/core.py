@@ -28,6 +28,7 @@ from picograd.tensor.compute import compute
 from picograd.tensor.growth import settle
 from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.host import default_device, device_named, host_array
+from picograd.tensor.sharing import is_shared, store
 
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
@@ -171,6 +172,9 @@ class TensorCore:
         op = cast(value, before.dtype)
         if self.steps:
             op = write_through(before, self.steps, op)
+        if is_shared(cell):
+            store(function, cell, op)
+            return self
         set_op(cell, op)
         if op.needs_grad:
             differentiable_cells.add(cell)

@@ -1,0 +1,59 @@
+"""picograd as a backend of ONNX's own test suite, `onnx.backend.test`.
+
+In:    ModelProtos and arrays
+Out:   `Backend`, `Prepared`; arrays
+Next:  picograd/onnx/model.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from onnx.backend.base import Backend as OnnxBackend
+from onnx.backend.base import BackendRep
+
+from picograd.onnx.model import Model, load
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.tensor import Tensor
+
+
+class Prepared(BackendRep):
+    """A model ready to run on arrays."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Returns the outputs as arrays; an empty sequence or optional is a list or None."""
+        with no_grad():
+            outputs = self.model(*inputs)
+            return tuple(map(_as_array, outputs)) if len(self.model.outputs) > 1 else (_as_array(outputs),)
+
+
+def _as_array(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_array(item) for item in value]
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+class Backend(OnnxBackend):
+    """What `onnx.backend.test.BackendTest` asks of a backend."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
+        """Returns a model ready to run; on the default device, whatever ONNX calls it."""
+        return Prepared(load(model.SerializeToString()))
+
+    @classmethod
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Sequence[Any], device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Returns the outputs of a model."""
+        return cls.prepare(model, device).run(inputs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Returns whether the tests for a device run here."""
+        return device == "CPU"

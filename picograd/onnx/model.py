@@ -1,0 +1,228 @@
+"""An ONNX model as a module: called with tensors, trained like any other.
+
+In:    a path or bytes
+Out:   `load`, `Model`
+Next:  picograd/onnx/values.py
+
+The road: read (what the file says), check (that it is a graph), plan (a function for each node), apply.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.module import Module
+from picograd.onnx.check import check
+from picograd.onnx.plan import Planner
+from picograd.onnx.read import read
+from picograd.onnx.record import Declared, Graph, Operator, Step
+from picograd.onnx.run import Run
+from picograd.onnx.values import (
+    KNOWN_NBYTES,
+    Array,
+    Constants,
+    Value,
+    element_type,
+    is_tensor_dtype,
+    known,
+    type_name,
+)
+from picograd.tensor.tensor import Tensor
+
+
+def load(source: str | os.PathLike[str] | bytes, device: str | None = None) -> Model:
+    """Reads an ONNX model and returns it as a module.
+
+    Everything the file says is checked before anything is computed: sizes, names, order, attributes, and that data in
+    files of their own lie in the model's folder.
+
+    Args:
+      source:  path of the file, or its bytes
+      device:  where the parameters are put; default PICOGRAD_DEVICE
+
+    Raises:
+      DataError:     the file is damaged or contradicts itself.
+      UnsupportedOp: it uses an operator, an attribute or an element type that is not supported; which one, and where.
+
+    >>> from onnx import parser
+    >>> text = '<ir_version: 10, opset_import: ["": 21]> net (float[N, 2] x) => (float[N, 1] y) <float[2, 1] w = {3, 4}>'
+    >>> model = load(parser.parse_model(text + " { y = MatMul(x, w) }").SerializeToString())
+    >>> model(Tensor([[1.0, 2.0]]))
+    Tensor([[11.]], requires_grad=True)
+    >>> [name for name, _ in model.named_parameters()]
+    ['w']
+    """
+    found = read(source)
+    check(found.model)
+    planner = Planner(found)
+    return Model(planner, planner.main(), device)
+
+
+class Model(Module):
+    """A model that was read from ONNX.
+
+    Called with its inputs in order or by name, it returns its output, or a tuple of them. Tensors of float initializers
+    are parameters, under the names they have in the file; what only says shapes, scales or statistics is not trained.
+
+    inputs:   what it takes: name, element type and shape of each
+    outputs:  what it returns
+    """
+
+    def __init__(self, planner: Planner, graph: Graph, device: str | None = None) -> None:
+        names = {entry.name for entry in graph.inputs}
+        self.inputs = tuple(entry for entry in graph.inputs if entry.name not in graph.constants)
+        self.optional = tuple(entry for entry in graph.inputs if entry.name in graph.constants)
+        self.outputs = graph.outputs
+        self._constants = Constants(device)
+        self._run = Run(planner, self._constants)
+        self._trained: dict[str, Tensor] = {}
+        self._held: dict[str, Tensor] = {}
+        values = {name: self._initial(name, value, graph, device) for name, value in graph.constants.items()}
+        self._graph = self._folded(replace(graph, constants=values), names)
+
+    # ---- what it holds ----
+    def _initial(self, name: str, array: Array, graph: Graph, device: str | None) -> Value:
+        """Returns an initializer as what it is used as: a parameter, a statistic, or a value that is known."""
+        if not is_tensor_dtype(array):
+            return array
+        floats = array.dtype.kind not in "biu"
+        uses = [*_uses(graph, name)]
+        if floats and any(use == "trained" for use in uses):
+            self._trained[name] = Tensor(array, device=device, requires_grad=True)
+            return self._trained[name]
+        if array.nbytes > KNOWN_NBYTES or any(use == "state" for use in uses):
+            self._held[name] = Tensor(array, device=device)
+            return self._held[name]
+        return array
+
+    def _folded(self, graph: Graph, overridable: set[str]) -> Graph:
+        """Returns the graph without the steps whose results are known now."""
+        values = {name: value for name, value in graph.constants.items() if name not in overridable and known(value)}
+        steps = []
+        for step in graph.steps:
+            ahead = isinstance(step.does, Operator) and not (step.does.random or step.does.takes_run)
+            if ahead and all(name in values for name in step.inputs if name):
+                results = dict(values)
+                self._run.step(step, results)
+                if all(known(results[name]) for name in step.outputs if name):
+                    values.update((name, results[name]) for name in step.outputs if name)
+                    continue
+            steps.append(step)
+        for value in values.values():
+            self._constants.keep(value)
+        return replace(graph, steps=tuple(steps), constants={**graph.constants, **values})
+
+    def _named_tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
+        yield from (self._trained if kind == "parameter" else self._held).items()
+
+    def extra_repr(self) -> str:
+        """Returns what stands between the brackets when the model is printed."""
+        return ", ".join(entry.name for entry in self.inputs) + " -> " + ", ".join(entry.name for entry in self.outputs)
+
+    # ---- calling it ----
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the outputs from the inputs in order (args), or by their names (kwargs).
+
+        Raises:
+          ArgumentError: an input is missing, or there is none of that name.
+          ShapeError:    an input has another shape than the model declares.
+          DTypeError:    or another element type.
+          JitError:      under jit, where the values of an input decide a shape or a branch.
+        """
+        given = self._bound(args, kwargs)
+        lengths: dict[str, int] = {}
+        for entry in (*self.inputs, *self.optional):
+            if entry.name in given:
+                _check_input(entry, given[entry.name], lengths)
+        self._constants.device = next(
+            (value.device for value in (*given.values(), *self._trained.values()) if isinstance(value, Tensor)), None
+        )
+        results = self._run.graph(replace(self._graph, inputs=(), constants={**self._graph.constants, **given}), ())
+        made = tuple(self._result(value) for value in results)
+        return made[0] if len(made) == 1 else made
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Value]:
+        names = [entry.name for entry in self.inputs]
+        if len(args) > len(names):
+            raise ArgumentError(f"onnx: the model takes {len(names)} inputs ({', '.join(names)}), got {len(args)}.")
+        given = {**dict(zip(names, args))}
+        known_names = {*names, *(entry.name for entry in self.optional)}
+        for name, value in kwargs.items():
+            if name not in known_names or name in given:
+                what = "is given twice" if name in given else "is no input"
+                raise ArgumentError(f"onnx: {name!r} {what}; the model takes {', '.join(sorted(known_names))}.")
+            given[name] = value
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise ArgumentError(f"onnx: the inputs {', '.join(missing)} are missing.")
+        entries = {entry.name: entry for entry in (*self.inputs, *self.optional)}
+        return {name: _taken(value, entries[name].is_tensor) for name, value in given.items()}
+
+    def _result(self, value: Value) -> Value:
+        if isinstance(value, list):
+            return [self._result(item) for item in value]
+        if isinstance(value, np.ndarray) and is_tensor_dtype(value):
+            return self._constants.tensor(value)
+        return value
+
+
+def _taken(value: Any, is_tensor: bool) -> Value:
+    """Returns an argument as a value: tensors as they are, arrays and lists of numbers as tensors, else as a sequence."""
+    if isinstance(value, Tensor) or value is None:
+        return value
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "US":
+            return value.astype(object)
+        return Tensor(value) if is_tensor_dtype(value) else value
+    if isinstance(value, (list, tuple)) and not is_tensor:
+        return [_taken(item, True) for item in value]
+    return Tensor(value)
+
+
+def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None:
+    """Raises where an input is not what the model declares; `lengths` are those of the named axes so far."""
+    if not entry.is_tensor or not isinstance(value, (Tensor, np.ndarray)):
+        return
+    if entry.elem_type is not None and element_type(value) != entry.elem_type:
+        raise DTypeError(
+            f"onnx: input {entry.name!r} must be {type_name(entry.elem_type)}, got {type_name(element_type(value))}."
+        )
+    if entry.shape is None:
+        return
+    fits = len(entry.shape) == len(value.shape)
+    for wanted, length in zip(entry.shape, value.shape):
+        if isinstance(wanted, str):
+            wanted = lengths.setdefault(wanted, length)
+        fits = fits and wanted in (None, length)
+    if not fits:
+        shown = ", ".join("?" if dim is None else str(dim) for dim in entry.shape)
+        named = "".join(f", {name} = {n}" for name, n in lengths.items() if name in entry.shape)
+        raise ShapeError(f"onnx: input {entry.name!r} must have the shape ({shown}){named}, got {tuple(value.shape)}.")
+
+
+def _uses(graph: Graph, name: str) -> Iterator[str]:
+    """Yields what a value of a graph is used as: "static" (it decides shapes), "state" or "trained"."""
+    for step in graph.steps:
+        for number, read_name in enumerate(step.inputs):
+            if read_name == name:
+                yield _use(step, number)
+        for value in step.attributes.values():
+            if isinstance(value, Graph) and name not in value.constants:
+                yield from _uses(value, name)
+    if any(entry.name == name for entry in graph.outputs):
+        yield "trained"
+
+
+def _use(step: Step, number: int) -> str:
+    if isinstance(step.does, Operator):
+        if number in step.does.static:
+            return "static"
+        if number in step.does.state:
+            return "state"
+    return "trained"

@@ -1,0 +1,151 @@
+"""Casts between element types, those that only arrays have among them.
+
+In:    tensors, or arrays of strings, 8-bit floats with no zero of their own, and types below a byte
+Out:   `OPERATORS`, `cast`, `widened`
+Next:  picograd/onnx/operators/quantization.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, UnsupportedOp
+from picograd.onnx.record import row
+from picograd.onnx.values import Array, as_array, dtype_of, element_type, is_tensor_dtype, numpy_of, type_name
+from picograd.tensor.tensor import Tensor
+
+FLOAT8 = {
+    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+}  # fmt: skip
+
+
+def widened(x: Any) -> Tensor:
+    """Returns a value as a tensor: its own dtype, or the narrowest that holds all its values."""
+    if isinstance(x, Tensor):
+        return x
+    if x.dtype.kind in "OU":
+        raise UnsupportedOp("strings are no numbers.")
+    name = x.dtype.name
+    return Tensor(x.astype(np.int8 if name.startswith("int") else np.uint8 if name.startswith("uint") else np.float32))
+
+
+def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    """Returns the elements as another type; floats beyond an 8-bit float become its largest, unless saturate is 0."""
+    if to == TensorProto.STRING:
+        return _written(as_array(x))
+    if isinstance(x, np.ndarray) and x.dtype.kind in "OU":
+        x = _parsed(x, to)
+    if to == TensorProto.FLOAT8E8M0:
+        return _power_of_two(as_array(x), round_mode)
+    target = numpy_of(to)
+    if to in FLOAT8 and saturate:
+        x = _saturated(widened(x), target)
+    if is_tensor_dtype(np.empty(0, target)):
+        return _tensor_cast(widened(x), dtype_of(to, "Cast"))
+    return _narrowed(as_array(x) if isinstance(x, Tensor) else x, to)
+
+
+def _tensor_cast(x: Tensor, dtype: DType) -> Tensor:
+    if x.dtype is dtypes.float64 and dtype in (dtypes.float8_e4m3, dtypes.float8_e5m2):
+        x = x.to(dtypes.float32)
+    return x.to(dtype)
+
+
+def _saturated(x: Tensor, target: np.dtype[Any]) -> Tensor:
+    """Returns x cut to the largest finite number of an 8-bit float; NaN stays."""
+    most = float(ml_dtypes.finfo(target).max)  # type: ignore[no-untyped-call]
+    return x.clamp(-most, most) if x.dtype.is_float else x
+
+
+def _narrowed(x: Array, to: int) -> Array:
+    """Returns an array as one of a type that tensors lack; integers wrap."""
+    target = numpy_of(to)
+    if target.name in ("int4", "uint4", "int2", "uint2"):
+        bits = int(target.name[-1])
+        whole = x.astype(np.int32) & ((1 << bits) - 1)
+        signed = np.where(whole >> (bits - 1), whole - (1 << bits), whole) if target.name.startswith("int") else whole
+        return signed.astype(np.int8).astype(target)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.astype(np.float32).astype(target)
+
+
+def _power_of_two(x: Array, round_mode: str) -> Array:
+    """Returns the powers of two beside positive numbers: above, below or the nearest."""
+    modes = {"up": np.ceil, "down": np.floor, "nearest": np.rint}
+    if round_mode not in modes:
+        raise ArgumentError(f'Cast: round_mode must be "up", "down" or "nearest", got {round_mode!r}.')
+    values = x.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mantissa, exponent = np.frexp(values)  # values = mantissa * 2 ** exponent, mantissa in [0.5, 1)
+    down = exponent - 1
+    chosen = {
+        "up": down + (mantissa > 0.5), "down": down, "nearest": down + (mantissa >= 0.75),
+    }[round_mode]  # fmt: skip
+    codes = np.where(values == 0, 0, np.clip(chosen + 127, 0, 254)).astype(np.uint8)
+    return np.where(np.isfinite(values), codes, 255).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+
+
+# ---- strings ----
+def _parsed(x: Array, to: int) -> Array:
+    """Returns the numbers that strings write.
+
+    Raises:
+      ArgumentError: one writes none.
+    """
+    target = numpy_of(to)
+    kind = np.float64 if target.kind not in "biu" else np.int64
+    try:
+        return np.array([kind(float(text)) if kind is np.float64 else int(text) for text in x.reshape(-1)]).reshape(x.shape)
+    except ValueError as error:
+        raise ArgumentError(f"Cast: a string is no {type_name(to)}: {error}.") from None
+
+
+def _written(x: Array) -> Array:
+    """Returns numbers written as strings."""
+    if x.dtype.kind in "OU":
+        return x
+    floats = x.dtype.kind not in "biu"
+    shown = [_number_text(float(v)) if floats else str(v.item()) for v in x.reshape(-1)]
+    return np.array(shown, object).reshape(x.shape)
+
+
+def _number_text(value: float) -> str:
+    if np.isnan(value):
+        return "NaN"
+    return ("INF" if value > 0 else "-INF") if np.isinf(value) else f"{value:.9g}"
+
+
+def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    """Returns the elements as the type of another value."""
+    return cast(x, to=element_type(target), saturate=saturate, round_mode=round_mode)
+
+
+def bitcast(x: Any, *, to: int) -> Any:
+    """Returns the same bits as another type of the same width."""
+    return as_tensor_bits(x, dtype_of(to, "BitCast"))
+
+
+def as_tensor_bits(x: Tensor, dtype: DType) -> Tensor:
+    """Returns the bits of x as another dtype; bools are bytes."""
+    if x.dtype is dtypes.bool_:
+        x = x.to(dtypes.uint8)
+    return x if x.dtype is dtype else x.ne(0) if dtype is dtypes.bool_ else x.bitcast(dtype)
+
+
+def legacy_cast(x: Any, *, to: str) -> Any:
+    """Returns the elements as another type, named by a string."""
+    if to not in {*TensorProto.DataType.keys()}:  # noqa: SIM118
+        raise ArgumentError(f"Cast: there is no element type {to!r}.")
+    return cast(x, to=TensorProto.DataType.Value(to))
+
+
+OPERATORS = [
+    row("Cast", 1, legacy_cast, hosts=True), row("Cast", 6, cast, hosts=True), row("CastLike", 15, cast_like, hosts=True),
+    row("BitCast", 26, bitcast),
+]  # fmt: skip

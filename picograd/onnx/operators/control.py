@@ -1,0 +1,130 @@
+"""Branches and loops: operators with graphs among their attributes.
+
+In:    values, and the Run that computes graphs
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/sequences.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from picograd.control.scan import scan
+from picograd.errors import DataError, ShapeError
+from picograd.onnx.record import Declared, Graph, Runner, row
+from picograd.onnx.values import Value, as_array, fixed, numpy_of
+from picograd.tensor.core import realize
+from picograd.tensor.tensor import Tensor
+
+
+def branch(
+    condition: Value, *, then_branch: Graph, else_branch: Graph, run: Runner, outer: Mapping[str, Value]
+) -> tuple[Value, ...]:
+    """Returns the outputs of one graph or the other; a condition that is not known is computed, which jit refuses."""
+    chosen = then_branch if _truth(condition) else else_branch
+    return tuple(run.graph(chosen, (), outer))
+
+
+def _truth(value: Value) -> bool:
+    array = as_array(value)
+    if array.size != 1:
+        raise ShapeError(f"a condition must be one bool, got shape {array.shape}.")
+    return bool(array.reshape(()))
+
+
+# ---- Loop ----
+def loop(
+    trips: Value = None, condition: Value = None, *carried: Value, body: Graph, run: Runner, outer: Mapping[str, Value]
+) -> tuple[Value, ...]:
+    """Runs a body at most `trips` times and while its condition holds; returns what is carried, and results stacked."""
+    most = None if trips is None else int(as_array(trips).reshape(()))
+    state, rows = [*carried], [[] for _ in body.outputs[1 + len(carried) :]]  # type: list[Value], list[list[Value]]
+    if len(body.inputs) != 2 + len(carried) or len(body.outputs) < 1 + len(carried):
+        raise DataError(f"Loop: a body that carries {len(carried)} values has {len(body.inputs)} inputs.")
+    going, count = condition is None or _truth(condition), 0
+    while going and (most is None or count < most):
+        results = run.graph(body, [np.array(count, np.int64), np.array(True), *state], outer)
+        state = results[1 : 1 + len(state)]
+        for kept, result in zip(rows, results[1 + len(state) :]):
+            kept.append(result)
+        going, count = _goes_on(results[0], state), count + 1
+    stacked = (_stacked(kept, entry) for kept, entry in zip(rows, body.outputs[1 + len(state) :]))
+    return (*state, *stacked)
+
+
+def _goes_on(condition: Value, state: Sequence[Value]) -> bool:
+    """Returns whether a loop goes on; what it carries is computed with the condition, not again in each step."""
+    if isinstance(condition, Tensor):
+        realize([condition, *(value for value in state if isinstance(value, Tensor))])
+    return _truth(condition)
+
+
+def _stacked(rows: Sequence[Value], entry: Declared) -> Value:
+    if not rows:
+        shape = tuple(n if isinstance(n, int) else 0 for n in entry.shape or ())
+        return np.zeros((0, *shape), numpy_of(entry.elem_type or 1))
+    if all(isinstance(value, np.ndarray) for value in rows):
+        return np.stack(rows)
+    return Tensor.stack([value if isinstance(value, Tensor) else fixed(value) for value in rows])
+
+
+# ---- Scan ----
+def scan_over(
+    *inputs: Value,
+    body: Graph,
+    num_scan_inputs: int,
+    run: Runner,
+    outer: Mapping[str, Value],
+    scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """Runs a body along axes of its inputs as one LOOP; returns the last state, and results stacked along axes."""
+    tensors = [run.tensor(value) for value in inputs]
+    split = len(tensors) - num_scan_inputs
+    if num_scan_inputs < 1 or split < 0 or len(body.inputs) != len(tensors) or len(body.outputs) < split:
+        raise DataError(f"Scan: {num_scan_inputs} of {len(tensors)} inputs for a body with {len(body.inputs)}.")
+    state, rows = tensors[:split], tensors[split:]
+    rows = [row.movedim(axis, 0) for row, axis in zip(rows, scan_input_axes or [0] * len(rows))]
+    rows = [row.flip(0) if back else row for row, back in zip(rows, scan_input_directions or [0] * len(rows))]
+
+    def step(carry: list[Tensor], xs: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        results = [run.tensor(value) for value in run.graph(body, [*carry, *xs], outer)]
+        return results[:split], results[split:]
+
+    last, made = scan(step, state, rows)
+    count = len(made)
+    made = [y.flip(0) if back else y for y, back in zip(made, scan_output_directions or [0] * count)]
+    made = [y.movedim(0, axis) for y, axis in zip(made, scan_output_axes or [0] * count)]
+    return (*last, *made)
+
+
+def scan_batches(
+    lengths: Value,
+    *inputs: Value,
+    body: Graph,
+    num_scan_inputs: int,
+    run: Runner,
+    outer: Mapping[str, Value],
+    directions: Sequence[int] | None = None,
+) -> tuple[Value, ...]:
+    """Runs scan_over for each batch, axis 0, as version 8 does."""
+    if lengths is not None:
+        raise DataError("Scan: sequence_lens of version 8 are not supported.")
+    tensors = [run.tensor(value) for value in inputs]
+    parts = [
+        scan_over(
+            *(tensor[number] for tensor in tensors), body=body, num_scan_inputs=num_scan_inputs, run=run, outer=outer,
+            scan_input_directions=directions,
+        )
+        for number in range(tensors[0].shape[0])
+    ]  # fmt: skip
+    return tuple(Tensor.stack([*column]) for column in zip(*parts))
+
+
+OPERATORS = [
+    row("If", 1, branch), row("Loop", 1, loop), row("Scan", 8, scan_batches), row("Scan", 9, scan_over),
+]  # fmt: skip

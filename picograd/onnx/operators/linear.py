@@ -1,0 +1,55 @@
+"""Matrix products.
+
+In:    tensors
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/quantization.py
+"""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.onnx.record import row
+from picograd.tensor.tensor import Tensor
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Returns a @ b, batched and broadcast."""
+    return a @ b
+
+
+def gemm(
+    a: Tensor, b: Tensor, c: Tensor | None = None, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Returns alpha * A @ B + beta * C, A and B transposed where that is asked for."""
+    product = (a.T if transA else a) @ (b.T if transB else b)
+    if alpha != 1.0:
+        product = (product * alpha).to(product.dtype)
+    if c is None or beta == 0.0:
+        return product
+    return product + (c if beta == 1.0 else (c * beta).to(c.dtype))
+
+
+def legacy_gemm(
+    a: Tensor, b: Tensor, c: Tensor, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0,  # noqa: N803
+) -> Tensor:  # fmt: skip
+    """Returns gemm; that C may broadcast was said by an attribute."""
+    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+
+
+def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
+    """Returns (A - a_zero) @ (B - b_zero) in int32; a zero point for all, for each row of A or column of B."""
+    lhs, rhs = a.to(dtypes.int32), b.to(dtypes.int32)
+    if a_zero is not None:
+        point = a_zero.to(dtypes.int32)
+        lhs = lhs - (point.unsqueeze(-1) if point.ndim == 1 and point.shape[0] > 1 else point)
+    if b_zero is not None:
+        rhs = rhs - b_zero.to(dtypes.int32)
+    return lhs @ rhs
+
+
+OPERATORS = [
+    row("MatMul", 1, matmul), row("Gemm", 1, legacy_gemm), row("Gemm", 7, gemm),
+    row("MatMulInteger", 10, matmul_integer),
+]  # fmt: skip

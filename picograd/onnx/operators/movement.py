@@ -1,0 +1,282 @@
+"""Operators that move elements: shapes, pieces, joins, repetition, padding; and those that make constants.
+
+In:    tensors; shapes, axes and bounds as arrays that are known
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/indexing.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, DataError, ShapeError
+from picograd.onnx.record import Step, row
+from picograd.onnx.values import Array, choose, dtype_of, element_type, fixed
+from picograd.tensor.tensor import Tensor
+
+
+# ---- constants and shapes ----
+def constant(
+    *,
+    value: Array | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_int: int | None = None,
+    value_ints: Sequence[int] | None = None,
+    value_string: str | None = None,
+    value_strings: Sequence[str] | None = None,
+) -> Array:
+    """Returns the one value that is given."""
+    floats = value_float if value_float is not None else value_floats
+    ints = value_int if value_int is not None else value_ints
+    strings = value_string if value_string is not None else value_strings
+    made = [value] if value is not None else []
+    made += [np.array(floats, np.float32)] if floats is not None else []
+    made += [np.array(ints, np.int64)] if ints is not None else []
+    made += [np.array(strings, object)] if strings is not None else []
+    if len(made) != 1:
+        raise DataError(f"Constant: needs exactly one value, got {len(made)}.")
+    return made[0]
+
+
+def constant_of_shape(shape: Array, *, value: Array | None = None) -> Tensor:
+    """Returns one number repeated over a shape."""
+    number = np.zeros(1, np.float32) if value is None else value
+    if number.size != 1:
+        raise DataError(f"ConstantOfShape: value must have one element, got {number.size}.")
+    dtype = dtype_of(element_type(number), "ConstantOfShape")
+    return Tensor.full(_shape("ConstantOfShape", shape), number.reshape(()).item(), dtype=dtype)
+
+
+def _shape(function: str, lengths: Array) -> tuple[int, ...]:
+    if lengths.ndim != 1 or (lengths < 0).any():
+        raise ShapeError(f"{function}: a shape is a row of lengths >= 0, got {lengths.tolist()}.")
+    return tuple(lengths.tolist())
+
+
+def shape_of(x: Any, *, start: int = 0, end: int | None = None) -> Array:
+    """Returns the shape, or the part from axis `start` to `end`."""
+    return np.array([int(n) for n in x.shape][slice(start, end)], np.int64)
+
+
+def size_of(x: Any) -> Array:
+    """Returns the number of elements."""
+    return np.array(math.prod(int(n) for n in x.shape), np.int64)
+
+
+def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Tensor:
+    """Returns the numbers from start to limit in steps of delta."""
+    if not delta:
+        raise ArgumentError("Range: delta must not be 0.")
+    dtype = dtype_of(element_type(start), "Range")
+    first, last, step = (number.reshape(()).item() for number in (start, limit, delta))
+    count = max(math.ceil((last - first) / step), 0)
+    made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.wide) * step + first
+    return made.to(dtype)
+
+
+def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
+    """Returns ones on a diagonal of the shape of x."""
+    if x.ndim != 2:
+        raise ShapeError(f"EyeLike: needs two axes, got shape {x.shape}.")
+    rows, columns = Tensor.arange(x.shape[0]).unsqueeze(1), Tensor.arange(x.shape[1])
+    return (columns - rows).eq(k).to(x.dtype if dtype is None else dtype_of(dtype, "EyeLike"))
+
+
+# ---- shape ----
+def reshape(x: Any, shape: Array, *, allowzero: int = 0) -> Any:
+    """Returns x in another shape; 0 keeps a length unless allowzero, -1 is what is left."""
+    return reshape_to(x, shape=shape.tolist(), allowzero=allowzero)
+
+
+def reshape_to(x: Any, *, shape: Sequence[int], allowzero: int = 0) -> Any:
+    """Returns x in another shape."""
+    lengths = [*shape]
+    if not allowzero:
+        for axis, length in enumerate(lengths):
+            if length == 0 and axis >= len(x.shape):
+                raise ShapeError(f"Reshape: 0 at axis {axis} of {lengths} keeps a length that shape {x.shape} has not.")
+        lengths = [x.shape[axis] if length == 0 else length for axis, length in enumerate(lengths)]
+    return x.reshape(tuple(lengths))
+
+
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
+    """Returns x with the axes before `axis` made one, and the others made one."""
+    axis = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+def squeeze(x: Any, axes: Array | None = None) -> Any:
+    """Returns x without axes of length 1."""
+    return squeeze_axes(x, axes=None if axes is None else axes.tolist())
+
+
+def squeeze_axes(x: Any, *, axes: Sequence[int] | None = None) -> Any:
+    """Returns x without axes of length 1."""
+    ndim = len(x.shape)
+    chosen = {axis for axis, n in enumerate(x.shape) if n == 1} if axes is None else {axis % max(ndim, 1) for axis in axes}
+    if any(x.shape[axis] != 1 for axis in chosen):
+        raise ShapeError(f"Squeeze: axes {sorted(chosen)} of shape {tuple(x.shape)} must have length 1.")
+    return x.reshape(tuple(n for axis, n in enumerate(x.shape) if axis not in chosen))
+
+
+def unsqueeze(x: Any, axes: Array) -> Any:
+    """Returns x with axes of length 1 put in."""
+    return unsqueeze_axes(x, axes=axes.reshape(-1).tolist())
+
+
+def unsqueeze_axes(x: Any, *, axes: Sequence[int]) -> Any:
+    """Returns x with axes of length 1 put in."""
+    ndim = len(x.shape) + len(axes)
+    chosen = {axis % ndim for axis in axes if -ndim <= axis < ndim}
+    if len(chosen) != len(axes):
+        raise ShapeError(f"Unsqueeze: axes {[*axes]} must name different axes of the {ndim} of the result.")
+    rest = iter(x.shape)
+    return x.reshape(tuple(1 if axis in chosen else next(rest) for axis in range(ndim)))
+
+
+def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
+    """Returns x with its axes in the order `perm`, by default reversed."""
+    return x.T if perm is None else x.permute(*perm)
+
+
+def expand(x: Tensor, shape: Array) -> Tensor:
+    """Returns x repeated so that it has, or broadcasts with, a shape."""
+    target = np.broadcast_shapes(tuple(x.shape), _shape("Expand", shape))
+    return x.expand(target)
+
+
+def tile(x: Tensor, repeats: Array) -> Tensor:
+    """Returns x repeated along its axes."""
+    return x.repeat(*repeats.tolist()) if x.ndim else x
+
+
+# ---- pieces and joins ----
+def concat(*parts: Any, axis: int = 1) -> Any:
+    """Returns the parts one after the other along an axis."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts, axis)
+    return Tensor.cat([*parts], axis)
+
+
+def split_to(x: Tensor, *, step: Step, axis: int = 0, split: Sequence[int] | None = None) -> tuple[Tensor, ...]:
+    """Returns pieces along an axis, of the lengths `split` or of one length."""
+    return _pieces(x, axis, split, len(step.outputs))
+
+
+def split_by(
+    x: Tensor, split: Array | None = None, *, step: Step, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Tensor, ...]:
+    """Returns pieces along an axis, of the lengths `split` or num_outputs ones, of which the last may be shorter."""
+    return _pieces(x, axis, None if split is None else split.tolist(), num_outputs or len(step.outputs))
+
+
+def _pieces(x: Tensor, axis: int, lengths: Sequence[int] | None, count: int) -> tuple[Tensor, ...]:
+    if lengths is None:
+        whole = x.shape[axis]
+        each = -(-whole // count)
+        lengths = [max(0, min(each, whole - each * i)) for i in range(count)]
+    return x.split([*lengths], axis)
+
+
+def slice_by(
+    x: Any, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+) -> Any:
+    """Returns the part from `starts` to `ends` along `axes`, in `steps`."""
+    chosen = range(len(starts)) if axes is None else axes.tolist()
+    return _slice(x, starts.tolist(), ends.tolist(), [*chosen], None if steps is None else steps.tolist())
+
+
+def slice_to(x: Any, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Any:
+    """Returns the part from `starts` to `ends` along `axes`."""
+    return _slice(x, starts, ends, [*range(len(starts))] if axes is None else axes, None)
+
+
+def _slice(x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] | None) -> Any:
+    ndim = len(x.shape)
+    if len({len(starts), len(ends), len(axes), len(axes if steps is None else steps)}) > 1:
+        raise ShapeError(f"Slice: starts {[*starts]}, ends {[*ends]} and axes {[*axes]} must be equally many.")
+    if any(not -ndim <= axis < ndim for axis in axes):
+        raise ShapeError(f"Slice: axes {[*axes]} must be axes of shape {tuple(x.shape)}.")
+    if steps is not None and 0 in steps:
+        raise ArgumentError(f"Slice: steps {[*steps]} must not be 0.")
+    subscript = [slice(None)] * ndim
+    for number, axis in enumerate(axes):
+        step = 1 if steps is None else steps[number]
+        length = x.shape[axis]
+        start, end = max(_bound(starts[number], length, step), 0), _bound(ends[number], length, step)
+        subscript[axis] = slice(start, None if end < 0 else end, step) if length else slice(0, 0)
+    return x[tuple(subscript)]
+
+
+def _bound(bound: int, length: int, step: int) -> int:
+    """Returns a bound counted from the start and brought to what a step can reach: -1 is before the first element."""
+    bound = bound + length if bound < 0 else bound
+    return min(max(bound, 0), length) if step > 0 else min(max(bound, -1), length - 1)
+
+
+# ---- padding ----
+def pad_by(
+    x: Tensor, pads: Array, value: Tensor | None = None, axes: Array | None = None, *, mode: str = "constant"
+) -> Tensor:
+    """Returns x with elements around it: a constant, its edge, its mirror image, or itself again."""
+    lengths = pads.tolist()
+    chosen = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes.tolist()]
+    pairs = [(0, 0)] * x.ndim
+    for number, axis in enumerate(chosen):
+        pairs[axis] = lengths[number], lengths[number + len(lengths) // 2]
+    if mode == "constant":
+        return _pad_constant(x, pairs, value)
+    for axis, pair in enumerate(pairs):
+        if pair != (0, 0):
+            x = _pad_copied(x, axis, pair, mode)
+    return x
+
+
+def pad_to(x: Tensor, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
+    """Returns x with elements around it."""
+    filler = Tensor.full((), value, dtype=x.dtype, device=x.device)
+    return pad_by(x, np.array([*pads], np.int64), filler, mode=mode)
+
+
+def _pad_constant(x: Tensor, pairs: Sequence[tuple[int, int]], value: Tensor | None) -> Tensor:
+    flat = [n for pair in reversed(pairs) for n in pair]
+    if value is None:
+        return x.pad(flat)
+    inside = Tensor.ones_like(x.detach()).bool().pad(flat)
+    return choose(inside, x.pad(flat), value.reshape(()))
+
+
+def _pad_copied(x: Tensor, axis: int, pair: tuple[int, int], mode: str) -> Tensor:
+    """Returns x with copies of its own elements before and after it along one axis."""
+    length = x.shape[axis]
+    places = np.arange(-pair[0], length + pair[1])
+    if mode == "edge":
+        places = places.clip(0, length - 1)
+    elif mode == "wrap":
+        places = places % length
+    elif mode == "reflect":
+        period = max(2 * (length - 1), 1)
+        places = places % period
+        places = np.minimum(places, period - places) if length > 1 else places * 0
+    else:
+        raise ArgumentError(f'Pad: mode must be "constant", "reflect", "edge" or "wrap", got {mode!r}.')
+    return x.index_select(axis, fixed(places, x.device))
+
+
+OPERATORS = [
+    row("Constant", 1, constant, hosts=True), row("ConstantOfShape", 9, constant_of_shape, static=(0,)),
+    row("Shape", 1, shape_of, hosts=True), row("Size", 1, size_of, hosts=True),
+    row("Range", 11, number_range, static=(0, 1, 2)), row("EyeLike", 9, eye_like),
+    row("Reshape", 1, reshape_to), row("Reshape", 5, reshape, static=(1,), hosts=True), row("Flatten", 1, flatten),
+    row("Squeeze", 1, squeeze_axes, hosts=True), row("Squeeze", 13, squeeze, static=(1,), hosts=True),
+    row("Unsqueeze", 1, unsqueeze_axes, hosts=True), row("Unsqueeze", 13, unsqueeze, static=(1,), hosts=True),
+    row("Transpose", 1, transpose), row("Expand", 8, expand, static=(1,)), row("Tile", 6, tile, static=(1,)),
+    row("Concat", 1, concat, hosts=True), row("Split", 1, split_to), row("Split", 13, split_by, static=(1,)),
+    row("Slice", 1, slice_to, hosts=True), row("Slice", 10, slice_by, static=(1, 2, 3, 4), hosts=True),
+    row("Pad", 2, pad_to), row("Pad", 11, pad_by, static=(1, 3)),
+]  # fmt: skip

@@ -1,0 +1,204 @@
+"""Reductions, running sums, arg-reductions, softmax and top-k.
+
+In:    tensors; axes as attributes or as arrays that are known
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/movement.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.onnx.record import row
+from picograd.onnx.values import Array
+from picograd.tensor.tensor import Tensor
+
+Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
+
+
+# ---- what is reduced over which axes ----
+def by_attribute(function: Reduce) -> Callable[..., Tensor]:
+    """Returns a reduction whose axes are an attribute."""
+
+    def apply(x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
+        return function(x, _axes(x, axes), bool(keepdims))
+
+    return apply
+
+
+def by_input(function: Reduce) -> Callable[..., Tensor]:
+    """Returns a reduction whose axes are an input; an empty one means all axes, or none."""
+
+    def apply(x: Tensor, axes: Array | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+        if (axes is None or not axes.size) and noop_with_empty_axes:
+            return function(x, (), bool(keepdims))
+        return function(x, _axes(x, None if axes is None or not axes.size else axes.tolist()), bool(keepdims))
+
+    return apply
+
+
+def _axes(x: Tensor, axes: Sequence[int] | None) -> tuple[int, ...]:
+    return tuple(range(x.ndim)) if axes is None else tuple(axes)
+
+
+def _reduced(x: Tensor, method: Callable[..., Tensor], axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    return method(x, axes, keepdim) if axes else x
+
+
+def add(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the sum, in the element type of x."""
+    return _reduced(x, Tensor.sum, axes, keepdim).to(x.dtype)
+
+
+def multiply(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the product, in the element type of x."""
+    return _reduced(x, Tensor.prod, axes, keepdim).to(x.dtype)
+
+
+def average(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the mean; of integers rounded to zero."""
+    wide = x if x.dtype.is_float else x.to(dtypes.float64)
+    return _reduced(wide, Tensor.mean, axes, keepdim).to(x.dtype)
+
+
+def largest(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the largest element; of none the least number there is."""
+    return _extreme(x, Tensor.amax, x.dtype.min, axes, keepdim)
+
+
+def least(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the least element; of none the largest number there is."""
+    return _extreme(x, Tensor.amin, x.dtype.max, axes, keepdim)
+
+
+def _extreme(
+    x: Tensor, method: Callable[..., Tensor], empty: Any, axes: tuple[int, ...], keepdim: bool
+) -> Tensor:
+    chosen = {axis % x.ndim for axis in axes} if x.ndim else set()
+    if any(x.shape[axis] == 0 for axis in chosen):
+        shape = [1 if axis in chosen else n for axis, n in enumerate(x.shape) if keepdim or axis not in chosen]
+        return Tensor.full(shape, empty, dtype=x.dtype, device=x.device)
+    return _reduced(x, method, axes, keepdim)
+
+
+def l1(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the sum of magnitudes."""
+    return add(x.abs(), axes, keepdim)
+
+
+def squares(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the sum of squares."""
+    return add(x * x, axes, keepdim)
+
+
+def l2(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the root of the sum of squares."""
+    wide = x if x.dtype.is_float else x.to(dtypes.float64)
+    return squares(wide, axes, keepdim).sqrt().to(x.dtype)
+
+
+def log_add(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the logarithm of the sum."""
+    wide = x if x.dtype.is_float else x.to(dtypes.float64)
+    return add(wide, axes, keepdim).log().to(x.dtype)
+
+
+def log_sum_exp(x: Tensor, axes: tuple[int, ...], keepdim: bool) -> Tensor:
+    """Returns the logarithm of the sum of exponentials."""
+    wide = x if x.dtype.is_float else x.to(dtypes.float64)
+    empty = any(x.shape[axis] == 0 for axis in axes)
+    return (log_add(wide, axes, keepdim) if empty else _reduced(wide, Tensor.logsumexp, axes, keepdim)).to(x.dtype)
+
+
+# ---- places of extremes ----
+def arg_largest(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """Returns where along an axis the largest element stands: the first of several, or the last."""
+    return _place(x, Tensor.argmax, axis, keepdims, select_last_index)
+
+
+def arg_least(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+    """Returns where along an axis the least element stands: the first of several, or the last."""
+    return _place(x, Tensor.argmin, axis, keepdims, select_last_index)
+
+
+def _place(x: Tensor, method: Callable[..., Tensor], axis: int, keepdims: int, last: int) -> Tensor:
+    if last:
+        return x.shape[axis] - 1 - method(x.flip(axis), axis, bool(keepdims))
+    return method(x, axis, bool(keepdims))
+
+
+# ---- along an axis ----
+def running(method: Callable[..., Tensor], start: int) -> Callable[..., Tensor]:
+    """Returns a running reduction; `start` is what it begins with where each element counts only from the next on."""
+
+    def apply(x: Tensor, axis: Array, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+        along = int(axis) % x.ndim
+        x = x.flip(along) if reverse else x
+        if exclusive:
+            first = Tensor.full_like(x.narrow(along, 0, min(1, x.shape[along])), start)
+            x = Tensor.cat([first, x.narrow(along, 0, max(0, x.shape[along] - 1))], along)
+        total = method(x, along).to(x.dtype)
+        return total.flip(along) if reverse else total
+
+    return apply
+
+
+def top_k(x: Tensor, k: Array, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:  # noqa: A002
+    """Returns the k largest or least elements along an axis and where they stand."""
+    found = x.topk(int(k.reshape(())), axis, bool(largest), bool(sorted))
+    return found.values, found.indices
+
+
+def top_fixed(x: Tensor, *, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
+    """Returns the k largest elements along an axis and where they stand."""
+    found = x.topk(k, axis)
+    return found.values, found.indices
+
+
+# ---- normalised along an axis ----
+def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """Returns exp(x) / sum(exp(x)) along an axis."""
+    return x.softmax(axis)
+
+
+def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """Returns log(softmax(x)) along an axis."""
+    return x.log_softmax(axis)
+
+
+def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """Returns 1 at the first largest element along an axis, else 0."""
+    along = axis % x.ndim
+    return x.argmax(along).one_hot(x.shape[along]).movedim(-1, along).to(x.dtype)
+
+
+def flat(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns a function along one axis as it was before version 13: along all axes from `axis` on, as one."""
+
+    def apply(x: Tensor, *, axis: int = 1) -> Tensor:
+        rows = x.reshape(*x.shape[: axis % x.ndim], -1)
+        return function(rows, axis=-1).reshape(x.shape)
+
+    return apply
+
+
+OPERATORS = [
+    row("ReduceSum", 1, by_attribute(add)), row("ReduceSum", 13, by_input(add), static=(1,)),
+    row("ReduceProd", 1, by_attribute(multiply)), row("ReduceProd", 18, by_input(multiply), static=(1,)),
+    row("ReduceMean", 1, by_attribute(average)), row("ReduceMean", 18, by_input(average), static=(1,)),
+    row("ReduceMax", 1, by_attribute(largest)), row("ReduceMax", 18, by_input(largest), static=(1,)),
+    row("ReduceMin", 1, by_attribute(least)), row("ReduceMin", 18, by_input(least), static=(1,)),
+    row("ReduceL1", 1, by_attribute(l1)), row("ReduceL1", 18, by_input(l1), static=(1,)),
+    row("ReduceL2", 1, by_attribute(l2)), row("ReduceL2", 18, by_input(l2), static=(1,)),
+    row("ReduceSumSquare", 1, by_attribute(squares)), row("ReduceSumSquare", 18, by_input(squares), static=(1,)),
+    row("ReduceLogSum", 1, by_attribute(log_add)), row("ReduceLogSum", 18, by_input(log_add), static=(1,)),
+    row("ReduceLogSumExp", 1, by_attribute(log_sum_exp)), row("ReduceLogSumExp", 18, by_input(log_sum_exp), static=(1,)),
+    row("ArgMax", 1, arg_largest), row("ArgMin", 1, arg_least),
+    row("CumSum", 11, running(Tensor.cumsum, 0), static=(1,)), row("CumProd", 26, running(Tensor.cumprod, 1), static=(1,)),
+    row("TopK", 1, top_fixed), row("TopK", 10, top_k, static=(1,)),
+    row("Softmax", 1, flat(softmax)), row("Softmax", 13, softmax),
+    row("LogSoftmax", 1, flat(log_softmax)), row("LogSoftmax", 13, log_softmax),
+    row("Hardmax", 1, flat(hardmax)), row("Hardmax", 13, hardmax),
+]  # fmt: skip

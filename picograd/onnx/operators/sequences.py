@@ -1,0 +1,107 @@
+"""Sequences, which are lists, and optionals, which may be None.
+
+In:    lists of values
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/random.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, IndexingError
+from picograd.onnx.operators.movement import concat
+from picograd.onnx.record import row
+from picograd.onnx.values import Array
+from picograd.tensor.tensor import Tensor
+
+
+def construct(*values: Any) -> list[Any]:
+    """Returns a sequence of the values."""
+    return [*values]
+
+
+def empty(*, dtype: int = 1) -> list[Any]:
+    """Returns a sequence with nothing in it."""
+    return []
+
+
+def _place(sequence: list[Any], position: Array, most: int) -> int:
+    number = int(position.reshape(()))
+    if not -len(sequence) <= number <= most:
+        raise IndexingError(f"position {number} is outside a sequence of {len(sequence)}.")
+    return number + len(sequence) if number < 0 else number
+
+
+def insert(sequence: list[Any], value: Any, position: Array | None = None) -> list[Any]:
+    """Returns a sequence with a value put in, by default at the end."""
+    place = len(sequence) if position is None else _place(sequence, position, len(sequence))
+    return [*sequence[:place], value, *sequence[place:]]
+
+
+def erase(sequence: list[Any], position: Array | None = None) -> list[Any]:
+    """Returns a sequence without one value, by default the last."""
+    place = _place(sequence, np.array(-1) if position is None else position, len(sequence) - 1)
+    return [*sequence[:place], *sequence[place + 1 :]]
+
+
+def at(sequence: list[Any], position: Array) -> Any:
+    """Returns a value of a sequence."""
+    return sequence[_place(sequence, position, len(sequence) - 1)]
+
+
+def length(sequence: list[Any]) -> Array:
+    """Returns how many values there are."""
+    return np.array(len(sequence), np.int64)
+
+
+def concat_from(sequence: list[Any], *, axis: int, new_axis: int = 0) -> Any:
+    """Returns the values one after the other along an axis, or stacked along a new one."""
+    if not sequence:
+        raise ArgumentError("ConcatFromSequence: the sequence is empty.")
+    if new_axis:
+        ndim = len(sequence[0].shape) + 1
+        place = axis % ndim
+        sequence = [value.reshape((*value.shape[:place], 1, *value.shape[place:])) for value in sequence]
+    return concat(*sequence, axis=axis)
+
+
+def split_to(x: Tensor, split: Array | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Tensor]:
+    """Returns pieces along an axis: of one length each, of length `split`, or of several."""
+    if split is None:
+        pieces = x.split(1, axis)
+        return [*pieces] if keepdims else [piece.squeeze(axis) for piece in pieces]
+    return [*x.split(int(split) if split.ndim == 0 else split.tolist(), axis)]
+
+
+def optional(value: Any = None, *, type: Any = None) -> Any:  # noqa: A002
+    """Returns a value, or None."""
+    return value
+
+
+def has_element(value: Any = None) -> Array:
+    """Returns whether there is a value."""
+    return np.array(value is not None)
+
+
+def get_element(value: Any) -> Any:
+    """Returns the value of an optional.
+
+    Raises:
+      ArgumentError: it is empty.
+    """
+    if value is None:
+        raise ArgumentError("OptionalGetElement: the optional is empty.")
+    return value
+
+
+OPERATORS = [
+    row("SequenceConstruct", 11, construct, hosts=True), row("SequenceEmpty", 11, empty),
+    row("SequenceInsert", 11, insert, static=(2,), hosts=True), row("SequenceErase", 11, erase, static=(1,), hosts=True),
+    row("SequenceAt", 11, at, static=(1,), hosts=True), row("SequenceLength", 11, length, hosts=True),
+    row("ConcatFromSequence", 11, concat_from, hosts=True), row("SplitToSequence", 11, split_to, static=(1,)),
+    row("Optional", 15, optional, hosts=True), row("OptionalHasElement", 15, has_element, hosts=True),
+    row("OptionalGetElement", 15, get_element, hosts=True),
+]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Strings, which live on the host, and counts of what follows what.
+
+In:    arrays
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/learning.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError
+from picograd.onnx.record import row
+from picograd.onnx.values import Array
+
+
+def _each(x: Array, function: Any, dtype: Any = object) -> Array:
+    """Returns what a function makes of each element."""
+    made = np.empty(x.size, dtype)
+    for number, text in enumerate(x.reshape(-1)):
+        made[number] = function(text)
+    return made.reshape(x.shape)
+
+
+def concat(a: Array, b: Array) -> Array:
+    """Returns a + b, broadcast."""
+    return np.asarray(np.add(a.astype(object), b.astype(object)), dtype=object)
+
+
+def split(x: Array, *, delimiter: str = "", maxsplit: int = -1) -> tuple[Array, Array]:
+    """Returns the parts of each string along a new axis, filled up with "", and how many there are."""
+    parts = [str(text).split(delimiter or None, maxsplit) for text in x.reshape(-1)]
+    if delimiter:
+        parts = [[] if part == [""] else part for part in parts]
+    longest = max(map(len, parts), default=0)
+    table = np.full((len(parts), longest), "", object)
+    for number, part in enumerate(parts):
+        table[number, : len(part)] = part
+    return table.reshape(*x.shape, longest), np.array([len(part) for part in parts], np.int64).reshape(x.shape)
+
+
+def normalize(
+    x: Array, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
+    stopwords: Sequence[str] | None = None,
+) -> Array:  # fmt: skip
+    """Returns the strings that are no stop words, in upper or lower case if asked for; one "" if none is left."""
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    if case_change_action not in changes:
+        raise ArgumentError(
+            f'StringNormalizer: case_change_action must be "NONE", "LOWER" or "UPPER", got {case_change_action!r}.'
+        )
+    folded: Callable[[str], str] = str if is_case_sensitive else str.lower
+    stops = {folded(word) for word in stopwords or ()}
+    kept = [changes[case_change_action](word) for word in x.reshape(-1) if folded(word) not in stops] or [""]
+    return np.array(kept, object).reshape(*x.shape[:-1], len(kept))
+
+
+def matches(x: Array, *, pattern: str = "") -> Array:
+    """Returns whether a whole string matches a regular expression."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ArgumentError(f"RegexFullMatch: {pattern!r} is no regular expression: {error}.") from None
+    return _each(x, lambda text: compiled.fullmatch(text) is not None, bool)
+
+
+# ---- n-grams ----
+def tf_idf(
+    x: Array, *, mode: str, min_gram_length: int, max_gram_length: int, max_skip_count: int, ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> Array:  # fmt: skip
+    """Returns how often each n-gram of a pool stands in each row, or whether, weighted."""
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise ArgumentError(f'TfIdfVectorizer: mode must be "TF", "IDF" or "TFIDF", got {mode!r}.')
+    pool: Sequence[Any] = pool_int64s or pool_strings or []
+    known = {gram: number for number, gram in enumerate(_pool_grams(pool, ngram_counts))}
+    counts = np.zeros((*x.shape[:-1], max(ngram_indexes, default=-1) + 1), np.float32)
+    rows, lines = counts.reshape(-1, counts.shape[-1]), x.reshape(-1, x.shape[-1])
+    for row_, line in zip(rows, lines):
+        for gram in _grams(line.tolist(), min_gram_length, max_gram_length, max_skip_count):
+            if gram in known:
+                row_[ngram_indexes[known[gram]]] += 1
+    scale = np.ones(counts.shape[-1], np.float32)
+    if mode != "TF" and weights is not None:
+        scale[[*ngram_indexes]] = weights
+    return (counts if mode != "IDF" else (counts > 0).astype(np.float32)) * scale
+
+
+def _pool_grams(pool: Sequence[Any], starts: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """Yields the n-grams of a pool, in which those of 1, 2, ... elements begin at `starts`."""
+    ends = [*starts[1:], len(pool)]
+    for length, (start, end) in enumerate(zip(starts, ends), 1):
+        for place in range(start, end - length + 1, length):
+            yield tuple(pool[place : place + length])
+
+
+def _grams(line: list[Any], shortest: int, longest: int, most_skipped: int) -> Iterator[tuple[Any, ...]]:
+    """Yields the n-grams of a row whose elements stand 1 to most_skipped + 1 apart; single elements once."""
+    for step in range(1, most_skipped + 2):
+        for length in range(shortest, longest + 1):
+            if length == 1 and step > 1:
+                continue
+            for start in range(len(line) - step * (length - 1)):
+                yield tuple(line[start : start + step * length : step][:length])
+
+
+OPERATORS = [
+    row("StringConcat", 20, concat, static=(0, 1), hosts=True), row("StringSplit", 20, split, static=(0,), hosts=True),
+    row("StringNormalizer", 10, normalize, static=(0,), hosts=True),
+    row("RegexFullMatch", 20, matches, static=(0,), hosts=True), row("TfIdfVectorizer", 9, tf_idf, static=(0,), hosts=True),
+]  # fmt: skip

@@ -1,0 +1,222 @@
+"""Boxes and grids over images.
+
+In:    tensors (N, C, spatial axes...); boxes as arrays
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/signal.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, ShapeError
+from picograd.onnx.record import row
+from picograd.onnx.values import Array, choose, fixed
+from picograd.tensor.tensor import Tensor
+
+
+# ---- boxes ----
+def suppress(
+    boxes: Array, scores: Array, most: Array | None = None, iou_threshold: Array | None = None,
+    score_threshold: Array | None = None, *, center_point_box: int = 0,
+) -> Array:  # fmt: skip
+    """Returns (batch, class, box) of the boxes that stay: by falling score, none overlapping a better one too much."""
+    count = 0 if most is None else int(most.reshape(()))
+    overlap = 0.0 if iou_threshold is None else float(iou_threshold.reshape(()))
+    least = -math.inf if score_threshold is None else float(score_threshold.reshape(()))
+    chosen = []
+    for batch, group in itertools.product(range(scores.shape[0]), range(scores.shape[1])):
+        corners = _corners(boxes[batch].astype(np.float64), center_point_box)
+        kept: list[int] = []
+        for box in np.argsort(-scores[batch, group], kind="stable"):
+            if len(kept) >= count or scores[batch, group, box] <= least:
+                break
+            if all(_overlap(corners[box], corners[other]) <= overlap for other in kept):
+                kept.append(int(box))
+        chosen += [(batch, group, box) for box in kept]
+    return np.array(chosen, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, is_center: int) -> Array:
+    """Returns boxes as least and largest coordinates along both axes."""
+    if is_center:
+        center, half = boxes[:, :2], boxes[:, 2:] / 2
+        return np.concatenate([center - half, center + half], 1)
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+
+
+def _overlap(a: Array, b: Array) -> float:
+    """Returns the area of both over the area of either."""
+    sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
+    both = float(sides.prod())
+    either = float((a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod()) - both
+    return both / either if either > 0 else 0.0
+
+
+def roi_align(
+    x: Tensor, rois: Array, batches: Array, *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg",
+    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """Returns for each region of an image the mean, or the maximum, of points that interpolate it, bin by bin."""
+    if mode not in ("avg", "max"):
+        raise ArgumentError(f'RoiAlign: mode must be "avg" or "max", got {mode!r}.')
+    half = 0.5 if coordinate_transformation_mode == "half_pixel" else 0.0
+    parts = []
+    for region, batch in zip(rois.astype(np.float64), batches.tolist()):
+        x1, y1, x2, y2 = region * spatial_scale - half
+        extents = (y2 - y1, x2 - x1) if half else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
+        ys = _points(y1, extents[0], output_height, sampling_ratio)
+        xs = _points(x1, extents[1], output_width, sampling_ratio)
+        parts.append(_region(x[batch], ys, xs, mode))
+    if not parts:
+        return Tensor.zeros(0, x.shape[1], output_height, output_width, dtype=x.dtype, device=x.device)
+    return Tensor.stack(parts).to(x.dtype)
+
+
+def _points(start: float, extent: float, bins: int, ratio: int) -> Array:
+    """Returns (bins, points): coordinates evenly within each bin."""
+    count = ratio if ratio > 0 else max(math.ceil(extent / bins), 1)
+    inside = (np.arange(count) + 0.5) / count
+    return start + (np.arange(bins)[:, None] + inside[None, :]) * (extent / bins)
+
+
+def _region(image_CHW: Tensor, ys: Array, xs: Array, mode: str) -> Tensor:
+    """Returns (C, bins, bins) of the points at each pair of coordinates."""
+    (y_low, y_high, y_weight), (x_low, x_high, x_weight) = (
+        _between(points.reshape(-1), length) for points, length in zip((ys, xs), image_CHW.shape[1:])
+    )
+    corners = []
+    for rows, by_row in ((y_low, y_weight[0]), (y_high, y_weight[1])):
+        for columns, by_column in ((x_low, x_weight[0]), (x_high, x_weight[1])):
+            picked = image_CHW.index_select(1, fixed(rows, image_CHW.device))
+            picked = picked.index_select(2, fixed(columns, image_CHW.device))
+            corners.append(picked * fixed((by_row[:, None] * by_column[None, :]).astype(np.float32), image_CHW.device))
+    points = corners[0] + corners[1] + corners[2] + corners[3]
+    if mode == "max":
+        points = corners[0].maximum(corners[1]).maximum(corners[2].maximum(corners[3]))
+    points = points.reshape(image_CHW.shape[0], *ys.shape, *xs.shape)
+    return points.amax((2, 4)) if mode == "max" else points.mean((2, 4))
+
+
+def _between(places: Array, length: int) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Returns the elements before and after places along an axis, and their weights: 0 far outside."""
+    inside = (places >= -1.0) & (places <= length)
+    cut = places.clip(0, length - 1)
+    low = np.floor(cut).astype(np.int64)
+    high = np.minimum(low + 1, length - 1)
+    part = cut - low
+    return low, high, ((1 - part) * inside, part * inside)
+
+
+# ---- grids ----
+CUBIC = -0.75
+
+
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    """Returns x at places a grid names: -1 is the first element of an axis and 1 the last, or their outer edges."""
+    ways = {"bilinear": "linear", "bicubic": "cubic"}
+    mode = ways.get(mode, mode)
+    if mode not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
+        raise ArgumentError(f"GridSample: there is no mode {mode!r} with padding_mode {padding_mode!r}.")
+    lengths = x.shape[2:]
+    if grid.shape[-1] != len(lengths) or grid.shape[0] != x.shape[0]:
+        raise ShapeError(f"GridSample: a grid of shape {grid.shape} does not fit {x.shape}.")
+    places_NP = [
+        _place(grid[..., len(lengths) - 1 - axis].flatten(1), length, align_corners, padding_mode, mode)
+        for axis, length in enumerate(lengths)
+    ]
+    result: Tensor | None = None
+    for taps in itertools.product(*(_taps(place, mode) for place in places_NP)):
+        part = _fetched(x, [index for index, _ in taps], align_corners, padding_mode)
+        for _, weight in taps:
+            part = part if weight is None else part * weight.unsqueeze(1)
+        result = part if result is None else result + part
+    assert result is not None
+    return result.reshape(*x.shape[:2], *grid.shape[1:-1]).to(x.dtype)
+
+
+def _place(at: Tensor, length: int, align_corners: int, padding_mode: str, mode: str) -> Tensor:
+    """Returns where along an axis a grid's numbers lie, brought inside as the padding says."""
+    place = (at + 1) * ((length - 1) / 2) if align_corners else ((at + 1) * length - 1) / 2
+    place = place.round() if mode == "nearest" else place
+    if padding_mode == "border":
+        return place.clamp(0, length - 1)
+    return _mirrored(place, length, align_corners) if padding_mode == "reflection" else place
+
+
+def _mirrored(place: Tensor, length: int, align_corners: int) -> Tensor:
+    """Returns places mirrored at the ends of an axis until they lie inside."""
+    low, width = (0.0, length - 1.0) if align_corners else (-0.5, float(length))
+    if width == 0:
+        return place * 0
+    along = (place - low) % (2 * width)
+    return choose(along > width, 2 * width - along, along) + low
+
+
+def _taps(place: Tensor, mode: str) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yields the elements beside places along one axis, and their weights."""
+    if mode == "nearest":
+        yield place.long(), None
+        return
+    low = place.floor()
+    part = place - low
+    if mode == "linear":
+        yield low.long(), 1 - part
+        yield low.long() + 1, part
+        return
+    for offset in range(-1, 3):
+        distance = (part - offset).abs()
+        yield low.long() + offset, _cubic(distance, 1 if offset in (0, 1) else 2)
+
+
+def _cubic(x: Tensor, side: int) -> Tensor:
+    """Source: Keys 1981, Cubic convolution interpolation, eq. 4: within 1, or between 1 and 2."""
+    if side == 1:
+        return ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
+    return ((x - 5) * x + 8) * x * CUBIC - 4 * CUBIC
+
+
+def _fetched(x: Tensor, indices: list[Tensor], align_corners: int, padding_mode: str) -> Tensor:
+    """Returns (N, C, P): x at indices along each axis; what lies outside is 0 or as the padding says."""
+    flat: Any = 0
+    inside: Tensor | None = None
+    for index, length in zip(indices, x.shape[2:]):
+        if padding_mode == "zeros":
+            here = (index >= 0) & (index < length)
+            inside = here if inside is None else inside & here
+        elif padding_mode == "reflection":
+            index = _mirrored(index.double(), length, align_corners).long()
+        flat = flat * length + index.clamp(0, length - 1)
+    found = x.flatten(2).gather(2, flat.unsqueeze(1).expand(-1, x.shape[1], -1))
+    return found if inside is None else found.masked_fill(~inside.unsqueeze(1), 0)
+
+
+# ---- caches ----
+def tensor_scatter(
+    cache: Tensor, update: Tensor, starts: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
+) -> Tensor:
+    """Returns a cache with each batch's update written from its start on, or around its end."""
+    if mode not in ("linear", "circular"):
+        raise ArgumentError(f'TensorScatter: mode must be "linear" or "circular", got {mode!r}.')
+    axis = axis % cache.ndim
+    result, values = cache.movedim(axis, 1).clone(), update.movedim(axis, 1)
+    places = Tensor.arange(values.shape[1], device=cache.device).unsqueeze(0)
+    if starts is not None:
+        places = places + starts.unsqueeze(1)
+    places = places.expand(cache.shape[0], -1)
+    batches = Tensor.arange(cache.shape[0], device=cache.device).unsqueeze(1)
+    result[batches, places % cache.shape[axis] if mode == "circular" else places] = values
+    return result.movedim(1, axis)
+
+
+OPERATORS = [
+    row("NonMaxSuppression", 10, suppress, static=(0, 1, 2, 3, 4)), row("RoiAlign", 10, roi_align, static=(1, 2)),
+    row("GridSample", 16, grid_sample), row("TensorScatter", 24, tensor_scatter),
+]  # fmt: skip

@@ -1,0 +1,197 @@
+"""Reads an ONNX file and the arrays in it. Nothing a file says is trusted: sizes and places are checked before use.
+
+In:    a path or bytes
+Out:   `Source` (the model as read), `array_of` (a TensorProto as an array)
+Next:  picograd/onnx/check.py
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError, Message
+from onnx import TensorProto, numpy_helper
+
+from picograd.errors import ArgumentError, DataError
+from picograd.onnx.values import Array, numpy_of, type_name
+
+MAX_FILE_NBYTES = (1 << 31) - 1  # what a protobuf can be
+MAX_NBYTES = 1 << 36  # of all arrays together
+MAX_NDIM = 64
+
+# Element types that do not fill a byte, and how many stand in one.
+PACKED: dict[int, int] = {
+    TensorProto.INT4: 2, TensorProto.UINT4: 2, TensorProto.FLOAT4E2M1: 2, TensorProto.INT2: 4, TensorProto.UINT2: 4,
+}  # fmt: skip
+# The field of a TensorProto that holds elements which are not raw, and its elements for each one of the tensor.
+FIELDS: dict[int, tuple[str, int]] = {
+    TensorProto.FLOAT: ("float_data", 1), TensorProto.COMPLEX64: ("float_data", 2),
+    TensorProto.DOUBLE: ("double_data", 1), TensorProto.COMPLEX128: ("double_data", 2),
+    TensorProto.INT64: ("int64_data", 1), TensorProto.STRING: ("string_data", 1),
+    TensorProto.UINT32: ("uint64_data", 1), TensorProto.UINT64: ("uint64_data", 1),
+}  # fmt: skip
+
+
+@dataclass
+class Source:
+    """A model as it was read.
+
+    model:   the parsed file
+    folder:  where its external data lie; None: the model came as bytes and may have none
+    nbytes:  of the arrays read so far
+    """
+
+    model: onnx.ModelProto
+    folder: Path | None
+    nbytes: int = 0
+
+    def array(self, tensor: TensorProto, place: str) -> Array:
+        """Returns the array of a tensor of this model.
+
+        Raises:
+          DataError: what it declares and what it holds differ, or its data lie outside the model's folder.
+        """
+        return array_of(tensor, place, self)
+
+
+def read(source: str | os.PathLike[str] | bytes) -> Source:
+    """Returns a model as it was read.
+
+    Raises:
+      ArgumentError: the source is neither a path nor bytes.
+      DataError:     there is no such file, or it is no ONNX model.
+    """
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Source(_parsed(bytes(source), "the bytes given"), None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ArgumentError(f"onnx.load: needs a path or bytes, got {type(source).__name__}.")
+    path = Path(source)
+    if not path.is_file():
+        raise DataError(f"onnx.load: there is no file {path}.")
+    if path.stat().st_size > MAX_FILE_NBYTES:
+        raise DataError(f"onnx.load: {path} has {path.stat().st_size} bytes, an ONNX file has at most {MAX_FILE_NBYTES}.")
+    return Source(_parsed(path.read_bytes(), str(path)), path.resolve().parent)
+
+
+def _parsed(data: bytes, name: str) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError:
+        raise DataError(f"onnx.load: {name} is no intact ONNX model: its protobuf cannot be parsed.") from None
+    if not model.HasField("graph"):
+        raise DataError(f"onnx.load: {name} is no intact ONNX model: it has no graph.")
+    if not _is_text(model):
+        raise DataError(f"onnx.load: {name} is no intact ONNX model: a name in it is no UTF-8 text.")
+    return model
+
+
+def _is_text(message: Message) -> bool:
+    """Returns whether every string in a message is one: protobuf hands out others as bytes."""
+    for field, value in message.ListFields():
+        items = [value] if isinstance(value, (str, bytes, Message)) else value
+        if field.type == field.TYPE_STRING and not all(isinstance(item, str) for item in items):
+            return False
+        if field.type == field.TYPE_MESSAGE and not all(map(_is_text, items)):
+            return False
+    return True
+
+
+def array_of(tensor: TensorProto, place: str, source: Source | None = None) -> Array:
+    """Returns the array of a tensor; `place` says in errors which it is."""
+    count = _numel(tensor, place)
+    dtype = numpy_of(tensor.data_type)
+    nbytes = -(-count // PACKED[tensor.data_type]) if tensor.data_type in PACKED else count * dtype.itemsize
+    if source is not None:
+        source.nbytes += nbytes
+        if source.nbytes > MAX_NBYTES:
+            raise DataError(f"onnx.load: arrays up to {place} take {source.nbytes} bytes; at most {MAX_NBYTES} are read.")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _external(tensor, place, nbytes, source)
+    if tensor.HasField("segment"):
+        raise DataError(f"onnx.load: {place} is a segment of a tensor, which no version of ONNX defines.")
+    if tensor.HasField("raw_data"):
+        held, needed, unit = len(tensor.raw_data), nbytes, "bytes"
+    else:
+        name, times = FIELDS.get(tensor.data_type, ("int32_data", 1))
+        needed = nbytes if tensor.data_type in PACKED else count * times
+        held, unit = len(getattr(tensor, name)), f"elements of {name}"
+    if held != needed:
+        raise DataError(
+            f"onnx.load: {place} declares {type_name(tensor.data_type)} of shape {tuple(tensor.dims)}, which is {needed} "
+            f"{unit}; it holds {held}."
+        )
+    return _decoded(tensor, place)
+
+
+def _decoded(tensor: TensorProto, place: str) -> Array:
+    try:
+        array = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"onnx.load: {place} cannot be decoded: {error}.") from None
+    if tensor.data_type == TensorProto.STRING:
+        return np.array(array, dtype=object).reshape(tuple(tensor.dims))
+    return array
+
+
+def _numel(tensor: TensorProto, place: str) -> int:
+    if len(tensor.dims) > MAX_NDIM or any(dim < 0 for dim in tensor.dims):
+        raise DataError(f"onnx.load: {place} has the shape {tuple(tensor.dims)}; up to {MAX_NDIM} lengths >= 0 are one.")
+    return math.prod(tensor.dims)
+
+
+# ---- data in files of their own ----
+def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | None) -> Array:
+    if source is None or source.folder is None:
+        raise DataError(
+            f"onnx.load: {place} lies in a file of its own, and there is no folder to look for it.",
+            hint="load the model by its path.",
+        )
+    if tensor.data_type == TensorProto.STRING:
+        raise DataError(f"onnx.load: {place} holds strings, which cannot lie in a file of their own.")
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    path = inside(source.folder, entries.get("location", ""), place)
+    offset = _number(entries.get("offset", "0"), "offset", place)
+    length = _number(entries.get("length", str(nbytes)), "length", place)
+    if length != nbytes:
+        raise DataError(
+            f"onnx.load: {place} declares {type_name(tensor.data_type)} of shape {tuple(tensor.dims)}, which is {nbytes} "
+            f"bytes; its external data have length {length}."
+        )
+    with open(path, "rb") as file:
+        held = os.fstat(file.fileno()).st_size
+        if offset + length > held:
+            end = offset + length
+            raise DataError(f"onnx.load: {place} lies at bytes {offset} to {end} of {path.name}, which has {held}.")
+        file.seek(offset)
+        data = file.read(length)
+    whole = TensorProto(dims=tensor.dims, data_type=tensor.data_type, raw_data=data)
+    return _decoded(whole, place)
+
+
+def inside(folder: Path, location: str, place: str) -> Path:
+    """Returns the file a model names by a location, which must lie in the model's folder whatever links there are."""
+    windows = PureWindowsPath(location)  # stricter: both kinds of separators, and drives
+    if not location or "\0" in location or windows.anchor or ".." in windows.parts:
+        raise DataError(
+            f"onnx.load: {place} has external data at {location!r}; that must be a path below the model's folder."
+        )
+    path = Path(os.path.realpath(folder / location))
+    if not path.is_relative_to(os.path.realpath(folder)):
+        raise DataError(
+            f"onnx.load: {place} has external data at {location!r}, which links to outside the model's folder."
+        )
+    if not path.is_file():
+        raise DataError(f"onnx.load: {place} has external data at {location!r}, where no file is.")
+    return path
+
+
+def _number(text: str, name: str, place: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise DataError(f"onnx.load: {place} has external data with {name} {text!r}; that must be a count of bytes.")
+    return int(text)

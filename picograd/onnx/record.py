@@ -1,0 +1,146 @@
+"""The records an ONNX model is planned as.
+
+In:    nothing
+Out:   `Operator`, `Step`, `Call`, `Graph`, `Declared`
+Next:  picograd/onnx/read.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+import onnx
+
+from picograd.onnx.values import Array, Value
+from picograd.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A row of the table of operators.
+
+    name, since, domain:  of the ONNX operator; the row holds from version `since` of its domain on
+    function:  takes the inputs in order and the attributes by name; returns a value, or a tuple of them
+    static:    numbers of the inputs it takes as arrays, because the shape of its result depends on them
+    state:     numbers of the inputs that no gradient trains, such as running statistics
+    random:    differs from call to call, so is not computed ahead
+    hosts:     takes arrays of element types that tensors lack
+    """
+
+    name: str
+    since: int
+    function: Callable[..., Any]
+    static: frozenset[int] = frozenset()
+    state: frozenset[int] = frozenset()
+    random: bool = False
+    hosts: bool = False
+    domain: str = ""
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """What the function takes."""
+        return inspect.signature(self.function).parameters
+
+    @cached_property
+    def takes_step(self) -> bool:
+        """Whether the function asks for the Step itself."""
+        return "step" in self.parameters
+
+    @cached_property
+    def takes_run(self) -> bool:
+        """Whether the function asks for the Run it is part of, to compute graphs among its attributes."""
+        return "run" in self.parameters
+
+
+def row(
+    name: str,
+    since: int,
+    function: Callable[..., Any],
+    static: tuple[int, ...] = (),
+    state: tuple[int, ...] = (),
+    random: bool = False,
+    hosts: bool = False,
+    domain: str = "",
+) -> Operator:
+    """Returns a row of the table of operators."""
+    return Operator(name, since, function, frozenset(static), frozenset(state), random, hosts, domain)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The body of a function that stands for a node.
+
+    graph:  the body; None where it depends on the types of the inputs
+    """
+
+    graph: Graph | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node, ready to run.
+
+    place:       what it is and where it stands, for errors
+    does:        the row of the table that computes it, or the body that stands for it
+    node:        as it was read; with the values of attributes that a function's body refers to
+    schema:      what ONNX says about the operator; None for a function of the model
+    version:     version of its domain
+    inputs:      names of values, "" where one is left out
+    outputs:     the same
+    attributes:  values by name, defaults among them
+    """
+
+    place: str
+    does: Operator | Call
+    node: onnx.NodeProto
+    schema: Any
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An input or output as the model declares it.
+
+    name:        of the value
+    elem_type:   number of ONNX's element type; None: unknown, or no tensor
+    shape:       lengths of axes, names of lengths, None where nothing is said; None: any number of axes
+    is_tensor:   False for sequences and optionals
+    """
+
+    name: str
+    elem_type: int | None
+    shape: tuple[int | str | None, ...] | None
+    is_tensor: bool = True
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph, ready to run.
+
+    inputs, outputs:  what is declared
+    steps:            in an order in which they can be computed
+    constants:        values that are known now, by name
+    """
+
+    name: str
+    inputs: tuple[Declared, ...]
+    outputs: tuple[Declared, ...]
+    steps: tuple[Step, ...]
+    constants: Mapping[str, Array | Value] = field(default_factory=dict)
+
+
+class Runner(Protocol):
+    """What an operator with graphs among its attributes asks of the Run it is part of."""
+
+    def graph(self, graph: Graph, inputs: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
+        """Returns the outputs of a graph."""
+
+    def tensor(self, value: Value) -> Tensor:
+        """Returns a value as a tensor."""

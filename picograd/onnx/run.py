@@ -1,0 +1,156 @@
+"""Computes a planned ONNX graph: step after step, each a function on tensors.
+
+In:    a Graph and the values of its inputs
+Out:   `Run`; the values of its outputs, as graphs of Ops
+Next:  picograd/onnx/table.py
+
+A step whose inputs are all known is computed at once, on the host. So shapes are numbers when they are needed, under
+jit too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import DataError, PicogradError, UnsupportedOp
+from picograd.onnx.plan import Planner
+from picograd.onnx.record import Graph, Operator, Step
+from picograd.onnx.types import check_types, signature, type_of
+from picograd.onnx.values import (
+    HOST,
+    KNOWN_NBYTES,
+    Array,
+    Constants,
+    Value,
+    as_array,
+    element_type,
+    is_tensor_dtype,
+    known,
+    settled,
+    type_name,
+    unwatched,
+)
+from picograd.tensor.tensor import Tensor
+
+
+class Run:
+    """What computing the steps of one model needs.
+
+    planner:    makes bodies that depend on types
+    constants:  tensors of what is known
+    """
+
+    def __init__(self, planner: Planner, constants: Constants) -> None:
+        self.planner, self.constants = planner, constants
+        self._bodies: dict[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = {}
+
+    # ---- graphs ----
+    def graph(self, graph: Graph, inputs: Sequence[Value], outer: Mapping[str, Value] | None = None) -> list[Value]:
+        """Returns the outputs of a graph; `outer` are the values it sees of the graph around it."""
+        values: dict[str, Value] = {**(outer or {}), **graph.constants}
+        values.update(zip((entry.name for entry in graph.inputs), inputs))
+        for step in graph.steps:
+            self.step(step, values)
+        return [values[entry.name] for entry in graph.outputs]
+
+    def step(self, step: Step, values: MutableMapping[str, Value]) -> None:
+        """Computes one step and puts its results among `values`.
+
+        Raises:
+          PicogradError: what the operator raises, with the step's place before it.
+        """
+        try:
+            inputs = [values[name] if name else None for name in step.inputs]
+            if step.schema is not None:
+                check_types(step, inputs)
+            results = self.results(step, inputs, values)
+        except PicogradError as error:
+            if error.fact.startswith("onnx: "):
+                raise
+            raise type(error)(f"onnx: {step.place}: {error.fact}", hint=error.hint) from None
+        if len(results) < len(step.outputs):
+            raise UnsupportedOp(f"onnx: {step.place}: only the first {len(results)} of its outputs are computed.")
+        values.update((name, result) for name, result in zip(step.outputs, results) if name)
+
+    def results(self, step: Step, inputs: Sequence[Value], values: Mapping[str, Value]) -> Sequence[Value]:
+        """Returns the outputs of a step."""
+        if not isinstance(step.does, Operator):
+            return self._called(step, inputs)
+        if not step.does.random and not step.does.takes_run and all(map(known, inputs)):
+            with unwatched():
+                results = _as_tuple(self._applied(step, step.does, inputs, values, ahead=True))
+                if _nbytes(results) <= KNOWN_NBYTES:
+                    return [settled(result) for result in results]
+        return _as_tuple(self._applied(step, step.does, inputs, values, ahead=False))
+
+    def _called(self, step: Step, inputs: Sequence[Value]) -> Sequence[Value]:
+        assert not isinstance(step.does, Operator)
+        body = step.does.graph
+        if body is None:
+            key = (id(step), signature(inputs))
+            kept = self._bodies.get(key)
+            if kept is None:
+                kept = self._bodies[key] = step, self.planner.typed_body(step, [type_of(value) for value in inputs])
+            body = kept[1]
+        padded = [*inputs, *[None] * (len(body.inputs) - len(inputs))]
+        results = iter(self.graph(body, padded))
+        return [next(results) if name else None for name in step.outputs]  # the body makes what is asked for
+
+    # ---- rows of the table ----
+    def _applied(
+        self, step: Step, operator: Operator, inputs: Sequence[Value], values: Mapping[str, Value], ahead: bool
+    ) -> Any:
+        given = [self._argument(operator, number, value, ahead) for number, value in enumerate(inputs)]
+        keywords = dict(step.attributes)
+        if operator.takes_step:
+            keywords["step"] = step
+        if operator.takes_run:
+            keywords["run"], keywords["outer"] = self, values
+        return operator.function(*given, **keywords)
+
+    def _argument(self, operator: Operator, number: int, value: Value, ahead: bool) -> Any:
+        """Returns an input as the function of an operator takes it."""
+        if isinstance(value, list) and not known(value):
+            return [item if item is None else self._argument(operator, number, item, ahead) for item in value]
+        if value is None or isinstance(value, list) or operator.takes_run:
+            return value
+        if number in operator.static:
+            return as_array(value)
+        if isinstance(value, Tensor):
+            return value
+        if is_tensor_dtype(value):
+            return Tensor(value, device=HOST) if ahead else self.constants.tensor(value)
+        if not operator.hosts:
+            raise UnsupportedOp(f"{operator.name}: element type {type_name(element_type(value))} is not supported.")
+        return value
+
+    def tensor(self, value: Value) -> Tensor:
+        """Returns a value as a tensor.
+
+        Raises:
+          DataError: it is none.
+        """
+        if isinstance(value, np.ndarray) and is_tensor_dtype(value):
+            return self.constants.tensor(value)
+        if not isinstance(value, Tensor):
+            raise DataError(f"needs a tensor, got {_kind(value)}.")
+        return value
+
+
+def _kind(value: Value) -> str:
+    return "nothing" if value is None else "a sequence" if isinstance(value, list) else "an array of another element type"
+
+
+def _as_tuple(result: Any) -> tuple[Value, ...]:
+    return tuple(result) if isinstance(result, tuple) else (result,)
+
+
+def _nbytes(results: Sequence[Value]) -> int:
+    flat: list[Tensor | Array] = []
+    for result in results:
+        if result is not None:
+            flat += [item for item in result if item is not None] if isinstance(result, list) else [result]
+    return sum(item.nbytes for item in flat if not isinstance(item, list))

@@ -1,0 +1,62 @@
+"""The table of operators: which function on tensors computes which operator of ONNX, from which version on.
+
+In:    the chapters in picograd/onnx/operators/
+Out:   `OPERATORS`, `find`, `newest`
+Next:  picograd/onnx/operators/math.py
+
+An operator that is not here but has a body in onnx.defs is computed through that body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from picograd.onnx.operators import (
+    casts,
+    control,
+    indexing,
+    learning,
+    linear,
+    math,
+    movement,
+    normalization,
+    quantization,
+    random,
+    recurrent,
+    reductions,
+    resize,
+    sequences,
+    signal,
+    text,
+    vision,
+    windows,
+)
+from picograd.onnx.record import Operator
+
+CHAPTERS = (
+    math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, windows, normalization,
+    resize, text, learning, recurrent, vision, signal,
+)  # fmt: skip
+# Versions of domains that the rows were written for: what changes later is not computed by an older rule.
+NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}
+
+
+def _rows() -> Iterator[Operator]:
+    for chapter in CHAPTERS:
+        yield from chapter.OPERATORS
+
+
+OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+for _row in _rows():
+    OPERATORS.setdefault((_row.domain, _row.name), []).append(_row)
+
+
+def find(domain: str, name: str, version: int) -> Operator | None:
+    """Returns the row for a version of an operator, or None."""
+    rows = [entry for entry in OPERATORS.get((domain, name), []) if entry.since <= version]
+    return max(rows, key=lambda entry: entry.since) if rows and version <= newest(domain) else None
+
+
+def newest(domain: str) -> int:
+    """Returns the version of a domain that the rows know."""
+    return NEWEST.get(domain, 0)

@@ -1,0 +1,77 @@
+"""Checks the element types of a node's inputs against what ONNX allows, and tells types to what asks for them.
+
+In:    the inputs of a Step
+Out:   `check_types`, `type_of`
+Next:  picograd/onnx/run.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.defs import OpSchema
+
+from picograd.errors import DTypeError
+from picograd.onnx.record import Step
+from picograd.onnx.values import Value, element_type, type_name
+from picograd.tensor.tensor import Tensor
+
+
+@lru_cache(maxsize=4096)
+def _allowed(name: str, domain: str, since: int) -> dict[str, frozenset[str]]:
+    """Returns for each type parameter of an operator the types it may be."""
+    schema = onnx.defs.get_schema(name, since, domain)
+    return {entry.type_param_str: frozenset(entry.allowed_type_strs) for entry in schema.type_constraints}
+
+
+def check_types(step: Step, inputs: Sequence[Value]) -> None:
+    """Raises where the element types of inputs are not allowed, or differ where they must be equal.
+
+    Raises:
+      DTypeError: with both inputs.
+    """
+    schema: OpSchema = step.schema
+    allowed = _allowed(schema.name, schema.domain, schema.since_version)
+    bound: dict[str, tuple[str, str]] = {}
+    for number, value in enumerate(inputs):
+        if not isinstance(value, (Tensor, np.ndarray)):
+            continue
+        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+        found = type_name(element_type(value))
+        kinds = allowed.get(formal.type_str, frozenset((formal.type_str,)))
+        if not {f"tensor({found})", f"optional(tensor({found}))"} & kinds:
+            raise DTypeError(f"{schema.name}: input {formal.name} is a tensor of {found}; it may be {_listed(kinds)}.")
+        if formal.type_str in allowed and formal.is_homogeneous:
+            other, name = bound.setdefault(formal.type_str, (found, formal.name))
+            if other != found:
+                raise DTypeError(
+                    f"{schema.name}: inputs {name} ({other}) and {formal.name} ({found}) must be of one element type."
+                )
+
+
+def _listed(kinds: frozenset[str]) -> str:
+    return ", ".join(sorted(kinds))
+
+
+def type_of(value: Value) -> onnx.TypeProto:
+    """Returns the type of a value as ONNX writes it; an empty one for an input that is left out."""
+    kind = onnx.TypeProto()
+    if isinstance(value, list):
+        if value:
+            kind.sequence_type.elem_type.CopyFrom(type_of(value[0]))
+        return kind
+    if value is not None:
+        kind.tensor_type.elem_type = element_type(value)
+        for length in value.shape:
+            kind.tensor_type.shape.dim.add().dim_value = int(length)
+        kind.tensor_type.shape.SetInParent()
+    return kind
+
+
+def signature(values: Sequence[Any]) -> tuple[bytes, ...]:
+    """Returns what a body that depends on types is kept under."""
+    return tuple(type_of(value).SerializeToString() for value in values)

@@ -1,0 +1,163 @@
+"""What flows along the edges of an ONNX graph, and how it becomes what an operator takes.
+
+In:    arrays, tensors
+Out:   `Value`, `as_tensor`, `as_array`, `element_type`, `unwatched`
+Next:  picograd/onnx/record.py
+
+A value is a Tensor, or an array of the host where it is known before anything runs (constants, shapes and what is computed
+from them) or has an element type that tensors lack (strings, 4-bit integers, ...); a list is a sequence, None an empty
+optional.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import DataError, UnsupportedOp
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.cell import trace
+from picograd.tensor.host import default_device
+from picograd.tensor.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+Value = Any  # Tensor | Array | list[Value] | None
+
+KNOWN_NBYTES = 1 << 24  # what is known and longer is a tensor: folding must not fill memory
+HOST = "NUMPY"  # where values that are known are computed
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Lets what is known be computed inside a trace, as if it had been computed before."""
+    token = trace.set(None)
+    try:
+        with no_grad():
+            yield
+    finally:
+        trace.reset(token)
+
+
+def numpy_of(elem_type: int) -> np.dtype[Any]:
+    """Returns the NumPy dtype (ml_dtypes' where NumPy has none) of an ONNX element type; object for strings.
+
+    Raises:
+      DataError: there is no such element type.
+    """
+    if elem_type == TensorProto.STRING:
+        return np.dtype(object)
+    if elem_type == TensorProto.UNDEFINED or elem_type not in TensorProto.DataType.values():
+        raise DataError(f"onnx: there is no element type {elem_type}.")
+    return helper.tensor_dtype_to_np_dtype(elem_type)
+
+
+def element_type(value: Tensor | Array) -> int:
+    """Returns the ONNX element type of a value."""
+    dtype = value.dtype.numpy if isinstance(value, Tensor) else value.dtype
+    return TensorProto.STRING if dtype.kind in "OU" else int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def type_name(elem_type: int) -> str:
+    """Returns the name of an element type as the operators' tables write it, such as "float16" or "int4"."""
+    return str(onnx.TensorProto.DataType.Name(elem_type)).lower()
+
+
+def dtype_of(elem_type: int, function: str) -> DType:
+    """Returns the dtype of tensors of an ONNX element type.
+
+    Raises:
+      UnsupportedOp: tensors have no such dtype.
+    """
+    found = dtypes.from_numpy(numpy_of(elem_type)) if elem_type != TensorProto.STRING else None
+    if found is None:
+        raise UnsupportedOp(f"{function}: element type {type_name(elem_type)} is not one of tensors.")
+    return found
+
+
+def is_tensor_dtype(array: Array) -> bool:
+    """Returns whether tensors have the dtype of an array."""
+    return array.dtype.kind in "biufV" and dtypes.from_numpy(array.dtype) is not None
+
+
+_FIXED: dict[tuple[Any, ...], Tensor] = {}  # the last tensors made of arrays that are known
+MAX_FIXED = 1024
+
+
+def fixed(array: Array, device: str | None = None) -> Tensor:
+    """Returns the tensor of an array that is known: the same for the same array, as a trace that is repeated asks."""
+    if array.size == 1 and array.dtype.kind in "biuf":
+        dtype = dtypes.from_numpy(array.dtype)
+        return Tensor.full(array.shape, array.reshape(()).item(), dtype=dtype, device=device)
+    key = (device or default_device(), array.dtype, array.shape, array.tobytes())
+    found = _FIXED.get(key)
+    if found is None:
+        while len(_FIXED) >= MAX_FIXED:
+            del _FIXED[next(iter(_FIXED))]
+        with unwatched():
+            found = _FIXED[key] = Tensor(array, device=device)
+    return found
+
+
+class Constants:
+    """Tensors of the arrays a model holds, each made once.
+
+    device:  where they are put
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        self.device = device
+        self._kept: dict[int, tuple[Array, Tensor | None]] = {}
+
+    def keep(self, array: Array) -> None:
+        """Lets the tensor of this very array be found without looking at its elements: it never changes."""
+        self._kept[id(array)] = array, None
+
+    def tensor(self, array: Array) -> Tensor:
+        """Returns the tensor that holds `array`."""
+        device = self.device or default_device()
+        if id(array) not in self._kept or array.size == 1:
+            return fixed(array, device)
+        found = self._kept[id(array)][1]
+        if found is None or found.device != device:
+            with unwatched():
+                found = Tensor(array, device=device)
+            self._kept[id(array)] = array, found
+        return found
+
+
+def choose(condition: Tensor, a: Tensor, b: Tensor | float) -> Tensor:
+    """Returns a where the condition holds, else b."""
+    return a.where(condition, b)
+
+
+def as_array(value: Tensor | Array) -> Array:
+    """Returns the elements of a value; a tensor is computed, which a trace refuses."""
+    if isinstance(value, Tensor):
+        return value.detach().numpy()
+    return value
+
+
+def known(value: Value) -> bool:
+    """Returns whether a value is on the host: an array, or a sequence of them."""
+    if isinstance(value, list):
+        return all(known(item) for item in value)
+    return value is None or isinstance(value, np.ndarray)
+
+
+def settled(value: Value) -> Value:
+    """Returns the result of an operator all of whose inputs were known as an array, unless it is long."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(settled(item) for item in value)
+    if isinstance(value, Tensor) and value.nbytes <= KNOWN_NBYTES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a constant may be infinite
+            return value.numpy()
+    return value
