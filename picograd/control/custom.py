@@ -87,7 +87,20 @@ class Function:
 
     @staticmethod
     def backward(ctx: FunctionContext, *grads: Any) -> Any:
-        """Computes the gradient of each argument from `grads`, those of the results, and what `ctx` has kept."""
+        """Computes the gradient of each argument from `grads`, those of the results, and what `ctx` has kept.
+
+        >>> class Negated(Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 1
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return -grad
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> Negated.apply(x).sum().backward()
+        >>> x.grad
+        Tensor([-1.])
+        """
         raise NotImplementedError("autograd.Function: a subclass defines backward(ctx, *grads).")
 
     @classmethod

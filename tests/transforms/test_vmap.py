@@ -49,6 +49,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "nothing": lambda x: x,
     "layers": lambda x: nn.functional.layer_norm(x, (4,)) + nn.functional.gelu(x),
     "attention": lambda x: (x @ x.T * 0.5).softmax(-1) @ x,
+    "linear algebra": lambda x: pg.linalg.solve(x @ x.T + Tensor(np.eye(3)), x) + pg.linalg.det(x[:, :3]),
     "outlined": lambda x: pg.outline(lambda y: (y * y).sin())(x) + pg.checkpoint(lambda y: y.exp() * y, x),
     "scan": lambda x: pg.scan(lambda carry, row: (carry * 0.5 + row, carry.sin()), x[0] * 0, x)[1],
     "scan reversed": lambda x: pg.scan(lambda c, row: (c * 0.5 + row.sum(), None), x[0, 0], x, reverse=True)[0],
