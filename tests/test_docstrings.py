@@ -54,8 +54,8 @@ NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"}
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    modules = (picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils)
-    for module in (*modules, picograd.linalg, picograd.fft):
+    modules = [picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    for module in [*modules, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(home)]
         for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
