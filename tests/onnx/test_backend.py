@@ -48,6 +48,8 @@ def run_case(name: str) -> str | None:
     return None
 
 
+ON_CPU = sorted(node_cases())[::8]  # what is compiled, too
+
 outcomes: dict[str, str | None] = {}
 
 
@@ -61,3 +63,9 @@ def test_unsupported_operators_are_those_listed() -> None:
     if len(outcomes) != len(node_cases()):
         pytest.skip("needs the outcomes of every case: run the whole file in one process")
     assert Counter(op for op in outcomes.values() if op is not None) == UNSUPPORTED
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_node_case_gives_the_same_on_the_cpu(name: str, monkeypatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    run_case(name)
