@@ -8,11 +8,17 @@ Next:  picograd/tensor/tensor.py
 from __future__ import annotations
 
 import importlib
+import math
 from types import ModuleType
 
+from picograd import autograd as autograd
 from picograd import dtype as dtypes
+from picograd import fft as fft
+from picograd import func as func
+from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
+from picograd import special as special
 from picograd.control.accumulate import accumulate
 from picograd.control.checkpoint import checkpoint
 from picograd.control.outline import outline
@@ -34,6 +40,8 @@ from picograd.dtype import (
     uint64,
 )  # fmt: skip
 from picograd.dtype import bool_ as bool_
+from picograd.dtype import finfo as finfo
+from picograd.dtype import iinfo as iinfo
 from picograd.errors import (
     ArgumentError,
     CompileError,
@@ -50,38 +58,42 @@ from picograd.errors import (
     VerifyError,
 )  # fmt: skip
 from picograd.nn.state import load, save
-from picograd.tensor.autograd import enable_grad, grad, is_grad_enabled, jvp, no_grad
+from picograd.tensor import names
 from picograd.tensor.core import realize
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
+from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from picograd.tensor.names import *  # noqa: F403
 from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
+from picograd.transforms.gradcheck import gradcheck, gradgradcheck
+from picograd.transforms.gradients import grad, value_and_grad, vjp
+from picograd.transforms.jacobians import hessian, jacfwd, jacrev
 from picograd.transforms.jit import jit
+from picograd.transforms.modules import functional_call
+from picograd.transforms.products import hvp, vhp
+from picograd.transforms.tangents import jvp, linearize
+from picograd.transforms.vmap import vmap
 
-# ---- constructors and joins as functions, as PyTorch names them ----
-zeros, ones, full, empty = Tensor.zeros, Tensor.ones, Tensor.full, Tensor.empty
-arange, linspace, eye = Tensor.arange, Tensor.linspace, Tensor.eye
-zeros_like, ones_like, full_like, empty_like = (
-    Tensor.zeros_like, Tensor.ones_like, Tensor.full_like, Tensor.empty_like,
-)  # fmt: skip
-rand, randn, randint, randperm = Tensor.rand, Tensor.randn, Tensor.randint, Tensor.randperm
-rand_like, randn_like = Tensor.rand_like, Tensor.randn_like
-cat, stack, where = Tensor.cat, Tensor.stack, Tensor.select
+# ---- what torch.* calls numbers and dtypes ----
+e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
+double, half, long, short = float64, float16, int64, int16
 
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp",
-    "Variable", "VerifyError", "accumulate", "arange", "bfloat16", "bool_", "cat", "checkpoint", "count_ops", "draw",
-    "dtypes", "empty", "empty_like", "enable_grad", "explain", "eye", "float16", "float32", "float64", "float8_e4m3",
-    "float8_e5m2", "full", "full_like", "grad", "int16", "int32", "int64", "int8", "is_grad_enabled", "jit", "jvp",
-    "linspace", "load", "manual_seed", "max_memory_allocated", "memory_allocated", "nn", "no_grad", "ones", "ones_like",
-    "optim", "outline", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "realize",
-    "reset_peak_memory_stats", "save", "scan", "stack", "uint16", "uint32", "uint64", "uint8", "where", "zeros",
-    "zeros_like",
+    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
+    "VerifyError", "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes",
+    "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "func",
+    "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
+    "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
+    "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
+    "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
+    "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
+__all__ += names.__all__
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -92,6 +92,10 @@ class JitError(PicogradError, ValueError):
     """A function that cannot be captured honestly."""
 
 
+class SharingError(PicogradError, BufferError):
+    """Memory that cannot be shared with another library, or not written to."""
+
+
 class DataError(PicogradError, ValueError):
     """A file that is corrupt, truncated or not what it should be."""
 

@@ -18,8 +18,9 @@ from picograd.engine.watch import Counts, watch
 PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
-    {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"control"}, {"nn"}, {"optim"},
-    {"transforms"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"special"}, {"linalg"}, {"fft"},
+    {"control"}, {"nn"}, {"optim"}, {"transforms"}, {"autograd", "func", "array_api"}, {"models", "data", "onnx"},
+    {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # The one place that loads a backend, whose driver may be missing, when it is first asked for.

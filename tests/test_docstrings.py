@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import importlib
 import inspect
@@ -14,7 +15,8 @@ import picograd
 import picograd.ir.op
 from picograd.ir.opcode import OpCode
 
-NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **vars(picograd), "OpCode": OpCode, "pg": picograd}
+SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
+NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd}
 
 
 def examples() -> list[doctest.DocTest]:
@@ -61,7 +63,7 @@ def public_names() -> dict[str, object]:
                 found |= methods_of(value)
             if inspect.isfunction(value) or inspect.isclass(value):
                 found[name if module is picograd else f"{module.__name__.removeprefix('picograd.')}.{name}"] = value
-    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values()]:
+    for value in [*vars(picograd.nn).values(), *vars(picograd.optim).values(), *vars(picograd.optim.lr_scheduler).values()]:
         if inspect.isclass(value):
             found |= {f"nn.{value.__name__}": value, **methods_of(value)}
     seen: set[int] = set()

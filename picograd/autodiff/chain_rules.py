@@ -27,7 +27,7 @@ from picograd.autodiff.extremes import (
 )
 from picograd.autodiff.host import custom_first, custom_second
 from picograd.autodiff.loops import loop_forward, loop_reverse
-from picograd.autodiff.products import reduce_product, scan_product
+from picograd.autodiff.products import reduce_product, scan_product, scatter_product_base, scatter_product_updates
 from picograd.autodiff.transposes import (
     cast_transpose,
     copy_transpose,
@@ -45,6 +45,8 @@ from picograd.autodiff.transposes import (
     scatter_store_updates,
     shrink_transpose,
     sum_transpose,
+    update_base,
+    update_value,
 )
 from picograd.ir.build import both, compare, unary, where, zeros_like
 from picograd.ir.op import Op, const_value, filled
@@ -176,11 +178,15 @@ chain_rules = PatternMatcher(
         linear("scatter add", _along_axes(OpCode.SCATTER, OpCode.ADD), passes, None, scatter_add_transpose),
         linear("scatter store", _along_axes(OpCode.SCATTER, None), scatter_store_base, None, scatter_store_updates),
         general(
+            "scatter mul", _along_axes(OpCode.SCATTER, OpCode.MUL), scatter_product_base, None, scatter_product_updates
+        ),
+        general(
             "scatter max", _along_axes(OpCode.SCATTER, OpCode.MAX), scatter_extreme_base, None, scatter_extreme_updates
         ),
         general(
             "scatter min", _along_axes(OpCode.SCATTER, OpCode.MIN), scatter_extreme_base, None, scatter_extreme_updates
         ),
+        linear("update", OpCode.UPDATE, update_base, update_value),
         # ---- contractions ----
         # d(a b) = da b + a db
         multilinear("matmul", OpCode.MATMUL, matmul_lhs, matmul_rhs),

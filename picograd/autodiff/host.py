@@ -81,7 +81,7 @@ def pinv_grad(grad: Op, out: Op) -> Op:
 def det_grad(grad: Op, out: Op) -> Op:
     """G times the cofactors."""
     a = out.src[0]
-    return everywhere(grad, a) * call("cofactor", a)
+    return everywhere(grad, a) * call("cofactor", a, like=out)
 
 
 def cofactor_grad(grad: Op, out: Op) -> Op:

@@ -1,10 +1,10 @@
-"""Gradients of products: along axes and running, right to every order where factors are zero.
+"""Gradients of products: along axes, running and scattered, right to every order where factors are zero.
 
 In:    the incoming gradient `grad` and the Op `out`
 Out:   the gradient of the source
 Next:  picograd/autodiff/host.py
 
-Dividing the product by each factor would fail at zeros. Both rules differentiate a way to compute the product from
+Dividing the product by each factor would fail at zeros. All rules differentiate a way to compute the product from
 MULs of two instead: its gradient is made of MULs of two again.
 """
 
@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from math import prod
 
+from picograd.dtype import int64
 from picograd.ir.build import (
+    cast,
     compare,
     expand,
     flip,
+    gather,
     move_back,
     move_last,
     pad,
     permute,
     positions,
     reshape,
+    scatter,
     shrink,
     static_shape,
     where,
@@ -79,6 +83,67 @@ def scan_product(grad: Op, out: Op) -> Op:
         later = _pad_last(_part_of_last(result * level, step, count), 0, step)
         result = result * before + later
     return move_back(result, axis)
+
+
+# ---- scattered ----
+
+
+def scatter_product_base(grad: Op, out: Op) -> Op:
+    """The base is one factor of each product; its gradient is that of the product times the other factors."""
+    return grad * _scattered_others(out)[0]
+
+
+def scatter_product_updates(grad: Op, out: Op) -> Op:
+    """Each update is one factor of the product at its index."""
+    return gather(grad, out.src[1], *out.arg[1:]) * _scattered_others(out)[1]
+
+
+def _scattered_others(out: Op) -> tuple[Op, Op]:
+    """Returns, for each element of the base and for each update, the product of all others that meet it.
+
+    Factors of one product are neighbours once all are sorted by where they go: n log n.
+    """
+    base, index, updates = out.src
+    axis, batch = out.arg[1:]
+    last, num_index = len(base.shape) - 1, len(index.shape) - batch
+    count, sent = base.shape[axis], prod(static_shape(index.shape[batch:]))
+    assert isinstance(count, int)
+    rows = move_last(base, axis)
+    places = (*range(axis), *range(axis + num_index, len(updates.shape)), *range(axis, axis + num_index))
+    columns = permute(updates, places)  # (batch..., left..., right..., J...)
+    factors = _joined(rows, reshape(columns, (*rows.shape[:-1], sent)))
+    line = reshape(index, (*index.shape[:batch], *(1,) * (last - batch), sent))
+    keys = _joined(positions(rows.shape, last), expand(cast(line, int64), (*rows.shape[:-1], sent))) + 1
+    order = Op(OpCode.SORT, int64, (keys,), (last, False))
+    keys, factors = gather(keys, order, last, last), gather(factors, order, last, last)
+    before = _product_before(factors, keys)
+    after = flip(_product_before(flip(factors, (last,)), flip(keys, (last,))), (last,))
+    others = scatter(zeros_like(factors), order, before * after, None, last, last)
+    of_updates = reshape(_part_of_last(others, count, count + sent), columns.shape)
+    back = tuple(places.index(i) for i in range(len(places)))
+    return move_back(_part_of_last(others, 0, count), axis), permute(of_updates, back)
+
+
+def _joined(a: Op, b: Op) -> Op:
+    """Returns a and b side by side along the last axis."""
+    left, right = static_shape((a.shape[-1], b.shape[-1]))
+    return _pad_last(a, 0, right) + _pad_last(b, left, 0)
+
+
+def _product_before(x: Op, keys: Op) -> Op:
+    """Returns the product of what stands before each element among those of the same key (> 0), which are neighbours."""
+    count = static_shape(x.shape[-1:])[0]
+
+    def earlier(op: Op, step: int) -> Op:
+        """The value `step` places before, where the key is the same; else 1."""
+        same = compare(OpCode.CMPEQ, keys, _pad_last(_part_of_last(keys, 0, count - step), step, 0))
+        return where(same, _pad_last(_part_of_last(op, 0, count - step), step, 0), filled(1, op.dtype, op.shape))
+
+    level, step = x, 1
+    while step < count:
+        level = level * earlier(level, step)
+        step *= 2
+    return earlier(level, 1) if count else level
 
 
 def _part_of_last(x: Op, start: Dim, stop: Dim) -> Op:

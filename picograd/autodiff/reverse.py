@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from types import MappingProxyType
 
 from picograd.autodiff.derivative import Derivative, SeveralResults
 from picograd.autodiff.flow import SEVERAL_RESULTS
@@ -28,6 +29,7 @@ def reverse(
     rules: PatternMatcher,
     constant: Collection[Op] = frozenset(),
     through: Callable[[Op], bool] = needs_grad,
+    changes: Mapping[Op, Callable[[Op], Op]] = MappingProxyType({}),
 ) -> dict[Op, Op]:
     """Returns the sum over roots of d<root, seed> / d op for each op that is wanted.
 
@@ -37,6 +39,7 @@ def reverse(
       rules:     the derivative table
       constant:  Ops known not to depend on what is wanted: the graph below is not looked at
       through:   whether anything that is wanted may be below an Op
+      changes:   Op -> what its whole gradient goes through before it is handed on, or returned
     """
     order, reaching = _towards(seeds, set(wanted), constant, through)
     grads: dict[Op, Op] = dict(seeds)
@@ -44,6 +47,8 @@ def reverse(
     result: dict[Op, Op] = {}
     for op in reversed(order):
         grad = grads.pop(op, None)
+        if grad is not None and op in changes:
+            grad = changes[op](grad)
         if op.code is OpCode.OUTPUT and grad is not None:
             several.setdefault(op.src[0], {})[op.arg] = grad
         if grad is not None and op in wanted:

@@ -132,6 +132,16 @@ def scatter_store_updates(grad: Op, out: Op) -> Op:
     return where(expand(reshape(counted, shape), updates.shape), taken, zeros_like(updates))
 
 
+def update_base(grad: Op, out: Op) -> Op:
+    """What was written over has no gradient."""
+    return Op(OpCode.UPDATE, grad.dtype, (grad, zeros_like(out.src[1])), out.arg)
+
+
+def update_value(grad: Op, out: Op) -> Op:
+    """The block that was written."""
+    return shrink(grad, out.arg)
+
+
 # ---- matmul ----
 
 

@@ -113,6 +113,12 @@ def element_anywhere(root: Op) -> Op:
     return _anywhere((root,), (), ())[0]
 
 
+@lru_cache(maxsize=256)
+def element_anywhere_valid(root: Op, valid: Op | bool) -> Op:
+    """Returns the value of `root` at placeholders of its axes, whose memory is touched only where `valid` holds."""
+    return element(root, placeholders(root.shape), None, valid)
+
+
 def elements_anywhere(roots: Sequence[Op]) -> list[Op]:
     """Returns the value of each of `roots`, which have one shape, at placeholders of its axes."""
     return _anywhere(tuple(roots), (), ())

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.convolution import emit_convolution
+from picograd.codegen.convolution_gpu import emit_convolution_gpu
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
@@ -82,6 +84,10 @@ def _emit(
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
+    elif nest.kind is NestKind.CONV and target.is_gpu:
+        emit_convolution_gpu(nest, params, first, target)
+    elif nest.kind is NestKind.CONV:
+        emit_convolution(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):
         emit_matmul_gpu(nest, params, first, tile)
     else:

@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/matmul_gpu.py
+Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
 panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands

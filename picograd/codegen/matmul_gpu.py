@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL)
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/scan.py
+Called by: codegen/lower.py.    Next: picograd/codegen/convolution_gpu.py
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     """As many accumulators as the registers hold, no larger than the result."""
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    rows, vectors = _rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
+    rows, vectors = rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
@@ -72,7 +72,7 @@ def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
 
 
-def _rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
+def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
     """How a tile divides: `most` rows of two vectors, unless another leaves much less over at the edges.
 
     24 rows of 48 columns, in vectors of 16: 12 x 2 computes 24 x 64, 8 x 3 what is wanted and no edge.

@@ -50,4 +50,4 @@ def load_host(kernel: Kernel, device: Device) -> Executable:
 
     numel = sum(greatest(param.numel) for param in kernel.params)
     rows = max((greatest(s.shape[-1]) for s in value.src if s.shape), default=1)
-    return device.load_host(kernel.name, kernel.params, kernel.variables, numel * rows, run)
+    return device.load_host(kernel.name, kernel.params, kernel.variables, max(1, numel * rows), run)

@@ -25,11 +25,12 @@ from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
 from picograd.engine.scalars import Scalars
+from picograd.engine.shared import reads_shared, shared
 from picograd.engine.watch import active
 from picograd.errors import DeviceError
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 
@@ -60,11 +61,24 @@ def realize(ops: Sequence[Op]) -> list[Op]:
     whole = len(by_device) == 1 and OpCode.COPY not in {op.code for op in order}
     made: dict[Op, Op] = {}
     for name, roots in by_device.items():
-        made.update(zip(roots, _compute(roots, name or default_device(), order if whole else None)))
-        if name is not None:  # a graph of constants alone is the same Op on every device
+        form, buffers = _compute(roots, name or default_device(), order if whole else None)
+        made.update(zip(roots, buffers))
+        # A graph of constants alone is the same Op on every device; shared memory may hold another value the next time.
+        if name is not None and not reads_shared(form.buffers):
             for op in roots:
                 op.realized = made[op]
+    if shared:
+        _forget_copies(order)
     return [op if op.code is OpCode.BUFFER else made.get(op) or _value_of(op) for op in ops]
+
+
+def _forget_copies(order: Sequence[Op]) -> None:
+    """Makes COPYs of what shared memory held be made anew the next time."""
+    for op in order:
+        if op.code is OpCode.COPY and any(
+            s.code is OpCode.BUFFER and s.arg[0] in shared for s in toposort([op.src[0]], stop=realized)
+        ):
+            op.realized = None
 
 
 def _value_of(op: Op) -> Op:
@@ -108,7 +122,8 @@ def _copy(source: Op, device: str) -> Op:
     return from_host(to_host(realize([source])[0]), source.dtype, device)
 
 
-def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> list[Op]:
+def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> tuple[Template, list[Op]]:
+    """Returns the form of graphs on one device, and the BUFFER Ops with their values."""
     form = template(roots, order)
     plan = _plans.get((name, form.key))
     if plan is None:
@@ -123,7 +138,7 @@ def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> list
         use = plan.schedule.buffers[index]
         buffer = outputs[use.source] if use.role == "output" else inputs[use.source]
         results.append(Op(OpCode.BUFFER, root.dtype, (), (buffer, root.shape)))
-    return results
+    return form, results
 
 
 def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:

@@ -10,6 +10,7 @@ first one in its batch that has no result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def _each(function: Callable[..., Any], *stacks: Array) -> Any:
     try:
         return function(*stacks)
     except np.linalg.LinAlgError:
-        flat = [stack.reshape(-1, *stack.shape[-2:]) for stack in stacks]
+        flat = [_flat(stack) for stack in stacks]
         for number, one in enumerate(zip(*flat)):
             try:
                 function(*one)
@@ -47,6 +48,11 @@ def _joined(*factors: Array) -> Array:
     """Returns factors (..., a, b) or (..., a) flat, one after the other; each has its batch axes in front."""
     batch = factors[1].shape[:-1]
     return np.concatenate([factor.reshape(*batch, -1) for factor in factors], -1)
+
+
+def _flat(stack: Array) -> Array:
+    """Returns a stack of matrices with one batch axis."""
+    return stack.reshape(math.prod(stack.shape[:-2]), *stack.shape[-2:])
 
 
 def _mirrored(a: Array) -> Array:
@@ -129,18 +135,45 @@ def _cofactor(a: Array) -> Array:
     return result
 
 
-def _lu_rows(a: Array) -> Array:
-    """The order of rows in which each pivot is the greatest of what is left of its column; the first of equal ones."""
+def _cholesky_order(a: Array) -> Array:
+    """The order of the first leading minor that is not positive definite, 0 where all are."""
+    flat = _flat(a)
+    orders = [next((k for k in range(1, a.shape[-1] + 1) if not _is_positive(one[:k, :k])), 0) for one in flat]
+    return np.array(orders, np.int64).reshape(a.shape[:-2])
+
+
+def _is_positive(a: Array) -> bool:
+    try:
+        np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _lu_pivots(a: Array) -> Array:
+    """For each column the row that is exchanged with the next one: the greatest of what is left, the first of equals."""
     m, n = a.shape[-2:]
-    left = np.array(a).reshape(-1, m, n)
-    rows = np.tile(np.arange(m), (len(left), 1))
-    every = np.arange(len(left))
+    left = _flat(np.array(a))
+    every, pivots = np.arange(len(left)), np.zeros((len(left), min(m, n)), np.int64)
     for i in range(min(m, n)):
-        pivot = i + np.abs(left[:, i:, i]).argmax(-1)
-        for array in (left, rows):
-            array[every, pivot], array[:, i] = array[:, i].copy(), array[every, pivot]
+        chosen = i + np.abs(left[:, i:, i]).argmax(-1)
+        pivots[:, i] = chosen + 1
+        left[every, chosen], left[:, i] = left[:, i].copy(), left[every, chosen]
         _eliminate(left, i)
-    return rows.reshape(*a.shape[:-1])
+    return pivots.reshape(*a.shape[:-2], min(m, n))
+
+
+def _rows_of_pivots(pivots: Array, m: int) -> Array:
+    """The order of rows that the exchanges, one after the other, end in."""
+    flat = _flat(pivots[..., None])[..., 0]
+    every, rows = np.arange(len(flat)), np.tile(np.arange(m), (len(flat), 1))
+    for i, chosen in enumerate(flat.T - 1):
+        rows[every, chosen], rows[:, i] = rows[:, i].copy(), rows[every, chosen]
+    return rows.reshape(*pivots.shape[:-1], m)
+
+
+def _lu_rows(a: Array) -> Array:
+    return _rows_of_pivots(_lu_pivots(a), a.shape[-2])
 
 
 def _lu(a: Array) -> Array:
@@ -217,7 +250,10 @@ HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "det": np.linalg.det,
     "cofactor": _cofactor,
     "slogdet": _slogdet,
+    "cholesky_order": _cholesky_order,
     "lu_rows": _lu_rows,
+    "lu_pivots": _lu_pivots,
+    "rows_of_pivots": _rows_of_pivots,
     "lu": _lu,
     "qr": _qr,
     "complement": _complement,

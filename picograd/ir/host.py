@@ -111,10 +111,13 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "solve": _system,  #           (..., n, n) (..., n, k)       ()                 x with a x = b
     "solve_triangular": _system,  # the same                     (upper, unit)      x with a x = b
     "cholesky": _square,  #        (..., n, n)                   ()                 lower triangular L with L L.T = a
+    "cholesky_order": _of_axes(lambda m, n: ()),  # the same     ()                 first minor not positive, or 0; int64
     "det": _of_axes(lambda m, n: ()),  # (..., n, n)             ()                 the determinant
     "cofactor": _square,  #        (..., n, n)                   ()                 det(a) inv(a).T, singular a too
     "slogdet": _of_axes(lambda m, n: (2,)),  # (..., n, n)       ()                 sign and log |determinant|
     "lu_rows": _of_axes(lambda m, n: (m,)),  # (..., m, n)       ()                 order of rows for LU, int64
+    "lu_pivots": _of_axes(lambda m, n: (min(m, n),)),  # the same  ()               the same as exchanges from 1, int64
+    "rows_of_pivots": lambda src, options: (*src[0].shape[:-1], options[0]),  # (..., k)  (m,)  exchanges as an order
     "lu": _square,  #              (..., n, n)                   ()                 L below the diagonal, U; no rows move
     "qr": _of_axes(lambda m, n: (sum(lengths(m, n)) - min(m, n),)),  # m >= n  ()   q (m, n), then r (n, n)
     "complement": _of_axes(lambda m, n: (m, m - n)),  # (..., m, n), orthonormal () columns that complete a basis

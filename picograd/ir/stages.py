@@ -26,6 +26,7 @@ class NestKind(Enum):
     ELEMENTWISE = "elementwise"
     REDUCE = "reduce"
     MATMUL = "matmul"
+    CONV = "conv"
     SCATTER = "scatter"
     SCAN = "scan"
     SORT = "sort"
@@ -34,7 +35,9 @@ class NestKind(Enum):
     LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 
-WITH_ANCHOR = frozenset({NestKind.MATMUL, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE})
+WITH_ANCHOR = frozenset(
+    {NestKind.MATMUL, NestKind.CONV, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE}
+)
 
 
 class WithRows:
@@ -58,7 +61,7 @@ class Nest(WithRows):
     """One loop nest: outputs computed together over one domain.
 
     kind:     the emitter
-    domain:   shape of the iteration space; for MATMUL, SCATTER and UPDATE that of the result
+    domain:   shape of the iteration space; for MATMUL, CONV, SCATTER and UPDATE that of the result
     reduced:  axes of the domain that are reduced (REDUCE only); the others are its rows
     anchor:   the Op the nest is built around, for the kinds WITH_ANCHOR
     outputs:  (slot, value): value is a tensor graph over PARAMs; it has the shape of the domain, or in a REDUCE nest

@@ -22,6 +22,12 @@ from picograd.nn.activation_layers import Softplus as Softplus
 from picograd.nn.activation_layers import Softsign as Softsign
 from picograd.nn.activation_layers import Tanh as Tanh
 from picograd.nn.activation_layers import Tanhshrink as Tanhshrink
+from picograd.nn.batch_norm import BatchNorm1d as BatchNorm1d
+from picograd.nn.batch_norm import BatchNorm2d as BatchNorm2d
+from picograd.nn.batch_norm import BatchNorm3d as BatchNorm3d
+from picograd.nn.batch_norm import InstanceNorm1d as InstanceNorm1d
+from picograd.nn.batch_norm import InstanceNorm2d as InstanceNorm2d
+from picograd.nn.batch_norm import InstanceNorm3d as InstanceNorm3d
 from picograd.nn.class_loss_layers import CosineEmbeddingLoss as CosineEmbeddingLoss
 from picograd.nn.class_loss_layers import CrossEntropyLoss as CrossEntropyLoss
 from picograd.nn.class_loss_layers import CTCLoss as CTCLoss
@@ -35,7 +41,12 @@ from picograd.nn.class_loss_layers import TripletMarginLoss as TripletMarginLoss
 from picograd.nn.class_loss_layers import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from picograd.nn.containers import ModuleList as ModuleList
 from picograd.nn.containers import Sequential as Sequential
+from picograd.nn.dropout_layers import AlphaDropout as AlphaDropout
 from picograd.nn.dropout_layers import Dropout as Dropout
+from picograd.nn.dropout_layers import Dropout1d as Dropout1d
+from picograd.nn.dropout_layers import Dropout2d as Dropout2d
+from picograd.nn.dropout_layers import Dropout3d as Dropout3d
+from picograd.nn.dropout_layers import FeatureAlphaDropout as FeatureAlphaDropout
 from picograd.nn.layers import MLP as MLP
 from picograd.nn.layers import Embedding as Embedding
 from picograd.nn.layers import Linear as Linear
@@ -52,7 +63,10 @@ from picograd.nn.loss_layers import PoissonNLLLoss as PoissonNLLLoss
 from picograd.nn.loss_layers import SmoothL1Loss as SmoothL1Loss
 from picograd.nn.loss_layers import SoftMarginLoss as SoftMarginLoss
 from picograd.nn.module import Module as Module
+from picograd.nn.norm_layers import GroupNorm as GroupNorm
 from picograd.nn.norm_layers import LayerNorm as LayerNorm
+from picograd.nn.norm_layers import LocalResponseNorm as LocalResponseNorm
+from picograd.nn.norm_layers import RMSNorm as RMSNorm
 from picograd.nn.rectifier_layers import CELU as CELU
 from picograd.nn.rectifier_layers import ELU as ELU
 from picograd.nn.rectifier_layers import SELU as SELU

@@ -251,6 +251,6 @@ class CTCLoss(Module):
         input_lengths: Tensor | Sequence[int],
         target_lengths: Tensor | Sequence[int],
     ) -> Tensor:
-        """Returns functional.ctc_loss of ."""
+        """Returns functional.ctc_loss of log_probs, targets, input_lengths and target_lengths."""
         lengths = (input_lengths, target_lengths)
         return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)

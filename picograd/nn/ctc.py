@@ -62,10 +62,10 @@ def ctc_loss(
                          (("input_lengths", input_lengths), ("target_lengths", target_lengths)))  # fmt: skip
     targets_NS = _padded(targets, labels_N, probs_TNC.shape[1])
     known_NS = Tensor.arange(targets_NS.shape[1], device=log_probs.device) < labels_N.unsqueeze(1)
-    targets_NS = Tensor.select(known_NS, targets_NS.long(), blank)
+    targets_NS = Tensor.choose(known_NS, targets_NS.long(), blank)
     losses_N = -_log_likelihood(probs_TNC, targets_NS, steps_N, labels_N, blank)
     impossible = losses_N > -NEVER / 2
-    losses_N = Tensor.select(impossible, 0.0 if zero_infinity else math.inf, losses_N)
+    losses_N = Tensor.choose(impossible, 0.0 if zero_infinity else math.inf, losses_N)
     if reduction == "mean":
         return (losses_N / labels_N.clamp(min=1).to(losses_N.dtype)).mean()
     if reduction == "sum":
@@ -86,21 +86,21 @@ def _log_likelihood(
     # A label may follow another one at once, but not the same one.
     two_back = classes_NP.roll(2, 1)
     jumps_NP = (classes_NP != blank) & (classes_NP != two_back) & (places >= 2)
-    start_NP = Tensor.select(places < 2, emitted_TNP[0], NEVER)
+    start_NP = Tensor.choose(places < 2, emitted_TNP[0], NEVER)
 
     def step(before_NP: Tensor, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
         number, emitted_NP = inputs
         padded = before_NP.pad((2, 0), value=NEVER)
-        ways = [before_NP, padded[:, 1:-1], Tensor.select(jumps_NP, padded[:, :-2], NEVER)]
+        ways = [before_NP, padded[:, 1:-1], Tensor.choose(jumps_NP, padded[:, :-2], NEVER)]
         after_NP = Tensor.stack(ways).logsumexp(0) + emitted_NP
-        return Tensor.select((number < steps_N).unsqueeze(1), after_NP.clamp(min=NEVER), before_NP), None
+        return Tensor.choose((number < steps_N).unsqueeze(1), after_NP.clamp(min=NEVER), before_NP), None
 
     numbers = Tensor.arange(1, probs_TNC.shape[0], device=probs_TNC.device)
     last_NP, _ = scan(step, start_NP, (numbers, emitted_TNP[1:]))
     ends = [2 * labels_N, (2 * labels_N - 1).clamp(min=0)]  # the blank behind the last label, and that label
     final, label = (last_NP.gather(1, end.unsqueeze(1)).squeeze(1) for end in ends)
-    label = Tensor.select(labels_N > 0, label, NEVER)
-    return Tensor.select(steps_N > 0, Tensor.stack([final, label]).logsumexp(0), NEVER)
+    label = Tensor.choose(labels_N > 0, label, NEVER)
+    return Tensor.choose(steps_N > 0, Tensor.stack([final, label]).logsumexp(0), NEVER)
 
 
 def _one_blank(targets_NS: Tensor, blank: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Dropout as functions.
+"""Dropout as functions: single elements, whole channels, and the kind that keeps mean and variance.
 
 In:    tensors
 Out:   the same with elements left out at random
@@ -8,16 +8,27 @@ Next:  picograd/nn/attention.py
 from __future__ import annotations
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, where
-from picograd.ir.op import filled
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.nn.rectifiers import SELU_ALPHA, SELU_SCALE
+from picograd.tensor.build import broadcast_to
 from picograd.tensor.random import Generator, random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 
-def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Generator | None = None) -> Tensor:  # noqa: A002
+def dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
     """Returns each element with the probability 1 - p, divided by it, else 0; the input itself outside training.
+
+    `inplace` stores it there.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -25,13 +36,180 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, generator: Gen
     >>> dropout(Tensor([1.0, 2.0]), training=False)
     Tensor([1., 2.])
     """
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"dropout: p must be a probability, got {p}.")
+    return _dropped("dropout", input, p, training, inplace, generator, input.ndim)
+
+
+def dropout1d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, L), or (C, L), with each channel of each example 0 with probability p; `inplace` stores it there.
+
+    What stays is divided by 1 - p. Outside `training` the input itself.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither two axes nor three.
+
+    >>> dropout1d(Tensor.ones(1, 2, 2), training=False).shape
+    (1, 2, 2)
+    """
+    _check_rank("dropout1d", input, "(N, C, L) or (C, L)", (2, 3))
+    return _dropped("dropout1d", input, p, training, inplace, generator, input.ndim - 1)
+
+
+def dropout2d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, H, W), or (N, C, L), with each channel of each example 0 with probability p.
+
+    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither three axes nor four.
+
+    >>> dropout2d(Tensor.ones(1, 2, 2, 2), training=False).shape
+    (1, 2, 2, 2)
+    """
+    _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (3, 4))
+    return _dropped("dropout2d", input, p, training, inplace, generator, 2)
+
+
+def dropout3d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, D, H, W), or (C, D, H, W), with each channel of each example 0 with probability p.
+
+    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither four axes nor five.
+
+    >>> dropout3d(Tensor.ones(1, 2, 2, 2, 2), training=False).shape
+    (1, 2, 2, 2, 2)
+    """
+    _check_rank("dropout3d", input, "(N, C, D, H, W) or (C, D, H, W)", (4, 5))
+    return _dropped("dropout3d", input, p, training, inplace, generator, input.ndim - 3)
+
+
+def alpha_dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns each element, or with probability p selu's least value, scaled and shifted to mean 0 and variance 1.
+
+    Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    Source:    Klambauer et al. 2017, arXiv:1706.02515, section 3.
+
+    >>> alpha_dropout(Tensor([1.0, 2.0]))
+    Tensor([1., 2.])
+    """
+    return _alpha("alpha_dropout", input, p, training, inplace, generator, input.ndim)
+
+
+def feature_alpha_dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns alpha_dropout of (N, C, ...), each channel of each example as a whole; `training`, `inplace` as there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has less than two axes.
+
+    >>> feature_alpha_dropout(Tensor.ones(1, 2, 2)).shape
+    (1, 2, 2)
+    """
+    _check_rank("feature_alpha_dropout", input, "(N, C, ...)", tuple(range(2, max(input.ndim, 2) + 1)))
+    return _alpha("feature_alpha_dropout", input, p, training, inplace, generator, 2)
+
+
+# ---- what they share ----
+def _dropped(
+    function: str,
+    input: Tensor,  # noqa: A002
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: Generator | None,
+    axes: int,
+) -> Tensor:
+    """Returns input with 0 for what is dropped; what differs only behind `axes` axes is dropped together."""
+    check_probability(function, p)
     if not training or p == 0.0:
         return input
+    if not input.dtype.is_float:
+        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
     if p == 1.0:
-        return input * 0.0
-    op = input.read()
-    uniform = uniform_op(random_bits(op.shape, generator, input.device), dtypes.float32)
-    kept = compare(OpCode.CMPLE, filled(p, dtypes.float32, op.shape), uniform)
-    return Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
+        result = input * 0.0
+    else:
+        op = input.read()
+        kept = _kept(input, p, generator, axes)
+        result = Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
+    return input._in_place(function, result) if inplace else result
+
+
+def _alpha(
+    function: str,
+    input: Tensor,  # noqa: A002
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: Generator | None,
+    axes: int,
+) -> Tensor:
+    check_probability(function, p)
+    if not training or p == 0.0:
+        return input
+    if not input.dtype.is_float:
+        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    if p == 1.0:
+        result = input * 0.0
+    else:
+        least: Scalar = -SELU_ALPHA * SELU_SCALE
+        scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
+        op = input.read()
+        chosen = where(_kept(input, p, generator, axes), op, filled(least, op.dtype, op.shape))
+        result = Tensor.from_op(chosen * scale - scale * p * least, input.cell.device)
+    return input._in_place(function, result) if inplace else result
+
+
+def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002
+    """Returns what stays: a draw for each of the first `axes` axes, repeated along the others."""
+    shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
+    uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
+    return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)
+
+
+def check_probability(function: str, p: float) -> None:
+    """Raises ArgumentError unless p is in [0, 1]."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"{function}: p must be a probability, got {p}.")
+
+
+def _check_rank(function: str, input: Tensor, shapes: str, ranks: tuple[int, ...]) -> None:  # noqa: A002
+    if input.ndim not in ranks:
+        raise ShapeError(f"{function}: input must be {shapes}, got {input.shape}.")

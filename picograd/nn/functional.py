@@ -27,7 +27,12 @@ from picograd.nn.distances import cosine_similarity as cosine_similarity
 from picograd.nn.distances import normalize as normalize
 from picograd.nn.distances import pairwise_distance as pairwise_distance
 from picograd.nn.distances import pdist as pdist
+from picograd.nn.dropout import alpha_dropout as alpha_dropout
 from picograd.nn.dropout import dropout as dropout
+from picograd.nn.dropout import dropout1d as dropout1d
+from picograd.nn.dropout import dropout2d as dropout2d
+from picograd.nn.dropout import dropout3d as dropout3d
+from picograd.nn.dropout import feature_alpha_dropout as feature_alpha_dropout
 from picograd.nn.embedding import embedding as embedding
 from picograd.nn.linear import linear as linear
 from picograd.nn.losses import binary_cross_entropy as binary_cross_entropy
@@ -48,7 +53,12 @@ from picograd.nn.margin_losses import multilabel_margin_loss as multilabel_margi
 from picograd.nn.margin_losses import multilabel_soft_margin_loss as multilabel_soft_margin_loss
 from picograd.nn.margin_losses import triplet_margin_loss as triplet_margin_loss
 from picograd.nn.margin_losses import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
+from picograd.nn.normalization import batch_norm as batch_norm
+from picograd.nn.normalization import group_norm as group_norm
+from picograd.nn.normalization import instance_norm as instance_norm
 from picograd.nn.normalization import layer_norm as layer_norm
+from picograd.nn.normalization import local_response_norm as local_response_norm
+from picograd.nn.normalization import rms_norm as rms_norm
 from picograd.nn.rectifiers import celu as celu
 from picograd.nn.rectifiers import elu as elu
 from picograd.nn.rectifiers import hardshrink as hardshrink

@@ -109,7 +109,7 @@ def _inverse_erf(y: Tensor) -> Tensor:
     w = -((1 - y) * (1 + y)).log()
     central = _polynomial(near, w - 2.5)
     tail = _polynomial(far, w.clamp(min=0.0).sqrt() - 3.0)
-    return Tensor.select(w < 5.0, central, tail) * y
+    return Tensor.choose(w < 5.0, central, tail) * y
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:

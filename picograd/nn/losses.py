@@ -67,7 +67,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
     d = input - target
     size = d.abs()
-    losses = size if beta == 0 else Tensor.select(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    losses = size if beta == 0 else Tensor.choose(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
     return reduced("smooth_l1_loss", losses, reduction)
 
 
@@ -97,7 +97,7 @@ def huber_loss(
         raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
     d = input - target
     size = d.abs()
-    losses = Tensor.select(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    losses = Tensor.choose(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
     if weight is not None and weight.shape != input.shape:
         raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
     return reduced("huber_loss", losses if weight is None else losses * weight, reduction)
@@ -200,7 +200,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         losses = target.exp() * (target - input)
     else:
         positive = target > 0  # 0 log 0 is 0
-        losses = target * Tensor.select(positive, target, 1.0).log() - target * input
+        losses = target * Tensor.choose(positive, target, 1.0).log() - target * input
     if reduction == "batchmean":
         return losses.sum() / input.shape[0] if input.ndim else losses.sum()
     return reduced("kl_div", losses, reduction)
@@ -235,8 +235,8 @@ def poisson_nll_loss(
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         large = target > 1
-        t = Tensor.select(large, target, 2.0)
-        losses = losses + Tensor.select(large, t * t.log() - t + (t * (2 * math.pi)).log() * 0.5, 0.0)
+        t = Tensor.choose(large, target, 2.0)
+        losses = losses + Tensor.choose(large, t * t.log() - t + (t * (2 * math.pi)).log() * 0.5, 0.0)
     return reduced("poisson_nll_loss", losses, reduction)
 
 

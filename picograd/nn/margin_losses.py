@@ -41,8 +41,8 @@ def hinge_embedding_loss(
     Tensor([0.5 , 0.75])
     """
     check_pair("hinge_embedding_loss", input, target, warn=False)
-    far = Tensor.select(target != 1, (margin - input).clamp(min=0.0), 0.0)
-    return reduced("hinge_embedding_loss", far + Tensor.select(target != -1, input, 0.0), reduction)
+    far = Tensor.choose(target != 1, (margin - input).clamp(min=0.0), 0.0)
+    return reduced("hinge_embedding_loss", far + Tensor.choose(target != -1, input, 0.0), reduction)
 
 
 def margin_ranking_loss(
@@ -92,8 +92,8 @@ def cosine_embedding_loss(
         )
     squares = ((input1 * input1).sum(-1) + 1e-12) * ((input2 * input2).sum(-1) + 1e-12)
     cosine = (input1 * input2).sum(-1) / squares.sqrt()
-    apart = Tensor.select(target == -1, (cosine - margin).clamp(min=0.0), 0.0)
-    return reduced("cosine_embedding_loss", Tensor.select(target == 1, 1 - cosine, 0.0) + apart, reduction)
+    apart = Tensor.choose(target == -1, (cosine - margin).clamp(min=0.0), 0.0)
+    return reduced("cosine_embedding_loss", Tensor.choose(target == 1, 1 - cosine, 0.0) + apart, reduction)
 
 
 # ---- triples ----
@@ -217,7 +217,7 @@ def multi_margin_loss(
     if weight is not None:
         losses = losses * weight.index_select(0, classes.flatten()).reshape(classes.shape)
     others = Tensor.arange(count, device=input.device) != classes
-    return reduced("multi_margin_loss", Tensor.select(others, losses, 0.0).sum(-1) / count, reduction)
+    return reduced("multi_margin_loss", Tensor.choose(others, losses, 0.0).sum(-1) / count, reduction)
 
 
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
@@ -241,7 +241,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     x_NC = input if input.ndim == 2 else input.unsqueeze(0)
     labels_NK = (target if target.ndim == 2 else target.unsqueeze(0)).long()
     listed_NK = (labels_NK < 0).long().cumsum(-1) == 0  # up to the first -1
-    classes_NK = Tensor.select(listed_NK, labels_NK, 0)
+    classes_NK = Tensor.choose(listed_NK, labels_NK, 0)
     numbers = class_numbers("multilabel_margin_loss", classes_NK.read(), x_NC.op, None)
     right_NK = x_NC.gather(1, Tensor.from_op(numbers, target.cell.device))
     base = filled(0, dtypes.int64, x_NC.op.shape)
@@ -249,7 +249,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     is_wrong_NC = Tensor.from_op(counts, target.cell.device) == 0
     losses_NKC = (x_NC.unsqueeze(1) - right_NK.unsqueeze(2) + 1).clamp(min=0.0)
     counted = listed_NK.unsqueeze(2) & is_wrong_NC.unsqueeze(1)
-    losses = Tensor.select(counted, losses_NKC, 0.0).sum((1, 2)) / x_NC.shape[1]
+    losses = Tensor.choose(counted, losses_NKC, 0.0).sum((1, 2)) / x_NC.shape[1]
     return reduced("multilabel_margin_loss", losses if input.ndim == 2 else losses[0], reduction)
 
 

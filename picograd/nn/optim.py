@@ -2,23 +2,21 @@
 
 In:    a parameter, its gradient and its state, as Ops
 Out:   `SGD`, `Adam`, `AdamW`
-Next:  picograd/nn/readers.py
+Next:  picograd/nn/adaptive.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from picograd import dtype as dtypes
-from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.ir.build import expand, unary
+from picograd.ir.build import maximum, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.nn.counted import Counted, check_betas, decayed, power, read_state, scalar, values_of
 from picograd.nn.optimizer import Optimizer, ParamGroup
-from picograd.tensor.build import broadcast_to, cast
-from picograd.tensor.cell import trace
+from picograd.tensor.build import cast
 from picograd.tensor.tensor import Tensor
 
 
@@ -35,6 +33,8 @@ class SGD(Optimizer):
       dampening:      part of d that does not enter the running sum
       weight_decay:   added to the gradient, times the parameter
       nesterov:       look ahead by one step of momentum
+      maximize:       climb: take the gradient's negative
+      options:        foreach, fused: taken, of no effect
 
     Raises:
       ArgumentError: no parameters, or nesterov without momentum or with dampening.
@@ -54,11 +54,15 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        **options: bool | None,
     ):
+        self._check_options(options)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ArgumentError(f"SGD: nesterov needs momentum > 0 and no dampening, got {momentum} and {dampening}.")
         settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(params, {**settings, "nesterov": nesterov})
+        super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize})
 
     def _start(self) -> None:
         place = 0
@@ -91,7 +95,7 @@ class SGD(Optimizer):
         return d + running * group["momentum"] if group["nesterov"] else running
 
 
-class Adam(Optimizer):
+class Adam(Counted):
     """p -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), m and v running means of d and d^2.
 
     d = grad + weight_decay * p. Source: Kingma, Ba 2014, arXiv:1412.6980, algorithm 1, in PyTorch's order.
@@ -103,6 +107,10 @@ class Adam(Optimizer):
       betas:          how much of the running means b1 and b2 is kept, in [0, 1)
       eps:            added to the root
       weight_decay:   added to the gradient, times the parameter
+      amsgrad:        take the greatest v so far (Reddi et al. 2018, arXiv:1904.09237)
+      maximize:       climb: take the gradient's negative
+      decoupled_weight_decay:  take the decay from the parameter itself, as AdamW does
+      options:        foreach, fused, capturable: taken, of no effect
 
     Raises:
       ArgumentError: no parameters, or a beta outside [0, 1).
@@ -114,8 +122,6 @@ class Adam(Optimizer):
     0.9
     """
 
-    decoupled = False
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -123,78 +129,49 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        **options: bool | None,
     ):
-        for beta in betas:
-            if not 0.0 <= beta < 1.0:
-                raise ArgumentError(f"{type(self).__name__}: betas must be in [0, 1), got {betas}.")
-        self._corrections: dict[tuple[int, DType], tuple[Op, Op]] = {}  # rate and root, by count and dtype
-        super().__init__(params, {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay})
+        self._check_options(options)
+        settings = {"lr": lr, "betas": check_betas(type(self).__name__, betas), "eps": eps, "weight_decay": weight_decay}
+        kinds = {"amsgrad": amsgrad, "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**settings, **kinds})
 
-    def _start(self) -> None:
-        place = 0
-        for group in self.param_groups:
-            count = Tensor(0.0, dtypes.float64, device=group["params"][0].device)
-            for parameter in group["params"]:
-                means = {"exp_avg": Tensor.zeros_like(parameter), "exp_avg_sq": Tensor.zeros_like(parameter)}
-                self._keep(place, {"step": count, **means})
-                place += 1
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+        return {name: Tensor.zeros_like(parameter) for name in names}
 
-    def _step(self) -> None:
-        try:
-            super()._step()
-        finally:
-            self._corrections = {}  # graphs, which cannot be pickled
-
-    def _before(self, group: ParamGroup, places: list[int]) -> None:
-        """Counts the step; parameters without a gradient this time get a count of their own."""
-        chosen = set(places)
-        sharing: dict[int, list[int]] = {}  # by the count, whose it is
-        for place, own in self.state.items():
-            sharing.setdefault(id(own["step"]), []).append(place)
-        for sharers in sharing.values():
-            counted = [place for place in sharers if place in chosen]
-            if counted and len(counted) < len(sharers):
-                split = _split(self.state[counted[0]]["step"])
-                for place in counted:
-                    self._keep(place, {"step": split})
+    def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         beta1, beta2 = group["betas"]
-        self._corrections = {}
-        for count in {id(self.state[i]["step"]): self.state[i]["step"] for i in places}.values():
-            step = count.read() + 1.0
-            count.write("step", step)
-            lr = cast(group.lr_tensor.read(), dtypes.float64)
-            powers = [Op(OpCode.POW, step.dtype, (_like(beta, step), step)) for beta in (beta1, beta2)]
-            rate = lr / (-powers[0] + 1.0)
-            root = unary(OpCode.SQRT, -powers[1] + 1.0)
-            for dtype in dict.fromkeys(self.state[i]["exp_avg"].dtype.wide for i in places):
-                self._corrections[id(count), dtype] = stored(rate, dtype), stored(root, dtype)
+        return lr / (-power(beta1, step) + 1.0), unary(OpCode.SQRT, -power(beta2, step) + 1.0)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Stores both running means and the parameter, in the order of the formulas above."""
         state = self.state[place]
-        value = cast(parameter.detach().read(), parameter.dtype.wide)  # a step of a 16-bit float is computed in float32
-        d = cast(grad, value.dtype)
-        if group["weight_decay"]:
-            if self.decoupled:
-                keep = -(group.lr_tensor.read() * group["weight_decay"]) + 1.0
-                value = value * scalar(keep, value)
-            else:
-                d = d + value * group["weight_decay"]
+        value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
         beta1, beta2 = group["betas"]
-        mean, square = (cast(state[name].read(), d.dtype) for name in ("exp_avg", "exp_avg_sq"))
+        mean, square = read_state(state, d, "exp_avg", "exp_avg_sq")
         mean = mean + (d - mean) * (1.0 - beta1)
         square = square * beta2 + d * d * (1.0 - beta2)
         state["exp_avg"].write("step", mean)
         state["exp_avg_sq"].write("step", square)
-        rate, root = self._corrections[id(state["step"]), value.dtype]
-        scale = unary(OpCode.SQRT, square) / expand(root, value.shape) + group["eps"]
-        parameter.write("step", value - mean / scale * expand(rate, value.shape))
+        if group["amsgrad"]:
+            (greatest,) = read_state(state, d, "max_exp_avg_sq")
+            square = maximum(greatest, square)
+            state["max_exp_avg_sq"].write("step", square)
+        rate, root = self._factor(place, value)
+        scale = unary(OpCode.SQRT, square) / root + group["eps"]
+        parameter.write("step", value - mean / scale * rate)
 
 
 class AdamW(Adam):
     """Adam with the weight decay taken from the parameter itself: p *= 1 - lr * weight_decay first.
 
-    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. params, lr, betas and eps are Adam's.
+    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. params, lr, betas, eps, amsgrad, maximize and options
+    are Adam's.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> (w * 3.0).sum().backward()
@@ -203,8 +180,6 @@ class AdamW(Adam):
     0.899
     """
 
-    decoupled = True
-
     def __init__(
         self,
         params: Iterable[Any],
@@ -212,32 +187,10 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **options: bool | None,
     ):
-        super().__init__(params, lr, betas, eps, weight_decay)
-
-
-def _split(count: Tensor) -> Tensor:
-    """Returns another count of the same value; one as old as its original where a trace has not changed that."""
-    op = count.cell.op
-    if op.code is not OpCode.BUFFER or op.arg[0].memory is None:  # a graph, or what stands for a value in a body
-        return count.clone()
-    token = trace.set(None)
-    try:
-        return count.clone()
-    finally:
-        trace.reset(token)
-
-
-# ---- on Ops ----
-def scalar(op: Op, like: Op) -> Op:
-    """Returns a 0-d Op as the dtype of `like`, repeated to its shape."""
-    return broadcast_to(cast(op, like.dtype), like.shape)
-
-
-def stored(op: Op, dtype: DType) -> Op:
-    """Returns a 0-d Op computed once, so that no kernel repeats it for every element."""
-    return Op(OpCode.CONTIGUOUS, dtype, (cast(op, dtype),))
-
-
-def _like(value: float, op: Op) -> Op:
-    return Op(OpCode.CONST, op.dtype, (), value)
+        self._check_options(options)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, JitError, PicogradError
 from picograd.ir.op import Op
@@ -23,7 +25,9 @@ from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.tensor import Tensor
 
-NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps"})
+NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_decay", "lr_decay", "rho", "alpha"})
+# What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
+IMPLEMENTATIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
 class ParamGroup(dict[str, Any]):
@@ -104,7 +108,7 @@ class Optimizer:
                 raise ArgumentError(f"{type(self).__name__}: parameters must be leaf tensors, got {tensor!r}.")
         settings = {**self.defaults, **given}
         for name in NOT_NEGATIVE & settings.keys():
-            if not settings[name] >= 0:  # NaN is not either
+            if isinstance(settings[name], (int, float)) and not settings[name] >= 0:  # NaN is not either
                 raise ArgumentError(f"{type(self).__name__}: {name} must not be negative, got {settings[name]}.")
         return ParamGroup({**settings, "params": params})
 
@@ -132,6 +136,18 @@ class Optimizer:
 
     def _before(self, group: ParamGroup, places: list[int]) -> None:
         """Prepares what the parameters of a group that have gradients share."""
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Looks at keyword arguments that choose between PyTorch's implementations: none has an effect here.
+
+        Raises:
+          ArgumentError: another name, or differentiable=True: no gradient flows through a step.
+        """
+        for name, value in options.items():
+            if name not in IMPLEMENTATIONS:
+                raise ArgumentError(f"{type(self).__name__}: there is no setting {name}.")
+            if name == "differentiable" and value:
+                raise ArgumentError(f"{type(self).__name__}: differentiable=True: no gradient flows through a step.")
 
     # ---- what users call ----
     @property
@@ -203,7 +219,8 @@ class Optimizer:
                 continue
             self._before(group, [i for i, _ in chosen])
             for i, parameter in chosen:
-                self._update(i, parameter, parameter.grad.read(), group)
+                grad = parameter.grad.read()
+                self._update(i, parameter, -grad if group.get("maximize") else grad, group)
         if trace.get() is None:
             realize_with_readers([*self.parameters(), *self._state_tensors()], old)
 
@@ -229,6 +246,9 @@ class Optimizer:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over the state and settings of another optimizer of the same kind and parameters.
 
+        A state_dict of PyTorch's optimizer of the same name will do: its tensors are copied, and settings that picograd
+        does not have are left out.
+
         Raises:
           ArgumentError: the groups have other numbers of parameters.
 
@@ -246,13 +266,14 @@ class Optimizer:
             )
         for group, saved in zip(self.param_groups, groups):
             for name, value in saved.items():
-                if name != "params":
+                if name in self.defaults or name == "initial_lr":
                     group[name] = tuple(value) if isinstance(value, list) else value
         loaded: dict[int, dict[Any, Tensor]] = {}  # by a tensor of the state before: what holds each value saved for it
         with no_grad():
             for place, saved in state_dict["state"].items():
-                for name, tensor in saved.items():
-                    self._load(int(place), name, tensor, loaded)
+                for name, value in saved.items():
+                    if value is not None:  # as PyTorch's state may be
+                        self._load(int(place), name, _as_tensor(value), loaded)
 
     def _load(self, place: int, name: str, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]) -> None:
         """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
@@ -267,3 +288,10 @@ class Optimizer:
             holders[value] = tensor.clone().detach()
         if holders[value] is not own:
             self._keep(place, {name: holders[value]})
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Returns a number, an array or a tensor of another library as a Tensor."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor(np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value))

@@ -194,7 +194,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
         slopes = weight.reshape(-1, *(1,) * (input.ndim - 2)) if input.ndim > 1 else weight
     elif not input.ndim:
         slopes = weight.reshape(())
-    return Tensor.select(input > 0, input, input * slopes)
+    return Tensor.choose(input > 0, input, input * slopes)
 
 
 def rrelu(

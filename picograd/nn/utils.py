@@ -2,7 +2,7 @@
 
 In:    parameters with gradients
 Out:   the same gradients, made smaller in place
-Next:  picograd/nn/optim.py
+Next:  picograd/nn/counted.py
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from picograd.schedule.draft import in_memory
 from picograd.schedule.update import versions_of
 
 ALIGNED = ELEMENTWISE | {OpCode.RESHAPE}  # what computes an element from elements at the same position
-IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.REDUCE})  # each element, or row, is done once
+# Each element, or row, is done once.
+IN_PLACE = frozenset({NestKind.ELEMENTWISE, NestKind.MATMUL, NestKind.CONV, NestKind.REDUCE})
 
 
 @dataclass(frozen=True)

@@ -1,74 +1,144 @@
-"""Gradients of tensors: backward(), grad(), jvp(), and where they are not recorded.
+"""Gradients of tensors: backward(), grad(), jvp(), hooks.
 
 In:    tensors whose graphs reach leaves
-Out:   `Autograd`, `grad`, `jvp`, `no_grad`, `enable_grad`
-Next:  picograd/tensor/compute.py
+Out:   `Autograd`, `backward`, `grad`, `jvp`
+Next:  picograd/tensor/hooks.py
 
-A gradient is a graph like any other: nothing is computed until someone reads it.
+A gradient is a graph like any other: nothing is computed until someone reads it. So a graph is never used up, and
+`retain_graph`, which says that it shall not be, is taken for the sake of PyTorch's programs and changes nothing.
 """
 
 from __future__ import annotations
 
-import functools
 import weakref
-from collections.abc import Callable, Sequence
-from contextvars import Token
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from picograd.autodiff.gradient import gradient as reverse_gradient
+from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
-from picograd.errors import GradientError, ShapeError
-from picograd.ir.op import Op, filled
+from picograd.autodiff.reverse import reverse
+from picograd.errors import ArgumentError, GradientError, ShapeError
+from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import detached
-from picograd.tensor.cell import Cell, grad_mode
+from picograd.rewrites.batch import Examples
+from picograd.rewrites.vmap import for_all
+from picograd.tensor.build import cast, detached
+from picograd.tensor.cell import Cell
 from picograd.tensor.compute import gradients_of
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, hooks_among
+from picograd.tensor.modes import enable_grad as enable_grad
+from picograd.tensor.modes import inference_mode as inference_mode
+from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
+from picograd.tensor.modes import no_grad as no_grad
+from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
 stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see nn/readers.py
+Several = TensorCore | Sequence[TensorCore]
 
 
 class Autograd(TensorCore):
-    """backward()."""
+    """backward(), register_hook()."""
 
     __slots__ = ()
 
-    def backward(self, gradient: TensorCore | None = None, create_graph: bool = False) -> None:
+    def backward(
+        self,
+        gradient: TensorCore | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Several | None = None,
+    ) -> None:
         """Adds the gradient of this scalar to `.grad` of every leaf it depends on; computes nothing yet.
 
         Args:
           gradient:      (the shape of self) weight of each element; needed unless self is a scalar
+          retain_graph:  changes nothing: backward() can always be called again
           create_graph:  the gradients can be differentiated themselves
+          inputs:        the only leaves whose `.grad` changes; None: all of them
 
         Raises:
-          GradientError: no leaf requires grad, or self is no scalar and `gradient` is not given.
+          GradientError: no leaf requires grad, self is no scalar and `gradient` is not given, or an input is no leaf.
 
         >>> x = Tensor(3.0, requires_grad=True)
         >>> (x * x).backward()
         >>> x.grad.item()
         6.0
         """
-        root = self.op
-        if not root.needs_grad:
+        backward(self, gradient, retain_graph, create_graph, inputs)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Lets a function see, and replace, the gradient of this tensor whenever backward() or grad() finds it.
+
+        A result must be given its hooks before it is used. The function gets the gradient as a graph; nothing is computed
+        unless it reads it.
+
+        Args:
+          hook: gradient -> another one of its shape and dtype, or None to leave it as it is
+
+        Returns:   a handle whose remove() takes the function away again
+
+        Raises:
+          GradientError: no gradient flows here.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> handle = x.register_hook(lambda grad: grad * 10)
+        >>> (x * x).backward()
+        >>> x.grad.item()
+        60.0
+        """
+        if not self.op.needs_grad:
+            raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
+        if self.op.code is not OpCode.LEAF:
+            self._become_leaf(collects=False)
+        return RemovableHandle(self.op.arg, hook)
+
+
+def backward(
+    tensors: Several,
+    grad_tensors: Several | Sequence[TensorCore | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Several | None = None,
+) -> None:
+    """Adds the gradients of several tensors to `.grad` of every leaf they depend on; computes nothing yet.
+
+    Args:
+      tensors:       scalars, or with grad_tensors of any shape
+      grad_tensors:  for each of them its weights, or None for a scalar
+      retain_graph:  changes nothing: backward() can always be called again
+      create_graph:  the gradients can be differentiated themselves
+      inputs:        the only leaves whose `.grad` changes; None: all of them
+
+    Raises:
+      GradientError: a tensor depends on no leaf that requires grad, one without weights is no scalar, or an input is no
+                     leaf.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> backward([x * x, x * 2])
+    >>> x.grad.item()
+    8.0
+    """
+    roots = _listed(tensors)
+    for tensor in roots:
+        if not tensor.op.needs_grad:
             raise GradientError(
-                f"backward: {_shown(root)} depends on no tensor that requires grad.",
+                f"backward: {_shown(tensor.op)} depends on no tensor that requires grad.",
                 hint="Tensor(data, requires_grad=True)",
             )
-        seed = _seed("backward", self, gradient, hint="loss.mean().backward()")
-        leaves = _leaves(root)
-        grads = _gradients(root, seed, leaves)
-        made: list[weakref.ref[Cell]] = []
-        for leaf in leaves:
-            tensor = leaf_tensors.get(leaf.arg)
-            if tensor is not None:
-                found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
-                cell = _accumulate(tensor, found if create_graph else detached(found))
-                made.append(weakref.ref(cell))
-        gradients_of[self.cell] = made
+    seeds = _seeds("backward", roots, _weights("backward", roots, grad_tensors), hint="loss.mean().backward()")
+    leaves = _leaves([tensor.op for tensor in roots])
+    chosen = None if inputs is None else _leaf_inputs("backward", inputs)
+    grads = _gradients(seeds, leaves)
+    made: list[weakref.ref[Cell]] = []
+    for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
+        owner = leaf_tensors.get(leaf.arg)
+        if owner is not None and leaf.arg.collects:
+            found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
+            made.append(weakref.ref(_accumulate(owner, found if create_graph else detached(found))))
+    for tensor in roots:
+        gradients_of[tensor.cell] = made
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
@@ -80,6 +150,32 @@ def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     return tensor.grad.cell
 
 
+# ---- arguments ----
+def _listed(tensors: Several) -> list[TensorCore]:
+    return [tensors] if isinstance(tensors, TensorCore) else list(tensors)
+
+
+def _weights(function: str, roots: Sequence[TensorCore], given: Any) -> list[TensorCore | None]:
+    """Returns the weights of each root, None where none were given."""
+    if given is None:
+        return [None] * len(roots)
+    weights = [given] if isinstance(given, TensorCore) else list(given)
+    if len(weights) != len(roots):
+        raise ArgumentError(f"{function}: {len(weights)} gradients were given for {len(roots)} tensors.")
+    return weights
+
+
+def _seeds(
+    function: str, roots: Sequence[TensorCore], weights: Sequence[TensorCore | None], hint: str
+) -> dict[Op, Op]:
+    """Returns the gradient that arrives at each root."""
+    seeds: dict[Op, Op] = {}
+    for root, weight in zip(roots, weights):
+        seed, op = _seed(function, root, weight, hint), root.op
+        seeds[op] = seeds[op] + seed if op in seeds else seed
+    return seeds
+
+
 def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str) -> Op:
     if weight is None:
         if root.numel() != 1:
@@ -87,19 +183,31 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
         return filled(1, root.dtype, root.op.shape)
     if weight.shape != root.shape:
         raise ShapeError(f"{function}: gradient has shape {weight.shape}, the result it belongs to {root.shape}.")
-    op = weight.read()
-    return op if op.dtype is root.dtype else Op(OpCode.CAST, root.dtype, (op,))
+    return cast(weight.read(), root.dtype)
 
 
-def _leaves(root: Op) -> list[Op]:
-    """Returns the LEAFs that gradients reach from `root`, each once.
+def _leaf_inputs(function: str, inputs: Several) -> list[Op]:
+    found: list[Op] = []
+    for tensor in _listed(inputs):
+        if tensor.op.code is not OpCode.LEAF:
+            raise GradientError(
+                f"{function}: an input of shape {tensor.shape} is no leaf.",
+                hint="requires_grad_() or retain_grad() it first.",
+            )
+        found.append(tensor.op)
+    return found
+
+
+# ---- on graphs ----
+def _leaves(roots: Sequence[Op]) -> list[Op]:
+    """Returns the LEAFs that gradients reach from roots, each once.
 
     Raises:
       GradientError: one of them stands for a value whose graph is gone.
     """
     found: list[Op] = []
-    seen = {root}
-    stack = [root]
+    seen = set(roots)
+    stack = list(seen)
     while stack:
         op = stack.pop()
         if op.code is OpCode.LEAF:
@@ -117,52 +225,95 @@ def _leaves(root: Op) -> list[Op]:
     return found
 
 
-def _gradients(root: Op, seed: Op, leaves: Sequence[Op]) -> dict[Op, Op]:
-    return reverse_gradient(root, seed, leaves)
+def _gradients(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
+    hooked = hooks_among(_leaves(list(seeds))) if LeafNumber.any_hooked else {}
+    return reverse(seeds, set(leaves), chain_rules, changes=hooked)
 
 
+# ---- gradients asked for ----
 def grad(
-    outputs: TensorCore,
-    inputs: Sequence[TensorCore],
-    grad_outputs: TensorCore | None = None,
+    outputs: Several,
+    inputs: Several,
+    grad_outputs: Several | Sequence[TensorCore | None] | None = None,
+    retain_graph: bool | None = None,
     create_graph: bool = False,
+    is_grads_batched: bool = False,
+    allow_unused: bool | None = None,
+    materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """Returns the gradient of `outputs` by each of `inputs`, and touches no `.grad`.
 
     Args:
-      outputs:       a scalar, or with grad_outputs any shape
-      inputs:        leaves, or results on which retain_grad() was called before they were used
-      grad_outputs:  (the shape of outputs) weights
-      create_graph:  the gradients can be differentiated themselves
+      outputs:            scalars, or with grad_outputs any shapes; the gradient is that of their sum
+      inputs:             leaves, or results on which retain_grad() was called before they were used
+      grad_outputs:       for each output a tensor of its shape, its weights
+      retain_graph:       changes nothing: a graph is never used up
+      create_graph:       the gradients can be differentiated themselves
+      is_grads_batched:   grad_outputs have an axis more in front, and so have the gradients: one for each row of weights
+      allow_unused:       None is the gradient of an input that the outputs do not depend on, not an error
+      materialize_grads:  zeros are the gradient of such an input
 
-    Returns:   a tensor of the shape of each input, None where the outputs do not depend on it
+    Returns:   a tensor of the shape of each input
 
     Raises:
-      GradientError: outputs is no scalar, or an input is no leaf.
+      GradientError: an output has no weights and is no scalar, an input is no leaf, or the outputs do not depend on it.
+      ShapeError:    weights have another shape than their output.
+      ArgumentError: the number of weights is not that of the outputs, or allow_unused=False beside materialize_grads.
 
     >>> x = Tensor(2.0, requires_grad=True)
-    >>> (first,) = grad(x**3, [x], create_graph=True)
+    >>> (first,) = grad(x**3, x, create_graph=True)
     >>> grad(first, [x])[0].item()
     12.0
     """
-    for tensor in inputs:
-        if tensor.op.code is not OpCode.LEAF:
-            raise GradientError(
-                f"grad: an input of shape {tensor.shape} is no leaf.",
-                hint="requires_grad_() or retain_grad() it first.",
-            )
-    seed = _seed("grad", outputs, grad_outputs, hint="grad(loss.mean(), inputs)")
-    leaves = [tensor.op for tensor in inputs]
-    grads = _gradients(outputs.op, seed, leaves) if outputs.op.needs_grad else {}
+    if materialize_grads and allow_unused is False:
+        raise ArgumentError("grad: materialize_grads=True makes zeros for unused inputs, which allow_unused=False forbids.")
+    given = _listed(inputs)
+    leaves = _leaf_inputs("grad", given)
+    found = _asked(_listed(outputs), leaves, grad_outputs, is_grads_batched)
+    missing = [leaf for leaf in leaves if leaf not in found]
+    flat = set(_leaves([tensor.op for tensor in _listed(outputs) if tensor.op.needs_grad])) if missing else set()
+    found.update((leaf, filled(0, leaf.dtype, leaf.shape)) for leaf in missing if leaf in flat)  # by way of floor and such
+    unused = [leaf for leaf in missing if leaf not in flat]
+    if unused and not (allow_unused or materialize_grads):
+        raise GradientError(
+            f"grad: the outputs do not depend on an input of shape {unused[0].shape}.",
+            hint="allow_unused=True gives None for it, materialize_grads=True zeros.",
+        )
     results: list[Any] = []
-    for tensor, leaf in zip(inputs, leaves):
-        op = grads.get(leaf)
+    for tensor, leaf in zip(given, leaves):
+        op = found.get(leaf)
+        if op is None and materialize_grads:
+            op = filled(0, leaf.dtype, leaf.shape)
         kept = None if op is None else (op if create_graph else detached(op))
         results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
     return tuple(results)
 
 
-def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[TensorCore]) -> Any:
+def _asked(roots: Sequence[TensorCore], leaves: Sequence[Op], weights: Any, is_batched: bool) -> dict[Op, Op]:
+    """Returns the gradients of leaves, for each row of the weights where they are batched."""
+    given = _weights("grad", roots, weights)
+    if not is_batched:
+        seeds = _seeds("grad", roots, given, hint="grad(loss.mean(), inputs)")
+        return _gradients({op: seed for op, seed in seeds.items() if op.needs_grad}, leaves)
+    rows: dict[Op, Op] = {}
+    seeds = {}
+    for root, weight in zip(roots, given):
+        if weight is None or not weight.shape or weight.shape[1:] != root.shape:
+            shown = None if weight is None else weight.shape
+            raise ShapeError(f"grad: weights of shape {shown} are no rows of {root.shape}, the shape of the output.")
+        stand = Op(OpCode.BUFFER, root.dtype, (), (Buffer(root.device, root.dtype, greatest_numel(root.shape)), root.shape))
+        rows[stand] = cast(weight.read(), root.dtype)
+        seeds[root.op] = seeds[root.op] + stand if root.op in seeds else stand
+    counts = {row.shape[0] for row in rows.values()}
+    if len(counts) != 1:
+        raise ShapeError(f"grad: weights have different numbers of rows: {', '.join(map(str, counts))}.")
+    found = _gradients({op: seed for op, seed in seeds.items() if op.needs_grad}, leaves)
+    examples = Examples(counts.pop())
+    every = for_all(list(found.values()), examples, rows)
+    return {leaf: operand.each(examples) for leaf, operand in zip(found, every)}
+
+
+def jvp(outputs: TensorCore, inputs: Several, tangents: Several) -> Any:
     """Returns the derivative of `outputs` when each input moves along its tangent: forward mode.
 
     J v, with J the derivatives of outputs by inputs and v the tangents.
@@ -177,18 +328,20 @@ def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[Te
     Raises:
       GradientError: an input is no leaf.
       ShapeError:    a tangent has not its input's shape.
+      ArgumentError: there are not as many tangents as inputs.
 
     >>> x = Tensor([2.0, 3.0], requires_grad=True)
     >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
     Tensor([4., 0.], requires_grad=True)
     """
+    given, moved_along = _listed(inputs), _listed(tangents)
+    if len(given) != len(moved_along):
+        raise ArgumentError(f"jvp: {len(moved_along)} tangents were given for {len(given)} inputs.")
     moves: dict[Op, Op] = {}
-    for tensor, tangent in zip(inputs, tangents, strict=True):
-        if tensor.op.code is not OpCode.LEAF:
-            raise GradientError(f"jvp: an input of shape {tensor.shape} is no leaf.", hint="requires_grad_() it first.")
+    for tensor, tangent, leaf in zip(given, moved_along, _leaf_inputs("jvp", given)):
         if tangent.shape != tensor.shape:
             raise ShapeError(f"jvp: a tangent of shape {tangent.shape} does not fit an input of shape {tensor.shape}.")
-        moves[tensor.op] = tangent.read()
+        moves[leaf] = cast(tangent.read(), tensor.dtype)
     (moved,) = forward_gradient([outputs.op], moves)
     moved = filled(0, outputs.dtype, outputs.op.shape) if moved is None else moved
     return type(outputs).from_op(moved, outputs.cell.device)
@@ -196,56 +349,3 @@ def jvp(outputs: TensorCore, inputs: Sequence[TensorCore], tangents: Sequence[Te
 
 def _shown(op: Op) -> str:
     return f"a {op.dtype} of shape {op.shape}"
-
-
-# ---- modes ----
-class GradMode:
-    """Turns the recording of gradients on or off, as a `with` block or as a decorator."""
-
-    def __init__(self, record: bool):
-        self.record = record
-        self._tokens: list[Token[bool]] = []
-
-    def __enter__(self) -> None:
-        self._tokens.append(grad_mode.set(self.record))
-
-    def __exit__(self, *error: object) -> None:
-        grad_mode.reset(self._tokens.pop())
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-            with GradMode(self.record):
-                return function(*args, **kwargs)
-
-        return wrapped
-
-
-def no_grad() -> GradMode:
-    """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
-
-    >>> x = Tensor(1.0, requires_grad=True)
-    >>> with no_grad():
-    ...     (x * 2).requires_grad
-    False
-    """
-    return GradMode(False)
-
-
-def enable_grad() -> GradMode:
-    """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
-
-    >>> with no_grad(), enable_grad():
-    ...     is_grad_enabled()
-    True
-    """
-    return GradMode(True)
-
-
-def is_grad_enabled() -> bool:
-    """Returns True where gradients are recorded.
-
-    >>> is_grad_enabled()
-    True
-    """
-    return grad_mode.get()

@@ -8,6 +8,7 @@ Next:  picograd/tensor/movement.py
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,6 +111,17 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
     return axis % rank if rank else 0
+
+
+def whole(function: str, name: str, value: Any) -> int:
+    """Returns an argument that must be an integer.
+
+    Raises:
+      ArgumentError: it is none.
+    """
+    if not hasattr(value, "__index__"):
+        raise ArgumentError(f"{function}: {name} must be an int, got {value!r}.")
+    return operator.index(value)
 
 
 def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: Any = None) -> tuple[int, ...]:

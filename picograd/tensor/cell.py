@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from picograd import dtype as dtypes
+from picograd.engine.shared import own_copy, shared
 from picograd.errors import ShapeError
 from picograd.ir.build import pad, permute, reshape, where
 from picograd.ir.op import Buffer, Op, Shape, filled
@@ -81,6 +82,8 @@ class Cell:
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
+            if shared and (known := shared.get(op.arg[0])) is not None and known.home() is not self:
+                op = own_copy(op)
             self.content, self._named = op.arg, (op.arg, op)
         else:
             self.content, self._named = op, None

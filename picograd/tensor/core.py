@@ -26,7 +26,9 @@ from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
 from picograd.tensor.growth import settle
+from picograd.tensor.hooks import LeafNumber
 from picograd.tensor.host import default_device, device_named, host_array
+from picograd.tensor.sharing import is_shared, store
 
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
@@ -170,6 +172,9 @@ class TensorCore:
         op = cast(value, before.dtype)
         if self.steps:
             op = write_through(before, self.steps, op)
+        if is_shared(cell):
+            store(function, cell, op)
+            return self
         set_op(cell, op)
         if op.needs_grad:
             differentiable_cells.add(cell)
@@ -333,9 +338,12 @@ class TensorCore:
             raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
         if self.op.code is not OpCode.LEAF:
             self._become_leaf()
+        elif isinstance(self.op.arg, LeafNumber):  # a hook made it one
+            self.op.arg.collects = True
 
-    def _become_leaf(self) -> None:
-        number = next(leaf_ids)
+    def _become_leaf(self, collects: bool = True) -> None:
+        kind, device = type(self), self.cell.device
+        number = LeafNumber(next(leaf_ids), lambda op: kind.from_op(op, device), collects)
         self.steps, self._shown = (*self.steps, (OpCode.LEAF, number)), None
         last_change.note()
         leaf_tensors[number] = self

@@ -22,11 +22,11 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import default_device, device_named, fitting
-from picograd.tensor.sorting import Sorting
+from picograd.tensor.patterns import Patterns
 from picograd.tensor.variable import Length, lengths
 
 
-class Creation(Sorting):
+class Creation(Patterns):
     """zeros ones full empty arange linspace logspace eye, the *_like forms and the new_* ones."""
 
     __slots__ = ()

@@ -21,13 +21,13 @@ from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.host import fitting
-from picograd.tensor.joining import Joining
+from picograd.tensor.stacking import Stacking
 
 Operand = TensorCore | Scalar
 OPERANDS: Any = (TensorCore, int, float, np.generic)  # what an operator takes at its other side
 
 
-class Elementwise(Joining):
+class Elementwise(Stacking):
     """Operators, with PyTorch's promotion and broadcasting."""
 
     __slots__ = ()

@@ -70,7 +70,7 @@ def digamma(x: Op) -> Op:
     for k in range(1, RAISED):
         total = total + unary(OpCode.RECIPROCAL, held + k)
     value = where(small, value - total, value)
-    rest = where(left, x - round_even(x), 0.25)
+    rest = where(left, where(compare(OpCode.CMPEQ, x, 0.0), x, x - round_even(x)), 0.25)  # -0.0 keeps its sign
     angle = rest * math.pi
     mirrored = value - unary(OpCode.COS, angle) / unary(OpCode.SIN, angle) * math.pi
     pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))

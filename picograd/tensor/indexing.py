@@ -10,6 +10,7 @@ decide, so it is computed at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -26,11 +27,10 @@ from picograd.tensor.core import TensorCore
 from picograd.tensor.host import fitting
 from picograd.tensor.linalg import Linalg
 from picograd.tensor.subscript import Subscript, common_shape, parse
-from picograd.tensor.variable import known
 
 
 class Indexing(Linalg):
-    """x[i], x[i] = v, gather, index_select, take_along_dim, one_hot ..."""
+    """x[i], x[i] = v, index_put, gather, take, take_along_dim, index_select."""
 
     __slots__ = ()
 
@@ -67,14 +67,25 @@ class Indexing(Linalg):
         if not subscript.arrays:
             view.write("x[...] = value", self._stored(value, view.op.shape))
             return None
-        index_op, axis, order = self._selection(subscript, view.op.shape)
-        before = view.read()
-        merged = _merge(before, subscript.places, order)
-        shape = merged.shape[:axis] + index_op.shape + merged.shape[axis + 1 :]
-        updates = self._stored(value, shape)
-        merged = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (None, axis, 0))
-        view.write("x[...] = value", _unmerge(merged, before.shape, order))
+        shape = self._selected_shape(subscript, view.op.shape)
+        op = view._combined("x[...] = value", subscript, self._stored(value, shape), None)
+        view.write("x[...] = value", op)
         return None
+
+    def _combined(self, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
+        """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
+        before = self.read()
+        index_op, axis, order = self._selection(subscript, before.shape, function)
+        merged = _merge(before, subscript.places, order)
+        scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
+        return _unmerge(scattered, before.shape, order)
+
+    def _selected_shape(self, subscript: Subscript, shape: Shape) -> Shape:
+        """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
+        places, common = subscript.places, common_shape(subscript.arrays)
+        others = tuple(dim for axis, dim in enumerate(shape) if axis not in places)
+        at = places[0] if places == tuple(range(places[0], places[0] + len(places))) else 0
+        return (*others[:at], *common, *others[at:])
 
     def _fill_mask(self, mask: TensorCore, value: Any) -> None:
         """Stores one number where the mask, over the leading axes, holds: no need to know how often."""
@@ -103,7 +114,9 @@ class Indexing(Linalg):
     def _index_device(self, subscript: Subscript) -> str | None:
         return self.other_device("index", *(a for a in subscript.arrays if isinstance(a, TensorCore)))
 
-    def _selection(self, subscript: Subscript, shape: Shape) -> tuple[Op, int, tuple[int, ...]]:
+    def _selection(
+        self, subscript: Subscript, shape: Shape, function: str = "index"
+    ) -> tuple[Op, int, tuple[int, ...]]:
         """Returns (index, axis, order): GATHER by index along axis, once the axes in `order` are made adjacent.
 
         Several arrays become one index into the merged axes.
@@ -116,7 +129,7 @@ class Indexing(Linalg):
         common = common_shape(subscript.arrays)
         index: Op | None = None
         for array, place in zip(subscript.arrays, places):
-            part = broadcast_to(self._index_op("index", array, shape, place), common)
+            part = broadcast_to(self._index_op(function, array, shape, place), common)
             index = part if index is None else index * _repeated(shape[place], common) + part
         assert index is not None
         return index, axis, order
@@ -131,6 +144,50 @@ class Indexing(Linalg):
         op = cast(op, dtypes.int64)
         wrapped = where(compare(OpCode.CMPLT, op, 0), op + _repeated(dim, op.shape), op)
         return along_axis(function, wrapped, shape, axis, from_end=True)
+
+    def index_put(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
+        """Returns a copy with `values`, broadcast, in the places that x[indices] shows.
+
+        Args:
+          indices:     a tuple of integer tensors, bool masks and Nones, which stand for whole axes
+          values:      a tensor of this dtype
+          accumulate:  add to what is there; where a place is named several times, each time
+
+        Raises:
+          ShapeError:    the values do not broadcast to x[indices].
+          DTypeError:    the values are of another dtype.
+          ArgumentError: there is no index.
+
+        >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
+        Tensor([31,  2,  3])
+        """
+        return self.from_op(self._put_at("index_put", indices, values, accumulate), self.other_device("index_put", values))
+
+    def index_put_(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
+        """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.
+
+        >>> Tensor([1, 2, 3]).index_put_((Tensor([0, 2]),), Tensor([8, 9]))
+        Tensor([8, 2, 9])
+        """
+        return self.write("index_put_", self._put_at("index_put_", indices, values, accumulate))
+
+    def _put_at(self, function: str, indices: Sequence[Any], values: Any, accumulate: bool) -> Op:
+        index = tuple(slice(None) if part is None else part for part in indices)
+        subscript = parse(index, self.op.shape, lambda mask: mask._host(function))
+        if subscript.steps or not subscript.arrays:
+            raise ArgumentError(f"{function}: needs integer tensors, bool masks and Nones, got {indices!r}.")
+        self._needs_dtype(function, "values", values)
+        shape = self._selected_shape(subscript, self.op.shape)
+        return self._combined(function, subscript, self._stored(values, shape), OpCode.ADD if accumulate else None)
+
+    def _needs_dtype(self, function: str, name: str, source: Any) -> None:
+        """Raises DTypeError unless `source` is a tensor of this dtype."""
+        if not isinstance(source, TensorCore) or source.dtype is not self.dtype:
+            shown = f"{source.dtype} of shape {source.shape}" if isinstance(source, TensorCore) else repr(source)
+            raise DTypeError(
+                f"{function}: {name} must be a tensor of {self.dtype}, the dtype of x; got {shown}.",
+                hint=f"{name}.cast(dtypes.{self.dtype})",
+            )
 
     # ---- selection by tensors ----
     def gather(self, dim: int, index: TensorCore) -> Self:
@@ -147,7 +204,7 @@ class Indexing(Linalg):
         Tensor([[2],
                 [3]])
         """
-        op, positions = self.read(), _integer("gather", index)
+        op, positions = self.read(), integer_index("gather", index)
         axis = axis_of("gather", op.shape, dim)
         if len(positions.shape) != len(op.shape) or any(
             static(n) > static(m) for a, (n, m) in enumerate(zip(positions.shape, op.shape)) if a != axis
@@ -156,8 +213,22 @@ class Indexing(Linalg):
         if not op.shape:
             return self.from_op(op, self.cell.device)
         block = tuple((0, m if a == axis else n) for a, (m, n) in enumerate(zip(op.shape, positions.shape)))
-        taken = _along(shrink(op, block), along_axis("gather", positions, op.shape, axis), axis)
+        taken = along(shrink(op, block), along_axis("gather", positions, op.shape, axis), axis)
         return self.from_op(taken, self.other_device("gather", index))
+
+    def take(self, index: TensorCore) -> Self:
+        """Returns the elements of the flattened tensor at `index`, in its shape; negative ones count from the end.
+
+        Raises:
+          DTypeError: index is no integer tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([[0, -1]]))
+        Tensor([[1, 4]])
+        """
+        integer_index("take", index)
+        op = reshape(self.read(), (numel(self.op.shape),))
+        places = self._index_op("take", index, op.shape, 0)
+        return self.from_op(gather_op(op, places, 0), self.other_device("take", index))
 
     def take_along_dim(self, indices: TensorCore, dim: int | None = None) -> Self:
         """Returns the elements at `indices` along one axis, the other axes broadcast; negative ones from the end.
@@ -182,7 +253,7 @@ class Indexing(Linalg):
         common = [m if n == 1 else n for m, n in pairs]
         whole = tuple(op.shape[a] if a == axis else n for a, n in enumerate(common))
         wanted = tuple(positions.shape[a] if a == axis else n for a, n in enumerate(common))
-        taken = _along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
+        taken = along(broadcast_to(op, whole), broadcast_to(positions, wanted), axis)
         return self.from_op(taken, self.other_device("take_along_dim", indices))
 
     def index_select(self, dim: int, index: TensorCore) -> Self:
@@ -196,7 +267,7 @@ class Indexing(Linalg):
         Tensor([[3, 4],
                 [3, 4]])
         """
-        positions = _integer("index_select", index)
+        positions = integer_index("index_select", index)
         if len(positions.shape) > 1:
             raise ShapeError(f"index_select: index must have one axis, got {index.shape}.")
         op = self.read()
@@ -204,49 +275,6 @@ class Indexing(Linalg):
         axis = axis_of("index_select", op.shape, dim)
         taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
         return self.from_op(taken, self.other_device("index_select", index))
-
-    def masked_select(self, mask: TensorCore) -> Self:
-        """Returns the elements where the mask holds, in one axis; computes the mask.
-
-        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True]))
-        Tensor([1, 3])
-        """
-        for tensor in (self, mask):
-            for axis in range(tensor.ndim):
-                known("masked_select", tensor.shape, axis)
-        whole = self.expand(np.broadcast_shapes(self.shape, mask.shape))
-        return whole[type(self).from_op(broadcast_to(mask.read(), whole.op.shape), mask.cell.device)]
-
-    def nonzero(self) -> Self:
-        """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.
-
-        >>> Tensor([0, 5, 7]).nonzero()
-        Tensor([[1],
-                [2]])
-        """
-        return type(self)(np.argwhere(self._host("nonzero")).astype(np.int64), dtypes.int64, self.device)
-
-    def one_hot(self, num_classes: int = -1) -> Self:
-        """Returns int64 rows with a 1 where the class stands: shape (..., num_classes).
-
-        Without num_classes the tensor is computed to know the greatest class.
-
-        Raises:
-          DTypeError:    the classes are no integers.
-          ArgumentError: there is no class.
-
-        >>> Tensor([0, 2]).one_hot(3)
-        Tensor([[1, 0, 0],
-                [0, 0, 1]])
-        """
-        op = _integer("one_hot", self)
-        if num_classes < 0:
-            found = self._host("one_hot")
-            if not found.size:
-                raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
-            num_classes = int(found.max()) + 1
-        shape = (*op.shape, num_classes)
-        return self.from_op(cast(same_as_iota(op, shape), dtypes.int64), self.cell.device)
 
 
 # ---- on Ops ----
@@ -289,7 +317,7 @@ def same_as_iota(op: Op, shape: Shape) -> Op:
     return compare(OpCode.CMPEQ, broadcast_to(reshape(op, (*op.shape, 1)), shape), broadcast_to(line, shape))
 
 
-def _along(op: Op, index: Op, axis: int) -> Op:
+def along(op: Op, index: Op, axis: int) -> Op:
     """Returns op[..., index, ...] where both have the same other axes: GATHER with all of those as batch."""
     rank = len(op.shape)
     last = (*(a for a in range(rank) if a != axis), axis)
@@ -317,7 +345,9 @@ def _is_single(value: Any) -> bool:
     return isinstance(value, (bool, int, float)) or (isinstance(value, TensorCore) and value.numel() == 1)
 
 
-def _integer(function: str, index: TensorCore) -> Op:
+def integer_index(function: str, index: TensorCore) -> Op:
+    if not isinstance(index, TensorCore):
+        raise DTypeError(f"{function}: the index must be an integer tensor, got {index!r}.")
     if not index.dtype.is_int:
         raise DTypeError(f"{function}: the index must be an integer tensor, got {index.dtype} of shape {index.shape}.")
     return index.read()

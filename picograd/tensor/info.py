@@ -32,6 +32,8 @@ class Info(InPlace):
         """
         return False
 
+    is_conj = is_neg = is_complex
+
     def is_signed(self) -> bool:
         """Returns True if the dtype has negative numbers.
 

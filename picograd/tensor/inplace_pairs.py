@@ -2,7 +2,7 @@
 
 In:    tensors and Python scalars
 Out:   `InPlacePairs`; every view of the same storage sees what was written
-Next:  picograd/tensor/linalg.py
+Next:  picograd/tensor/products.py
 """
 
 from __future__ import annotations

@@ -1,26 +1,34 @@
-"""Out of a tensor: NumPy arrays, Python numbers, text.
+"""Out of a tensor and in: NumPy arrays, Python numbers, text, memory of other libraries, the array API namespace.
 
 In:    tensors, which are computed
 Out:   `Interop`
-Next:  picograd/tensor/memory.py
+Next:  picograd/tensor/exchange.py
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import GradientError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.tensor.cell import grad_mode
+from picograd.tensor.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.draws import Draws
+from picograd.tensor.exchange import HOST, adopted, shown_array
+from picograd.tensor.host import default_device, device_named
 from picograd.tensor.variable import known
+
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
 class Interop(Draws):
-    """numpy item tolist, and what Python asks of a container."""
+    """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()
 
@@ -41,8 +49,129 @@ class Interop(Draws):
         return self._host("numpy")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Returns the value as an array: a copy, or with copy=False one on the tensor's memory.
+
+        >>> import numpy as np
+        >>> np.asarray(Tensor([1, 2]))
+        array([1, 2])
+        """
+        if copy is False:
+            array = shown_array("__array__", self, copy)
+            if dtype is not None and array.dtype != np.dtype(dtype):
+                raise SharingError(f"__array__: {array.dtype} is copied to become {np.dtype(dtype)}, and copy=False.")
+            return array
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
+
+    # ---- memory of other libraries ----
+    @classmethod
+    def from_dlpack(cls, x: Any, *, device: str | None = None, copy: bool | None = None) -> Self:
+        """Returns a tensor on the memory of an array of another library: each sees what the other writes.
+
+        A graph that reads such a tensor is computed from what the memory holds at that moment, each time anew, so what was
+        not realized before the other library wrote has the new value. A write by picograd is computed at once.
+
+        Args:
+          x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...
+          copy:  True: in memory of its own. False: never copied; None: where the device or the layout need it
+
+        Raises:
+          SharingError: copy=False where a copy is needed.
+          DTypeError:   elements that picograd has no dtype for, or x is no such array.
+
+        >>> import numpy as np
+        >>> array = np.zeros(2)
+        >>> x = Tensor.from_dlpack(array)
+        >>> array[0] = 7.0
+        >>> x
+        Tensor([7., 0.], dtype=float64)
+        """
+        if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+            raise DTypeError(f"from_dlpack: needs an array with __dlpack__, got {type(x).__name__}.", hint="Tensor(x)")
+        place = device_named(device) if device is not None else default_device() if default_device() in HOST else "CPU"
+        array = array_of(x, copy)
+        dtype = dtypes.from_numpy(array.dtype)
+        assert dtype is not None
+        tensor = adopted(cls, array, dtype, place) if place in HOST and not copy else None
+        if tensor is not None:
+            return tensor
+        if copy is False and array.size:
+            raise SharingError(
+                f"from_dlpack: shape {array.shape}, strides {array.strides}, on {place} has to be copied, and copy=False."
+            )
+        return cls(array, dtype, place)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Returns a DLPack capsule on this tensor's memory; what `from_dlpack` says of writes holds here, too.
+
+        Args:
+          stream:       None, on the CPU
+          max_version:  the newest version of DLPack the consumer knows
+          dl_device:    where the memory is wanted: (1, 0), the CPU; None: where it is
+          copy:         True: a copy. False: never; None: where the view cannot be said in strides
+
+        Raises:
+          GradientError: gradients would be lost.
+          SharingError:  copy=False where a copy is needed, or the memory is wanted where it cannot be.
+
+        >>> import numpy as np
+        >>> np.from_dlpack(Tensor([1, 2]))
+        array([1, 2])
+        """
+        wanted = CPU if dl_device is None else int(dl_device[0])
+        if wanted != CPU or (self.device not in HOST and dl_device is None):
+            raise SharingError(
+                f"__dlpack__: a tensor on {self.device} goes to the CPU alone.", hint="x.cpu(), or dl_device=(1, 0)"
+            )
+        if stream is not None and stream != -1:
+            raise SharingError(f"__dlpack__: memory of the CPU has no stream, got {stream!r}.", hint="stream=None")
+        return capsule_of(shown_array("__dlpack__", self, copy), self.dtype, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns the DLPack device type, 1 of a CPU or 2 of a GPU, and the number of the device.
+
+        >>> Tensor([1, 2]).__dlpack_device__()
+        (1, 0)
+        """
+        return (CPU if self.device in HOST else CUDA), 0
+
+    # ---- the array API ----
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Returns `picograd.array_api`, whose functions take tensors and return Arrays.
+
+        Raises:
+          ArgumentError: another version of the standard than those that the namespace follows.
+
+        >>> Tensor([1, 2]).__array_namespace__().__name__
+        'picograd.array_api'
+        """
+        if api_version not in (None, *VERSIONS):
+            raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
+        # An array has to know the functions on it, which are built on it: the one import against the order.
+        return importlib.import_module("picograd.array_api")
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Self:
+        """Returns the tensor on a device, as the array API spells `to`.
+
+        Args:
+          stream:  None; the order of operations is kept without
+
+        Raises:
+          ArgumentError: a stream is given.
+
+        >>> Tensor([1]).to_device("CPU").device
+        'CPU'
+        """
+        if stream is not None:
+            raise ArgumentError(f"to_device: stream must be None, got {stream!r}.")
+        return self.to(device)
 
     def item(self) -> bool | int | float:
         """Returns the one element as a Python number.
@@ -104,13 +233,14 @@ class Interop(Draws):
         return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
 
     def __repr__(self) -> str:
-        body = np.array2string(self._host("repr"), separator=", ", prefix="Tensor(")
+        name = type(self).__name__
+        body = np.array2string(self._host("repr"), separator=", ", prefix=f"{name}(")
         notes = [body]
         if self.dtype.name not in ("float32", "int64", "bool"):
             notes.append(f"dtype={self.dtype}")
         if self.op.needs_grad:
             notes.append("requires_grad=True")
-        return f"Tensor({', '.join(notes)})"
+        return f"{name}({', '.join(notes)})"
 
     def __copy__(self) -> Self:
         tensor = object.__new__(type(self))

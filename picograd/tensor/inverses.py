@@ -16,6 +16,7 @@ from picograd.dtype import DType, float64, int8, int16, int32, int64
 from picograd.ir.build import both, compare, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
 from picograd.tensor.pointwise import absolute, is_infinite, log1p
 
 BITS: dict[int, DType] = {1: int8, 2: int16, 4: int32, 8: int64}  # the integer that holds the bits of a float
@@ -32,10 +33,6 @@ def is_negative(x: Op) -> Op:
 def turned(condition: Op, x: Op) -> Op:
     """-x where the condition holds, else x."""
     return where(condition, -x, x)
-
-
-def _root_of_product(a: Op, b: Op) -> Op:
-    return unary(OpCode.SQRT, a * b)
 
 
 # ---- angles ----
@@ -69,7 +66,7 @@ def atan2(y: Op, x: Op) -> Op:
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
     nothing = compare(OpCode.CMPEQ, den, 0.0)
-    ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
+    ratio = where(nothing, detached(num), where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
     return turned(low, where(left, -angle + math.pi, angle))
@@ -114,7 +111,8 @@ def asinh(x: Op) -> Op:
 def acosh(x: Op) -> Op:
     """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t (t + 2))) with t = x - 1; NaN below 1."""
     far, t = _held(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
-    return where(far, _log_of_double(x, far), log1p(t + _root_of_product(t, t + 2.0)))
+    value = where(far, _log_of_double(x, far), log1p(t + unary(OpCode.SQRT, t * (t + 2.0))))
+    return where(compare(OpCode.CMPLT, x, 1.0), math.nan, value)
 
 
 def atanh(x: Op) -> Op:

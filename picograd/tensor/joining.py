@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `Joining`; results have storage of their own
-Next:  picograd/tensor/elementwise.py
+Next:  picograd/tensor/stacking.py
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from picograd.dtype import bool_
-from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import pad, where
+from picograd import dtype as dtypes
+from picograd.dtype import DType, bool_
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import pad, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import mul
-from picograd.tensor.build import axis_of, broadcast_to, cast, promoted, sizes, static
+from picograd.tensor.build import axis_of, broadcast_to, cast, sizes, static, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.movement import Movement
 from picograd.tensor.variable import known, lengths
+from picograd.tensor.windows import Windows
 
 
-class Joining(Movement):
-    """repeat flip pad roll cat stack."""
+class Joining(Windows):
+    """repeat tile flip rot90 pad roll cat stack."""
 
     __slots__ = ()
 
@@ -46,6 +47,16 @@ class Joining(Movement):
         joined = tuple(mul(count, dim) for count, dim in zip(times, shape))
         return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
 
+    def tile(self, *dims: Any) -> Self:
+        """Returns the tensor tiled `dims` times along its last axes; fewer numbers than axes leave the first as they are.
+
+        >>> Tensor([1, 2]).tile(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        times = lengths(sizes(dims))
+        return self.repeat((1,) * (self.ndim - len(times)) + tuple(times))
+
+    # ---- order ----
     def flip(self, *dims: Any) -> Self:
         """Returns a tensor with the order of elements reversed along the axes `dims`.
 
@@ -55,6 +66,50 @@ class Joining(Movement):
         axes = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes(dims)}))
         op = self.read()
         return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), axes) if axes and op.shape else op, self.cell.device)
+
+    def fliplr(self) -> Self:
+        """Returns the elements in reverse order along axis 1.
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
+        [[2, 1], [4, 3]]
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"fliplr: needs two axes, got shape {self.shape}.")
+        return self.flip(1)
+
+    def flipud(self) -> Self:
+        """Returns the elements in reverse order along axis 0.
+
+        Raises:
+          ShapeError: there is no axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
+        [[3, 4], [1, 2]]
+        """
+        if not self.ndim:
+            raise ShapeError("flipud: needs an axis, got shape ().")
+        return self.flip(0)
+
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
+        """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
+
+        Raises:
+          ArgumentError: `dims` are not two different axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+        [[2, 4], [1, 3]]
+        """
+        axes = tuple(axis_of("rot90", self.shape, dim) for dim in dims)
+        if len(axes) != 2 or axes[0] == axes[1]:
+            raise ArgumentError(f"rot90: dims must be two different axes of {self.shape}, got {tuple(dims)}.")
+        turns = whole("rot90", "k", k) % 4
+        if turns == 2:
+            return self.flip(axes)
+        turned = self.flip(axes[1] if turns == 1 else axes[0]) if turns else self.clone()
+        return turned.transpose(*axes) if turns else turned
 
     def pad(self, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Self:
         """Returns the tensor with `value` around it.
@@ -114,7 +169,8 @@ class Joining(Movement):
         """Returns tensors joined along one axis; their other axes must be equal.
 
         Raises:
-          ShapeError:    an axis other than `dim` differs.
+          ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
+          DTypeError:    one of them is no tensor.
           ArgumentError: there is no tensor.
 
         >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
@@ -122,6 +178,15 @@ class Joining(Movement):
         """
         if not tensors:
             raise ArgumentError("cat: needs at least one tensor.")
+        for t in tensors:
+            if not isinstance(t, TensorCore):
+                raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
+            if not t.ndim:
+                raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
+        device = tensors[0].other_device("cat", *tensors[1:])
+        dtype = common_dtype([t.read() for t in tensors])
+        if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
+            tensors = [t for t in tensors if t.op.shape != (0,)]
         first = tensors[0]
         axis = axis_of("cat", first.shape, dim)
         ops = [t.read() for t in tensors]
@@ -130,11 +195,26 @@ class Joining(Movement):
                 a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis
             ):
                 shapes = ", ".join(str(t.shape) for t in tensors)
-                raise ShapeError(f"cat: shapes must be equal but for axis {dim}, got {shapes}.")
-        dtype = ops[0].dtype
-        for op in ops[1:]:
-            dtype = promoted(filled(0, dtype, ops[0].shape), op)
-        return cls.from_op(_join([cast(op, dtype) for op in ops], axis), first.other_device("cat", *tensors[1:]))
+                raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.")
+        return cls.from_op(_join([cast(op, dtype) for op in ops], axis), device)
+
+    @classmethod
+    def concat(cls, tensors: Sequence[TensorCore], dim: int = 0) -> Self:
+        """Returns `tensors` joined along one axis: another name of cat.
+
+        >>> Tensor.concat([Tensor([1]), Tensor([2, 3])]).tolist()
+        [1, 2, 3]
+        """
+        return cls.cat(tensors, dim)
+
+    @classmethod
+    def concatenate(cls, tensors: Sequence[TensorCore], dim: int = 0) -> Self:
+        """Returns `tensors` joined along one axis: NumPy's name of cat.
+
+        >>> Tensor.concatenate([Tensor([1]), Tensor([2, 3])]).tolist()
+        [1, 2, 3]
+        """
+        return cls.cat(tensors, dim)
 
     @classmethod
     def stack(cls, tensors: Sequence[TensorCore], dim: int = 0) -> Self:
@@ -168,22 +248,41 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
     return where(inside, padded, value)
 
 
+def common_dtype(ops: Sequence[Op]) -> DType:
+    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
+    dtype = ops[0].dtype
+    for op in ops[1:]:
+        dtype = dtypes.promote(dtype, op.dtype)
+    return dtype
+
+
+MOST_JOINED = 16
+
+
 def _join(ops: list[Op], axis: int) -> Op:
-    """Returns Ops side by side: each padded to the whole length, chosen by position."""
+    """Returns Ops side by side.
+
+    Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
+    element grows with the logarithm of their number.
+    """
     ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
+    while len(ops) > MOST_JOINED:
+        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
+        ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
+    return _side_by_side(ops, axis)
+
+
+def _side_by_side(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side: each padded to the whole length, chosen by position."""
     if len(ops) == 1:
         return ops[0]
     lengths = [static(op.shape[axis]) for op in ops]
-    total = sum(lengths)
+    total, start = sum(lengths), 0
     result: Op | None = None
-    start = 0
     for op, length in zip(ops, lengths):
         margins = tuple((start, total - start - length) if a == axis else (0, 0) for a in range(len(op.shape)))
         piece = pad(op, margins)
-        if result is None:
-            result = piece
-        else:
-            result = where(pad(filled(True, bool_, op.shape), margins), piece, result)
+        result = piece if result is None else where(pad(filled(True, bool_, op.shape), margins), piece, result)
         start += length
     assert result is not None
     return result

@@ -1,155 +1,298 @@
-"""Products of vectors, matrices and batches of them.
+"""Methods of linear algebra: what torch.Tensor has of it. All of it stands in picograd/linalg/.
 
 In:    tensors
-Out:   `Linalg`
+Out:   `Linalg`; `QR`, `SVD`, `LogDet`
 Next:  picograd/tensor/indexing.py
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from picograd.errors import ShapeError
-from picograd.ir.build import compare, positions, reshape, where
-from picograd.ir.op import Op, Shape
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import compare as compared
+from picograd.ir.build import swap_last, where
+from picograd.ir.matrices import part, with_diagonal
+from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import numel
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
-from picograd.tensor.core import TensorCore
-from picograd.tensor.inplace_pairs import InPlacePairs
+from picograd.tensor import host_calls
+from picograd.tensor.build import detached
+from picograd.tensor.measures import Measures
+from picograd.tensor.products import tensor_of
 
 
-class Linalg(InPlacePairs):
-    """matmul dot mv outer tril triu."""
+class QR(NamedTuple):
+    """Orthonormal columns and a triangle whose product is the matrix."""
+
+    Q: Any
+    R: Any
+
+
+class SVD(NamedTuple):
+    """What `Tensor.svd` returns: U diag(S) V.T is the matrix."""
+
+    U: Any
+    S: Any
+    V: Any
+
+
+class LogDet(NamedTuple):
+    """A determinant as sign * exp(logabsdet)."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class Linalg(Measures):
+    """inverse det logdet slogdet cholesky qr svd pinverse matrix_power matrix_exp."""
 
     __slots__ = ()
 
-    def matmul(self, other: TensorCore) -> Self:
-        """Returns the matrix product; leading axes are a batch and broadcast, a 1-d operand is a row or a column.
+    def _like(self, op: Op) -> Self:
+        return self.from_op(op, self.cell.device)
 
-        self (..., M, K), other (..., K, N)  ->  (..., M, N)
-
-        Raises:
-          ShapeError: K differs, or the batch axes do not broadcast.
-
-        >>> (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item()
-        11.0
-        """
-        lhs, rhs = self.read(), other.read()
-        if not lhs.shape or not rhs.shape:
-            raise ShapeError(
-                f"matmul: both operands need at least one axis, got {lhs.shape} and {rhs.shape}.", hint="lhs * rhs"
-            )
-        dtype = promoted(lhs, rhs)
-        op = matmul_op(cast(lhs, dtype), cast(rhs, dtype))
-        return self._result("matmul", op, other)
-
-    def __matmul__(self, other: Any) -> Self:
-        return self.matmul(other) if isinstance(other, TensorCore) else NotImplemented
-
-    mm = bmm = matmul
-
-    def dot(self, other: TensorCore) -> Self:
-        """Returns the sum of products of two vectors of one length.
+    # ---- determinants and powers ----
+    def inverse(self) -> Self:
+        """Returns the inverse of each matrix (..., n, n).
 
         Raises:
-          ShapeError: an operand is no vector.
+          ShapeError: a matrix is not square.
+          DTypeError: integers, or floats of 16 bits.
 
-        >>> Tensor([1.0, 2.0]).dot(Tensor([3.0, 4.0]))
-        Tensor(11.)
+        A singular matrix raises LinAlgError when its value is computed.
+
+        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).inverse().tolist()
+        [[0.5, 0.0], [0.0, 0.25]]
         """
-        if self.ndim != 1 or other.ndim != 1:
-            raise ShapeError(f"dot: needs two vectors, got {self.shape} and {other.shape}.", hint="lhs @ rhs")
-        return self.matmul(other)
+        return self._like(host_calls.inverse("inverse", self.read()))
 
-    def mv(self, vector: TensorCore) -> Self:
-        """Returns this matrix (M, K) times a vector (K,): (M,).
+    def det(self) -> Self:
+        """Returns the determinant of each matrix (..., n, n): (...).
 
         Raises:
-          ShapeError: self is no matrix, or `vector` none of its length.
+          ShapeError: a matrix is not square.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mv(Tensor([1.0, 1.0]))
-        Tensor([3., 7.])
+        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).det().item()
+        8.0
         """
-        if self.ndim != 2 or vector.ndim != 1:
-            raise ShapeError(f"mv: needs a matrix and a vector, got {self.shape} and {vector.shape}.")
-        return self.matmul(vector)
+        op = host_calls.matrix("det", self.read(), square=True)
+        return self._like(host_calls.call("det", op, site=host_calls.singular("det", op)))
 
-    def outer(self, other: Any) -> Self:
-        """Returns all products of the elements of two vectors (M,) and (N,): (M, N).
+    def slogdet(self) -> LogDet:
+        """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
 
         Raises:
-          ShapeError: an operand is no vector.
+          ShapeError: a matrix is not square.
 
-        >>> Tensor([1, 2]).outer(Tensor([1, 10]))
-        Tensor([[ 1, 10],
-                [ 2, 20]])
+        >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).slogdet().sign.item()
+        -1.0
         """
-        if self.ndim != 1 or other.ndim != 1:
-            raise ShapeError(f"outer: needs two vectors, got {self.shape} and {other.shape}.")
-        return self.reshape(-1, 1)._binary("outer", OpCode.MUL, other.reshape(1, -1))
+        return LogDet(*(self._like(op) for op in slogdet_ops("slogdet", self.read())))
 
-    # ---- triangles ----
-    def tril(self, diagonal: int = 0) -> Self:
-        """Returns the lower triangle of the last two axes, zeros above the diagonal chosen.
+    def logdet(self) -> Self:
+        """Returns the logarithm of the determinant of each matrix: NaN where that is negative.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).tril()
-        Tensor([[1., 0.],
-                [3., 4.]])
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[1.0, 0.0], [0.0, 1.0]]).logdet().item()
+        0.0
         """
-        return self._triangle("tril", diagonal, lower=True)
+        sign, logarithm = slogdet_ops("logdet", self.read())
+        negative = compared(OpCode.CMPLT, sign, 0)
+        return self._like(where(negative, sign.filled(float("nan")), logarithm))
 
-    def triu(self, diagonal: int = 0) -> Self:
-        """Returns the upper triangle of the last two axes, zeros below the diagonal chosen.
+    def matrix_power(self, n: int) -> Self:
+        """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
 
-        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).triu(1)
-        Tensor([[0., 2.],
-                [0., 0.]])
+        Args:
+          n:  an integer
+
+        Raises:
+          ShapeError:    a matrix is not square.
+          ArgumentError: n is no integer.
+
+        Cost:      at most 2 log2 |n| products.
+
+        >>> Tensor([[1.0, 1.0], [0.0, 1.0]]).matrix_power(3).tolist()
+        [[1.0, 3.0], [0.0, 1.0]]
         """
-        return self._triangle("triu", diagonal, lower=False)
-
-    def _triangle(self, function: str, diagonal: int, lower: bool) -> Self:
+        if not isinstance(n, int):
+            raise ArgumentError(f"matrix_power: n must be an integer, got {n!r}.")
         op = self.read()
-        if len(op.shape) < 2:
-            raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
-        row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
-        rows, columns = positions(op.shape, row) + diagonal, positions(op.shape, column)
-        kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
-        return self.from_op(where(kept, op, 0), self.cell.device)
+        if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
+            raise ShapeError(f"matrix_power: needs square matrices, got shape {op.shape}.")
+        if n < 0:
+            op = host_calls.inverse("matrix_power", op)
+        return self._like(power_op(op, abs(n)))
+
+    def matrix_exp(self) -> Self:
+        """Returns the sum of A^i / i! of each matrix (..., n, n).
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[0.0, 1.0], [0.0, 0.0]]).matrix_exp().tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+        """
+        return self._like(host_calls.call("matrix_exp", host_calls.matrix("matrix_exp", self.read(), square=True)))
+
+    # ---- factors ----
+    def cholesky(self, upper: bool = False) -> Self:
+        """Returns the lower triangular L with L @ L.T = self, for symmetric positive definite matrices.
+
+        Args:
+          upper:  the upper triangle is read, and L.T returned
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        A matrix that is not positive definite raises LinAlgError when its value is computed.
+
+        >>> Tensor([[4.0, 0.0], [0.0, 9.0]]).cholesky().tolist()
+        [[2.0, 0.0], [0.0, 3.0]]
+        """
+        return self._like(host_calls.cholesky("cholesky", self.read(), upper))
+
+    def cholesky_solve(self, input2: Any, upper: bool = False) -> Self:
+        """Returns X with A X = self, where L is the Cholesky factor of A.
+
+        Args:
+          input2:  L (..., n, n), as `cholesky` gives it
+          upper:   it is the upper triangle
+
+        Raises:
+          ShapeError: the shapes do not fit.
+
+        >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).item()
+        1.0
+        """
+        factor = tensor_of("cholesky_solve", "L", input2).read()
+        return self._result("cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
+
+    def cholesky_inverse(self, upper: bool = False) -> Self:
+        """Returns the inverse of the matrix whose Cholesky factor this is.
+
+        Args:
+          upper:  it is the upper triangle
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[2.0]]).cholesky_inverse().item()
+        0.25
+        """
+        factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
+        return self._like(cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
+
+    def qr(self, some: bool = True) -> QR:
+        """Returns orthonormal Q (..., m, k) and upper triangular R (..., k, n) with Q @ R = self; k = min(m, n).
+
+        Args:
+          some:  False: Q (..., m, m) and R (..., m, n)
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
+        >>> (q @ r).round(decimals=4).tolist()
+        [[3.0, 1.0], [4.0, 2.0]]
+        """
+        q, r = host_calls.qr("qr", self.read()) if some else complete_qr("qr", self.read())
+        return QR(self._like(q), self._like(r))
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD:
+        """Returns U, S and V with U @ diag(S) @ V.T = self; S falls. NOTE: pg.linalg.svd returns V.T.
+
+        Args:
+          some:        False: U (..., m, m) and V (..., n, n) are whole
+          compute_uv:  False: U and V are zeros
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()
+        [3.0, 2.0]
+        """
+        a = self.read()
+        if not compute_uv:
+            m, n = host_calls.sides(host_calls.matrix("svd", a))
+            values = host_calls.singular_values("svd", a)
+            zeros = (filled(0, a.dtype, (*a.shape[:-2], side, side)) for side in (m, n))
+            u, v = map(self._like, zeros)
+            return SVD(u, self._like(values), v)
+        left, values, right = host_calls.svd("svd", a)
+        left, right = (left, swap_last(right)) if some else map(host_calls.completed, (left, swap_last(right)))
+        return SVD(self._like(left), self._like(values), self._like(right))
+
+    def pinverse(self, rcond: float = 1e-15) -> Self:
+        """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
+
+        Args:
+          rcond:  singular values up to this, times the greatest, count as 0
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[2.0], [0.0]]).pinverse().tolist()
+        [[0.5, 0.0]]
+        """
+        a = host_calls.matrix("pinverse", self.read())
+        return self._like(host_calls.pseudoinverse("pinverse", a, greatest_value("pinverse", a) * rcond))
 
 
-def matmul_op(lhs: Op, rhs: Op) -> Op:
-    """Returns the product of Ops of one dtype. A 2-d right side makes the batch of the left side rows of one matrix.
-
-    Raises:
-      ShapeError: the inner dimensions differ, or the batch axes do not broadcast.
-    """
-    columns: Shape = rhs.shape[-1:] if len(rhs.shape) > 1 else ()
-    rows: Shape = lhs.shape[-2:-1]
-    if len(rhs.shape) == 1:
-        rhs = reshape(rhs, (*rhs.shape, 1))
-    inner, outer = lhs.shape[-1], rhs.shape[-2]
-    if inner != outer:
-        shown = rhs.shape if columns else rhs.shape[:1]
-        raise ShapeError(
-            f"matmul: inner dimensions differ: lhs {lhs.shape} has K={inner}, rhs {shown} has K={outer}.",
-            hint=_remedy(lhs.shape, rhs.shape),
-        )
-    if len(lhs.shape) == 1:
-        lhs = reshape(lhs, (1, *lhs.shape))
-    if len(rhs.shape) == 2:
-        batch = lhs.shape[:-2]
-        lhs = reshape(lhs, (numel(lhs.shape[:-1]), inner))
-    else:
-        batch = broadcast_shapes("matmul", lhs.shape[:-2], rhs.shape[:-2])
-        lhs, rhs = broadcast_to(lhs, (*batch, *lhs.shape[-2:])), broadcast_to(rhs, (*batch, *rhs.shape[-2:]))
-    return reshape(Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs)), (*batch, *rows, *columns))
+# ---- on Ops ----
+def slogdet_ops(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns sign and logarithm of the determinant."""
+    joined = host_calls.call("slogdet", host_calls.matrix(function, a, square=True), site=host_calls.singular(function, a))
+    batch = a.shape[:-2]
+    sign, logarithm = (part(joined, -1, i, i + 1) for i in range(2))
+    return detached(_reshaped(sign, batch)), _reshaped(logarithm, batch)
 
 
-def _remedy(lhs: Shape, rhs: Shape) -> str:
-    """Returns which transposition would make matmul fit, if one does."""
-    if rhs[-1] == lhs[-1]:
-        return "lhs @ rhs.mT fits."
-    if len(lhs) > 1 and lhs[-2] == rhs[-2]:
-        return "lhs.mT @ rhs fits."
-    return f"neither side fits after a transpose either; check the sizes {lhs[-1]} and {rhs[-2]}."
+def _reshaped(op: Op, shape: Any) -> Op:
+    return Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+
+
+def identity_like(a: Op) -> Op:
+    """Returns the identity for each matrix of a stack."""
+    return with_diagonal(a.filled(0), filled(1, a.dtype, a.shape[:-1]))
+
+
+def power_op(a: Op, n: int) -> Op:
+    """Returns a^n for n >= 0, by squaring."""
+    if n == 0:
+        return identity_like(a)
+    result: Op | None = None
+    while True:
+        if n & 1:
+            result = a if result is None else Op(OpCode.MATMUL, a.dtype, (result, a))
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        a = Op(OpCode.MATMUL, a.dtype, (a, a))
+
+
+def cholesky_solution(function: str, b: Op, factor: Op, upper: bool) -> Op:
+    """Returns x with L L.T x = b, or with upper U.T U x = b."""
+    lower = swap_last(factor) if upper else factor
+    first = host_calls.triangular(function, lower, b, upper=False)
+    return host_calls.triangular(function, swap_last(lower), first, upper=True)
+
+
+def complete_qr(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns q (..., m, m) and r (..., m, n)."""
+    q, r = host_calls.qr(function, a)
+    m, n = host_calls.sides(a)
+    if m > n:
+        r = host_calls.beside(r, filled(0, a.dtype, (*a.shape[:-2], m - n, n)), -2)
+    return host_calls.completed(q), r
+
+
+def greatest_value(function: str, a: Op) -> Op:
+    """Returns the greatest singular value of each matrix, with no gradient; 0 where there are none."""
+    values = host_calls.singular_values(function, detached(a))
+    if values.shape[-1] == 0:
+        return filled(0, a.dtype, a.shape[:-2])
+    return _reshaped(part(values, -1, 0, 1), a.shape[:-2])

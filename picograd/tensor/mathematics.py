@@ -17,8 +17,8 @@ from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor import arithmetic, bessel, gamma, inverses, normal, pointwise
 from picograd.tensor.build import cast, to_float
+from picograd.tensor.choices import Choices
 from picograd.tensor.elementwise import Operand
-from picograd.tensor.functions import Functions
 
 
 class FrexpResult(NamedTuple):
@@ -32,7 +32,7 @@ class FrexpResult(NamedTuple):
     exponent: Any
 
 
-class Mathematics(Functions):
+class Mathematics(Choices):
     """acos ... atanh, erfc, erfinv, lgamma, digamma, i0, sinc, frac, frexp, nan_to_num and their like."""
 
     __slots__ = ()
@@ -136,7 +136,7 @@ class Mathematics(Functions):
         >>> Tensor([1.0, 2.0]).polygamma(1)
         Tensor([1.644934  , 0.64493406])
         """
-        if isinstance(n, Functions):
+        if isinstance(n, Choices):
             raise ArgumentError("polygamma: n is the argument of the method: x.polygamma(n).")
         if n < 0:
             raise ArgumentError(f"polygamma: n must not be negative, got {n}.")
@@ -327,8 +327,8 @@ class Mathematics(Functions):
         """
         return self.clamp(max=max)
 
-    absolute, negative, fix = Functions.abs, Functions.neg, Functions.trunc
-    clip = Functions.clamp
+    absolute, negative, fix = Choices.abs, Choices.neg, Choices.trunc
+    clip = Choices.clamp
 
     def conj(self) -> Self:
         """Returns x itself: there are no complex numbers.
@@ -337,6 +337,8 @@ class Mathematics(Functions):
         Tensor([1.])
         """
         return self
+
+    conj_physical = resolve_conj = resolve_neg = conj
 
     @property
     def real(self) -> Self:

@@ -2,7 +2,7 @@
 
 In:    a tensor
 Out:   `Movement`; a view shares storage, so a write through it is seen by all
-Next:  picograd/tensor/joining.py
+Next:  picograd/tensor/widths.py
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mul
 from picograd.tensor.build import axes_of, axis_of, sizes
 from picograd.tensor.core import TensorCore
-from picograd.tensor.variable import known, lengths
+from picograd.tensor.variable import lengths
+from picograd.tensor.widths import with_width
 
 
 class Movement(TensorCore):
-    """reshape permute transpose squeeze expand narrow split ..."""
+    """reshape flatten squeeze permute transpose movedim expand ..."""
 
     __slots__ = ()
 
@@ -55,14 +56,38 @@ class Movement(TensorCore):
         return tuple(rest if dim == -1 else dim if isinstance(dim, Op) else int(dim) for dim in target)
 
     def view(self, *shape: Any) -> Self:
-        """Returns a view of another shape, as reshape does, or with the bits of another dtype of the same width.
+        """Returns a view of another shape, as reshape does, or a copy of the bits as elements of another dtype.
+
+        Args:
+          shape: lengths, or a dtype; the last axis of narrower elements is longer, of wider ones shorter
+
+        Raises:
+          ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
 
         >>> Tensor([1.0]).view(dtypes.int32)
         Tensor([1065353216], dtype=int32)
+        >>> Tensor([1, 2], dtype=dtypes.int16).view(dtypes.uint8).tolist()
+        [1, 0, 2, 0]
         """
         if len(shape) == 1 and isinstance(shape[0], DType):
-            return self.from_op(Op(OpCode.BITCAST, shape[0], (self.read(),)), self.cell.device)
+            return self.from_op(with_width(self.read(), shape[0]), self.cell.device)
         return self.reshape(*shape)
+
+    def reshape_as(self, other: TensorCore) -> Self:
+        """Returns a view of the shape of `other`.
+
+        >>> Tensor([1, 2]).reshape_as(Tensor.zeros(2, 1)).shape
+        (2, 1)
+        """
+        return self.reshape(other.shape)
+
+    def ravel(self) -> Self:
+        """Returns a view with one axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).ravel()
+        Tensor([1, 2, 3, 4])
+        """
+        return self.reshape(-1) if self.op.numel else self.reshape(0)
 
     def view_as(self, other: TensorCore) -> Self:
         """Returns a view of the shape of `other`.
@@ -153,6 +178,36 @@ class Movement(TensorCore):
             axes[first], axes[second] = axes[second], axes[first]
         return self.viewed(OpCode.PERMUTE, tuple(axes))
 
+    def swapaxes(self, axis0: int, axis1: int) -> Self:
+        """Returns a view with the axes `axis0` and `axis1` exchanged: NumPy's name of transpose.
+
+        >>> Tensor.zeros(2, 3, 4).swapaxes(0, 2).shape
+        (4, 3, 2)
+        """
+        return self.transpose(axis0, axis1)
+
+    def swapdims(self, dim0: int, dim1: int) -> Self:
+        """Returns a view with the axes `dim0` and `dim1` exchanged: another name of transpose.
+
+        >>> Tensor.zeros(2, 3, 4).swapdims(0, 2).shape
+        (4, 3, 2)
+        """
+        return self.transpose(dim0, dim1)
+
+    def t(self) -> Self:
+        """Returns a view of a matrix with its axes exchanged; a vector or a number as it is.
+
+        Raises:
+          ShapeError: there are more than two axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).t()
+        Tensor([[1, 3],
+                [2, 4]])
+        """
+        if self.ndim > 2:
+            raise ShapeError(f"t: needs at most two axes, got shape {self.shape}.", hint="use x.mT or x.transpose(...).")
+        return self.T
+
     @property
     def T(self) -> Self:
         """View with all axes in reverse order."""
@@ -161,20 +216,69 @@ class Movement(TensorCore):
     @property
     def mT(self) -> Self:
         """View with the last two axes exchanged."""
+        return self._matrices("mT")
+
+    @property
+    def H(self) -> Self:
+        """View of a matrix with its axes exchanged: real numbers are their own conjugates."""
+        if self.ndim not in (0, 2):
+            raise ShapeError(f"H: needs two axes, got shape {self.shape}.", hint="use x.mH for a batch of matrices.")
+        return self.T
+
+    @property
+    def mH(self) -> Self:
+        """View with the last two axes exchanged: real numbers are their own conjugates."""
+        return self._matrices("mH")
+
+    def adjoint(self) -> Self:
+        """Returns a view with the last two axes exchanged: real numbers are their own conjugates.
+
+        Raises:
+          ShapeError: there is one axis, or none.
+
+        >>> Tensor([[1, 2], [3, 4]]).adjoint()
+        Tensor([[1, 3],
+                [2, 4]])
+        """
+        return self._matrices("adjoint")
+
+    def _matrices(self, function: str) -> Self:
         if self.ndim < 2:
-            raise ShapeError(f"mT: needs two axes, got shape {self.shape}.")
+            raise ShapeError(f"{function}: needs two axes, got shape {self.shape}.")
         return self.transpose(-2, -1)
 
-    def movedim(self, source: int, destination: int) -> Self:
-        """Returns a view with the axis `source` moved to the place `destination`.
+    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
+        """Returns a view with the axes `source` moved to the places `destination`; the others keep their order.
+
+        Raises:
+          ArgumentError: an axis or a place is named twice, or there are not as many of both.
 
         >>> Tensor.zeros(2, 3, 4).movedim(0, -1).shape
         (3, 4, 2)
+        >>> Tensor.zeros(2, 3, 4).movedim((0, 1), (1, 2)).shape
+        (4, 2, 3)
         """
-        start, end = axis_of("movedim", self.shape, source), axis_of("movedim", self.shape, destination)
-        axes = [axis for axis in range(self.ndim) if axis != start]
-        axes.insert(end, start)
+        shape = self.shape
+        starts, ends = (
+            tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, int) else dims))
+            for dims in (source, destination)
+        )
+        if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
+            raise ArgumentError(
+                f"movedim: source {source} and destination {destination} must name as many axes of {shape}, each once."
+            )
+        axes = [axis for axis in range(len(shape)) if axis not in starts]
+        for end, start in sorted(zip(ends, starts)):
+            axes.insert(end, start)
         return self.permute(*axes)
+
+    def moveaxis(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
+        """Returns a view with the axes `source` moved to the places `destination`: NumPy's name of movedim.
+
+        >>> Tensor.zeros(2, 3, 4).moveaxis(0, -1).shape
+        (3, 4, 2)
+        """
+        return self.movedim(source, destination)
 
     # ---- repetition ----
     def expand(self, *shape: Any) -> Self:
@@ -215,69 +319,3 @@ class Movement(TensorCore):
                 [1, 2]])
         """
         return self.expand(tuple(shape))
-
-    def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
-        """Returns each element repeated `repeats` times, along one axis or along the flattened tensor.
-
-        >>> Tensor([1, 2]).repeat_interleave(2)
-        Tensor([1, 1, 2, 2])
-        """
-        if dim is None:
-            return self.flatten().repeat_interleave(repeats, 0)
-        shape = self.shape
-        axis = axis_of("repeat_interleave", shape, dim)
-        view = self.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
-        return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
-
-    # ---- pieces ----
-    def narrow(self, dim: int, start: int, length: int) -> Self:
-        """Returns the view of `length` elements from `start` along one axis.
-
-        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2)
-        Tensor([2, 3])
-        """
-        axis = axis_of("narrow", self.shape, dim)
-        bounds = tuple((start, start + length) if a == axis else (0, n) for a, n in enumerate(self.shape))
-        return self.viewed(OpCode.SHRINK, bounds)
-
-    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Returns views of pieces along one axis: of length `split_size` (the last may be shorter), or of several lengths.
-
-        Raises:
-          ShapeError:    the lengths given do not add up to the axis.
-          ArgumentError: a length below 1.
-
-        >>> [piece.tolist() for piece in Tensor([1, 2, 3]).split(2)]
-        [[1, 2], [3]]
-        """
-        axis = axis_of("split", self.shape, dim)
-        length = known("split", self.shape, axis)
-        if isinstance(split_size, int):
-            if split_size < 1:
-                raise ArgumentError(f"split: a piece must have at least 1 element, got {split_size}.")
-            lengths = [min(split_size, length - start) for start in range(0, max(length, 1), split_size)]
-        else:
-            lengths = list(split_size)
-            if sum(lengths) != length:
-                raise ShapeError(f"split: {lengths} adds up to {sum(lengths)}, axis {dim} of {self.shape} is {length}.")
-        starts = [sum(lengths[:i]) for i in range(len(lengths))]
-        return tuple(self.narrow(axis, start, n) for start, n in zip(starts, lengths))
-
-    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """Returns views of at most `chunks` pieces of one length along one axis.
-
-        >>> [piece.tolist() for piece in Tensor([1, 2, 3]).chunk(2)]
-        [[1, 2], [3]]
-        """
-        length = known("chunk", self.shape, axis_of("chunk", self.shape, dim))
-        return self.split(max(1, -(-length // chunks)), dim)
-
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """Returns the views along one axis, which disappears.
-
-        >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
-        [[1, 2], [3, 4]]
-        """
-        axis = axis_of("unbind", self.shape, dim)
-        shape = self.shape[:axis] + self.shape[axis + 1 :]
-        return tuple(self.narrow(axis, i, 1).reshape(shape) for i in range(known("unbind", self.shape, axis)))

@@ -34,7 +34,7 @@ def absolute(x: Op) -> Op:
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
     minus_one, zero, one = (filled(value, x.dtype, x.shape) for value in (-1, 0, 1))
-    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x), zero) if x.dtype.is_float else zero
+    nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x) + 0.0, zero) if x.dtype.is_float else zero
     positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
 
@@ -71,7 +71,8 @@ def floor_divide(a: Op, b: Op) -> Op:
     """a / b rounded to minus infinity, from the exact remainder as Python and PyTorch do."""
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
-    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, nearest))
+    signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
+    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
 
 
 def trunc_divide(a: Op, b: Op) -> Op:
@@ -180,12 +181,25 @@ def sinh(x: Op) -> Op:
     """(exp(x) - exp(-x)) / 2, exact near 0."""
     near = compare(OpCode.CMPLT, absolute(x), 0.5)
     e = expm1(where(near, x, 0.0))
-    return where(near, (e + e / (e + 1.0)) * 0.5, (unary(OpCode.EXP, x) - unary(OpCode.EXP, -x)) * 0.5)
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    middle = (unary(OpCode.EXP, held) - unary(OpCode.EXP, -held)) * 0.5
+    return where(near, (e + e / (e + 1.0)) * 0.5, where(far, where(compare(OpCode.CMPLT, x, 0), -large, large), middle))
 
 
 def cosh(x: Op) -> Op:
     """(exp(x) + exp(-x)) / 2."""
-    return (unary(OpCode.EXP, x) + unary(OpCode.EXP, -x)) * 0.5
+    far, large = _half_exp(x)
+    held = where(far, 0.0, x)
+    return where(far, large, (unary(OpCode.EXP, held) + unary(OpCode.EXP, -held)) * 0.5)
+
+
+def _half_exp(x: Op) -> tuple[Op, Op]:
+    """Returns where |x| is so large that exp(|x|) may overflow, and exp(|x|) / 2 there."""
+    magnitude = absolute(x)
+    far = compare(OpCode.CMPLT, filled(_exp_limit(x) - 1, x.dtype, x.shape), magnitude)
+    root = unary(OpCode.EXP, where(far, magnitude, 0.0) * 0.5)
+    return far, root * 0.5 * root
 
 
 def sinc(x: Op) -> Op:

@@ -254,7 +254,7 @@ class Statistics(Reduce):
         kept = axis_of("renorm", self.op.shape, dim)
         axes = tuple(axis for axis in range(self.ndim) if axis != kept)
         length = self.norm(p, axes, keepdim=True)
-        return self * self.select(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
+        return self * self.choose(length > maxnorm, maxnorm / (length + 1e-7), 1.0)
 
     # ---- two tensors ----
     def dist(self, other: Operand, p: float = 2) -> Self:

@@ -28,6 +28,13 @@ Place = int | Length
 
 
 @dataclass(frozen=True)
+class NewAxis:
+    """A mask of no axes: the places, [0] or [], that it takes of a new axis of length 1."""
+
+    places: Array
+
+
+@dataclass(frozen=True)
 class Subscript:
     """An index taken apart.
 
@@ -55,34 +62,50 @@ def parse(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -
     for item in items:
         if isinstance(item, TensorCore):
             arrays.append(item)
+        elif isinstance(item, NewAxis):
+            arrays.append(item.places)
         elif isinstance(item, np.ndarray):
             arrays.append(_checked(item, known("index", shape, axis), axis, shape))
-        axis += item is not None
+        axis += item is not None and not isinstance(item, NewAxis)
     return Subscript(steps, tuple(arrays), places)
 
 
 def _without_masks(index: Any, shape: Shape, host_value: Callable[[TensorCore], Array]) -> list[Any]:
     """Returns the index as a list: lists as arrays, each mask of k axes as the k arrays of its true places."""
+    given = [_as_item(item) for item in (index if isinstance(index, tuple) else (index,))]
+    dots = max(0, len(shape) - sum(map(_num_axes, given)))
     items: list[Any] = []
     axis = 0
-    for item in index if isinstance(index, tuple) else (index,):
-        if isinstance(item, (list, range)):
-            item = np.asarray(item, dtype=None if len(item) else np.int64)
-        if isinstance(item, np.generic):
-            item = item.item()
+    for item in given:
         is_mask = isinstance(item, TensorCore) and item.dtype.kind == "b"
         if is_mask or (isinstance(item, np.ndarray) and item.dtype.kind == "b"):
             mask = host_value(item) if is_mask else item
             covered = shape[axis : axis + mask.ndim]
             if mask.shape != covered:
                 raise IndexingError(f"index: a mask of shape {mask.shape} does not fit the axes {covered} of {shape}.")
-            items.extend(np.nonzero(mask))
+            items.extend(np.nonzero(mask) if mask.ndim else [NewAxis(np.arange(int(mask)))])
             axis += mask.ndim
         else:
             _check_kind(item)
             items.append(item)
-            axis += item is not None and item is not Ellipsis
+            axis += dots if item is Ellipsis else _num_axes(item)
     return items
+
+
+def _as_item(item: Any) -> Any:
+    """Returns lists and bools as arrays, NumPy's numbers as Python's."""
+    if isinstance(item, (list, range)):
+        return np.asarray(item, dtype=None if len(item) else np.int64)
+    if isinstance(item, np.generic):
+        item = item.item()
+    return np.array(item) if isinstance(item, bool) else item
+
+
+def _num_axes(item: Any) -> int:
+    """Returns how many axes one part of an index takes."""
+    if isinstance(item, (TensorCore, np.ndarray)) and item.dtype.kind == "b":
+        return item.ndim
+    return int(item is not None and item is not Ellipsis)
 
 
 def _check_kind(item: Any) -> None:
@@ -95,7 +118,7 @@ def _check_kind(item: Any) -> None:
 
 def _without_ellipsis(items: list[Any], shape: Shape) -> list[Any]:
     """Returns one item for each axis, and the Nones."""
-    used = sum(item is not None and item is not Ellipsis for item in items)
+    used = sum(item is not None and item is not Ellipsis and not isinstance(item, NewAxis) for item in items)
     if used > len(shape):
         raise IndexingError(f"index: {used} indices are too many for shape {shape}.")
     rest: list[Any] = [slice(None)] * (len(shape) - used)
@@ -116,7 +139,8 @@ def _view_steps(items: list[Any], shape: Shape) -> tuple[tuple[Step, ...], tuple
     places: list[int] = []
     axis = 0
     for item in items:
-        if item is None:
+        if item is None or isinstance(item, NewAxis):
+            places += [len(final)] * (item is not None)
             final.append(1)
             continue
         dim = shape[axis]

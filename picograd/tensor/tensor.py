@@ -2,7 +2,7 @@
 
 In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
-Next:  picograd/tensor/core.py
+Next:  picograd/tensor/free.py
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Arguments, flatten
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.point import differentiating
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
     TraceOfFunction,
@@ -96,7 +97,7 @@ class Jit:
         return getattr(self.function, "__name__", "the function")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if trace.get() is not None:
+        if trace.get() is not None or differentiating.get():
             return self.traced(args, kwargs)
         with self.one_caller:
             return self.call(args, kwargs)
@@ -133,7 +134,7 @@ class Jit:
         replay.watched = watched
 
     def traced(self, args: Any, kwargs: Any) -> Any:
-        """Runs the Python function where somebody traces it."""
+        """Runs the Python function where somebody traces or differentiates it."""
         if self.steps is None:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)

@@ -2,7 +2,7 @@
 
 In:    a value that a captured function reads
 Out:   `token_of`: what is remembered of it;  `fits`, `same`: whether it still means that;  `how`: what to tell the user
-Called by: transforms/guards.py, transforms/mentions.py, transforms/watched.py.    Next: picograd/control/accumulate.py
+Called by: transforms/guards.py, transforms/mentions.py, transforms/watched.py.    Next: picograd/transforms/gradients.py
 """
 
 from __future__ import annotations

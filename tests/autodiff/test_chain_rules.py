@@ -275,8 +275,13 @@ CASES: dict[str, Case | list[Case]] = {
         Case(lambda a, u: scatter(a * a, BATCHED, u * u, None, 2, 1), ((2, 3, 4, 2), (2, 3, 3, 2))),
         Case(lambda a, u: scatter(a, INDEX, u * u, None, 0, 0), ((5,), (4,))),
     ],
+    "scatter mul": [
+        Case(lambda a, u: scatter(a, INDEX, u, OpCode.MUL, 1, 0), ((3, 5, 2), (3, 4, 2))),
+        Case(lambda a, u: scatter(a, BATCHED, u, OpCode.MUL, 2, 1), ((2, 3, 4, 2), (2, 3, 3, 2)), zeros=5),
+    ],
     "scatter max": Case(lambda a, u: scatter(a * a, INDEX, u * u, OpCode.MAX, 1, 0), ((3, 5, 2), (3, 4, 2))),
     "scatter min": Case(lambda a, u: scatter(a * a, BATCHED, u * u, OpCode.MIN, 2, 1), ((2, 3, 4, 2), (2, 3, 3, 2))),
+    "update": Case(lambda a, b: Op(OpCode.UPDATE, f64, (a * a, b * b), ((1, 3), (0, 2))), (*S, (2, 2))),
     "matmul": [
         Case(op2(OpCode.MATMUL), ((3, 4), (4, 2))),
         Case(op2(OpCode.MATMUL), ((2, 3, 3, 4), (2, 3, 4, 5))),

@@ -77,12 +77,12 @@ def _derivatives(
     loss = _dot([*results, *states])
     if loss is None or not loss.requires_grad:
         return found
-    found[1] = list(pg.grad(loss, leaves, create_graph=True))
+    found[1] = list(pg.grad(loss, leaves, create_graph=True, allow_unused=True))
     tangents = [_weights(leaf, 50 + i) for i, leaf in enumerate(leaves)]
     found[3] = [pg.jvp(loss, leaves, tangents)]
     slope = _dot(found[1])
     if slope is not None and slope.requires_grad:
-        found[2] = list(pg.grad(slope, leaves))
+        found[2] = list(pg.grad(slope, leaves, allow_unused=True))
         found[4] = [pg.jvp(slope, leaves, tangents)]
     return [[None if t is None else t.detach() for t in part] for part in found]
 

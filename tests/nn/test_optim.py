@@ -24,6 +24,31 @@ SETTINGS = [
     ("Adam", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}),
     ("AdamW", {"lr": 0.01}),
     ("AdamW", {"lr": 0.01, "weight_decay": 0.3}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "maximize": True, "foreach": False}),
+    ("Adam", {"lr": 0.01, "amsgrad": True, "maximize": True}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "capturable": False}),
+    ("AdamW", {"lr": 0.01, "amsgrad": True}),
+    ("Adamax", {"lr": 0.01}),
+    ("Adamax", {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01}),
+    ("NAdam", {"lr": 0.01, "momentum_decay": 0.1, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("NAdam", {"lr": 0.01, "weight_decay": 0.1}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": (0.9, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.01, "weight_decay": 0.1, "maximize": True}),
+    ("Adagrad", {"lr": 0.1}),
+    ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.1}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01}),
+    ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True, "weight_decay": 0.1}),
+    ("RMSprop", {"lr": 0.01, "centered": True, "alpha": 0.9, "maximize": True}),
+    ("Rprop", {"lr": 0.01}),
+    ("Rprop", {"lr": 0.01, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.05), "maximize": True}),
+    ("ASGD", {"lr": 0.1}),
+    ("ASGD", {"lr": 0.1, "lambd": 0.1, "alpha": 0.5, "t0": 3.0, "weight_decay": 0.1}),
+    ("Adafactor", {"lr": 0.1}),
+    ("Adafactor", {"lr": 0.1, "d": 1.5, "weight_decay": 0.1, "eps": (1e-4, 1e-2), "maximize": True}),
 ]
 
 
@@ -54,6 +79,30 @@ def test_ten_steps_equal_pytorch(name, settings, device, rng):
             mine.param_groups[0]["lr"] = other.param_groups[0]["lr"] = 0.003
     for a, b in zip(ours, theirs):
         same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(("name", "settings"), SETTINGS)
+def test_goes_on_from_the_state_of_pytorchs(name, settings, rng):
+    """And its own state_dict has PyTorch's names."""
+    ours, theirs = pair(rng)
+    mine, other = getattr(optim, name)(ours, **settings), getattr(torch.optim, name)(theirs, **settings)
+    for step in range(6):
+        x = rng.standard_normal((4, 3)).astype(np.float32)
+        if step == 3:
+            mine.load_state_dict(other.state_dict())
+            with pg.no_grad():
+                for a, b in zip(ours, theirs):
+                    a.assign(b.detach().numpy())
+        for optimizer, parameters, data in ((mine, ours, Tensor(x)), (other, theirs, torch.tensor(x))):
+            if step >= 3 or optimizer is other:
+                optimizer.zero_grad()
+                loss_of(parameters, data).backward()
+                optimizer.step()
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+    names = {name for name, value in other.state_dict()["state"][0].items() if value is not None} if other.state else set()
+    assert set(mine.state_dict()["state"].get("0", {})) == names
 
 
 @pytest.mark.req("C8")
@@ -100,7 +149,7 @@ def test_the_learning_rate_is_a_buffer(device, rng):
 
 @pytest.mark.req("G1")
 def test_a_step_is_one_realize_with_loss_and_gradients(device, rng, monkeypatch):
-    import picograd.tensor.compute as compute
+    from picograd.tensor import compute
 
     ours, _ = pair(rng)
     optimizer = optim.Adam(ours, lr=0.1)

@@ -194,7 +194,7 @@ def test_forward_mode_equals_reverse_mode(device):
 
 def test_grad_of_an_input_that_does_not_matter_is_none(device):
     x, y = Tensor(1.0, requires_grad=True), Tensor(1.0, requires_grad=True)
-    assert pg.grad(x * 2, [x, y])[1] is None
+    assert pg.grad(x * 2, [x, y], allow_unused=True)[1] is None
     assert x.grad is None
 
 
@@ -264,7 +264,7 @@ def test_realize_keeps_the_graph_for_backward(device):
 
 @pytest.mark.req("G1")
 def test_backward_computes_nothing(device, monkeypatch):
-    import picograd.tensor.compute as compute
+    from picograd.tensor import compute
 
     calls = []
     monkeypatch.setattr(compute, "realize", lambda ops: calls.append(ops))
@@ -387,3 +387,120 @@ def test_flat_functions_have_gradient_zero(name, device):
     x = Tensor([0.5, -1.5], requires_grad=True)
     getattr(x, name)().sum().backward()
     assert x.grad.tolist() == [0.0, 0.0]
+
+
+# ---- the forms of backward() and grad() ----
+@pytest.mark.req("A7")
+def test_backward_to_chosen_inputs_and_with_every_argument(device):
+    x, y = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0, 4.0], requires_grad=True)
+    loss = (x * y).sum()
+    loss.backward(None, True, False, [x])
+    assert x.grad.tolist() == [3.0, 4.0] and y.grad is None
+    loss.backward(retain_graph=False, inputs=y)
+    loss.backward()  # a graph is never used up
+    assert x.grad.tolist() == [6.0, 8.0] and y.grad.tolist() == [2.0, 4.0]
+    with pytest.raises(GradientError, match=r"backward: an input of shape \(2,\) is no leaf"):
+        loss.backward(inputs=[x * 2])
+
+
+def test_grad_of_several_outputs(device):
+    x, y = Tensor([1.0, 2.0], requires_grad=True), Tensor(3.0, requires_grad=True)
+    found = pg.grad([x.sum() * y, x * x], (x, y), [None, Tensor([1.0, 10.0])])
+    assert [g.tolist() for g in found] == [[5.0, 43.0], 3.0]
+    with pytest.raises(pg.ArgumentError, match="grad: 1 gradients were given for 2 tensors"):
+        pg.grad([x.sum(), y], x, [Tensor(1.0)])
+
+
+def test_inputs_that_do_not_matter(device):
+    x, y = Tensor([1.0], requires_grad=True), Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError) as error:
+        pg.grad(x.sum(), [x, y])
+    assert error.value.fact == "grad: the outputs do not depend on an input of shape (2,)."
+    assert error.value.hint == "allow_unused=True gives None for it, materialize_grads=True zeros."
+    assert pg.grad(x.sum(), [x, y], allow_unused=True)[1] is None
+    assert pg.grad(x.sum(), [x, y], materialize_grads=True)[1].tolist() == [0.0, 0.0]
+    assert pg.grad(y.floor().sum(), y)[0].tolist() == [0.0, 0.0]  # it matters, if only in steps
+    with pytest.raises(pg.ArgumentError, match="materialize_grads=True makes zeros"):
+        pg.grad(x.sum(), [x, y], materialize_grads=True, allow_unused=False)
+
+
+def test_several_rows_of_weights_at_once(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x**3
+    (rows,) = pg.grad(y, x, Tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), is_grads_batched=True)
+    assert rows.tolist() == [[3.0, 0.0], [0.0, 12.0], [3.0, 12.0]]
+    reference = torch.tensor([1.0, 2.0], requires_grad=True)
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    (expected,) = torch.autograd.grad(reference**3, reference, weights, is_grads_batched=True)
+    same_value(rows, expected)
+    with pytest.raises(pg.ShapeError, match=r"weights of shape \(2,\) are no rows of \(2,\)"):
+        pg.grad(y, x, Tensor([1.0, 0.0]), is_grads_batched=True)
+
+
+@pytest.mark.req("C9")
+def test_recording_is_switched(device):
+    x = Tensor(1.0, requires_grad=True)
+    try:
+        pg.set_grad_enabled(False)
+        assert not (x * 2).requires_grad
+        with pg.set_grad_enabled(True):
+            assert (x * 2).requires_grad
+        assert not pg.is_grad_enabled()
+    finally:
+        pg.set_grad_enabled(True)
+
+    @pg.set_grad_enabled(False)
+    def double(t):
+        return t * 2
+
+    assert pg.is_grad_enabled() and not double(x).requires_grad and (x * 2).requires_grad
+    with pg.inference_mode():
+        assert not (x * 2).requires_grad
+    with pg.inference_mode(False):
+        assert (x * 2).requires_grad
+
+
+# ---- hooks ----
+@pytest.mark.req("A7")
+def test_hooks_see_and_replace_gradients(device):
+    for make in (lambda v: Tensor(v, requires_grad=True), lambda v: torch.tensor(v, requires_grad=True)):
+        seen = []
+        x = make([1.0, 2.0])
+        handle = x.register_hook(lambda grad: seen.append(grad.tolist()))  # noqa: B023
+        x.register_hook(lambda grad: grad * 10)
+        (x * x).sum().backward()
+        assert seen == [[2.0, 4.0]] and x.grad.tolist() == [20.0, 40.0]
+        handle.remove()
+        (x * x).sum().backward()
+        assert len(seen) == 1 and x.grad.tolist() == [40.0, 80.0]
+
+
+def test_a_hook_of_a_result_changes_what_goes_on(device):
+    for make in (lambda v: Tensor(v, requires_grad=True), lambda v: torch.tensor(v, requires_grad=True)):
+        x = make([1.0, 2.0])
+        y = x * 3
+        y.register_hook(lambda grad: grad + 1)
+        z = (y * y).sum()
+        del y
+        z.backward()
+        assert x.grad.tolist() == [21.0, 39.0]
+    x = Tensor([1.0], requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda grad: grad * 5)
+    assert pg.grad((y * y).sum(), x)[0].tolist() == [40.0]
+    (y * y).sum().backward()
+    assert y.grad is None
+    z = x * 3
+    z.register_hook(lambda grad: grad * 5)
+    z.retain_grad()
+    (z * z).sum().backward()
+    assert z.grad.tolist() == [30.0]
+
+
+def test_a_hook_must_keep_the_shape(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    x.register_hook(lambda grad: grad.sum())
+    with pytest.raises(GradientError, match=r"returned float32 of shape \(\) for a gradient float32 of shape \(2,\)"):
+        x.sum().backward()
+    with pytest.raises(GradientError, match=r"register_hook: a tensor of shape \(1,\) that needs no grad"):
+        Tensor([1.0]).register_hook(print)

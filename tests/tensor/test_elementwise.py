@@ -240,7 +240,7 @@ STORES = {
     "fill_": lambda value: Tensor([1], dtypes.uint8).fill_(value),
     "masked_fill": lambda value: Tensor([1], dtypes.uint8).masked_fill(Tensor([True]), value),
     "x[...] = value": lambda value: Tensor([1], dtypes.uint8).__setitem__(0, value),
-    "where": lambda value: Tensor.select(Tensor([True]), Tensor([1], dtypes.uint8), value),
+    "where": lambda value: Tensor.choose(Tensor([True]), Tensor([1], dtypes.uint8), value),
     "pow": lambda value: Tensor([1], dtypes.uint8) ** value,
     "Tensor": lambda value: Tensor([0, value], dtypes.uint8),
 }

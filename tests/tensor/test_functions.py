@@ -126,7 +126,7 @@ def test_where_and_masked_fill(device, rng):
     chosen = a > 0
     same_as_torch(lambda c, x, y: x.where(c, y), chosen, a, b)
     same_as_torch(lambda c, x: x.where(c, 0.0), chosen, a)
-    same_as_torch(lambda c, x: Tensor.select(c, 1, x), chosen, a, reference=lambda c, x: torch.where(c, 1, x))
+    same_as_torch(lambda c, x: Tensor.choose(c, 1, x), chosen, a, reference=lambda c, x: torch.where(c, 1, x))
     same_as_torch(lambda c, x: x.masked_fill(c, -1.0), chosen[0], a)
 
 
@@ -184,3 +184,13 @@ def test_silu_of_very_negative_numbers_is_zero(device):
 
 def test_the_absolute_value_of_either_zero_is_positive(device):
     assert (1 / Tensor([0.0, -0.0]).abs()).tolist() == [float("inf"), float("inf")]
+
+
+def test_signs_of_zero_and_nan_are_those_of_pytorch(device):
+    zeros = torch.tensor([-0.0, 0.0, -0.0, 0.0])
+    by = torch.tensor([-2.0, -2.0, 2.0, 2.0])
+    ours, divisor = Tensor(zeros.numpy()), Tensor(by.numpy())
+    for mine, theirs in ((ours.sign(), zeros.sign()), (ours.floor_divide(divisor), torch.floor_divide(zeros, by))):
+        assert np.signbit(mine.numpy()).tolist() == torch.signbit(theirs).tolist()
+    nan = Tensor([float("nan"), 0.0])
+    assert np.isnan(nan.atan2(Tensor([0.0, float("nan")])).numpy()).all()

@@ -59,7 +59,8 @@ def compress(x: Tensor, condition: Array, *, axis: int | None = None) -> Tensor:
 
 def nonzero(x: Tensor) -> Tensor:
     """Returns the places of what is not zero: a row for each axis."""
-    return x.nonzero().T
+    places: Tensor = x.nonzero()
+    return places.T
 
 
 def one_hot(indices: Tensor, depth: Array, values: Tensor, *, axis: int = -1) -> Tensor:

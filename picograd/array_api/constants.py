@@ -1,0 +1,15 @@
+"""Constants, as Python floats.
+
+In:    nothing
+Out:   `e`, `inf`, `nan`, `newaxis`, `pi`
+"""
+
+from __future__ import annotations
+
+import math
+
+e = math.e
+inf = math.inf
+nan = math.nan
+newaxis = None
+pi = math.pi

@@ -1,0 +1,264 @@
+"""Creation of arrays.
+
+In:    shapes, Python numbers, nested lists of them, arrays of other libraries
+Out:   Arrays: float32 by default, int64 of integers, on the default device
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.array_api.array import Array, array, checked_choice
+from picograd.dtype import DType, Scalar
+from picograd.errors import ArgumentError, DTypeError
+from picograd.tensor.tensor import Tensor
+
+
+def arange(
+    start: int | float,
+    /,
+    stop: int | float | None = None,
+    step: int | float = 1,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Array:
+    """Returns start, start + step, ... up to but without `stop`; arange(n) counts from 0.
+
+    Nothing is between them where step leads away from `stop`.
+
+    Raises:
+      ArgumentError: step is 0.
+
+    >>> arange(1, 7, 2)
+    Array([1, 3, 5])
+    """
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise ArgumentError("arange: step must not be 0.")
+    if (stop - start) / step <= 0:
+        whole = all(isinstance(value, int) for value in (start, stop, step))
+        return zeros((0,), dtype=dtype or (dtypes.default_int if whole else dtypes.default_float), device=device)
+    return Array.arange(start, stop, step, dtype=dtype, device=device)
+
+
+def asarray(
+    obj: Any, /, *, dtype: DType | None = None, device: str | None = None, copy: bool | None = None
+) -> Array:
+    """Returns an array of numbers.
+
+    Args:
+      obj:   an array, a number, nested lists of numbers, or an array of another library (DLPack, buffer protocol)
+      copy:  True: always in memory of its own. False: never; None: only where it must
+
+    Raises:
+      ArgumentError, SharingError: copy=False where a copy is needed.
+      DTypeError: the data are neither numbers nor bools, or do not fit dtype.
+
+    >>> asarray([[1.0, 2.0], [3.0, 4.0]]).shape
+    (2, 2)
+    """
+    if isinstance(obj, Tensor):
+        given = array("asarray", obj)
+    elif hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        try:
+            given = Array.from_dlpack(obj, copy=copy)
+        except BufferError:  # of the other library: elements or a layout that DLPack does not know
+            if copy is False:
+                raise
+            return Array(obj, dtype, device)
+    elif copy is False:
+        raise ArgumentError(f"asarray: copy=False, but a {type(obj).__name__} has to be copied.", hint="copy=None")
+    else:
+        return Array(obj, dtype, device)
+    result = given if dtype is None else given.cast(dtype)
+    result = result if device is None else result.to(device)
+    if copy is False and result is not given:
+        fact = f"asarray: copy=False, but {given.dtype} on {given.device} has to become {result.dtype} on {result.device}."
+        raise ArgumentError(fact, hint="copy=None")
+    return result.clone() if copy and result is given else result
+
+
+def empty(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns an array to be written to; it holds zeros.
+
+    >>> empty((2, 3)).shape
+    (2, 3)
+    """
+    return Array.empty(_shape(shape), dtype=dtype, device=device)
+
+
+def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns an array of the shape of x to be written to; it holds zeros.
+
+    >>> empty_like(Array([1, 2])).shape
+    (2,)
+    """
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def eye(
+    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | None = None, device: str | None = None
+) -> Array:
+    """Returns a matrix with ones on the diagonal `k` above the main one, zeros elsewhere.
+
+    >>> eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]])
+    """
+    columns = n_rows if n_cols is None else n_cols
+    row = Array.arange(n_rows).reshape(n_rows, 1)
+    return (row + k).eq(Array.arange(columns)).cast(dtype or dtypes.default_float).to(device)
+
+
+def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Array:
+    """Returns an array on the memory of an array of another library; writes through either are seen by both.
+
+    Args:
+      copy:  True: in memory of its own. False: never copied; None: copied where the device or the layout need it
+
+    Raises:
+      SharingError: copy=False where a copy is needed.
+      DTypeError:   elements that picograd has no dtype for.
+
+    >>> import numpy as np
+    >>> from_dlpack(np.arange(3))
+    Array([0, 1, 2])
+    """
+    return Array.from_dlpack(x, device=device, copy=copy)
+
+
+def full(
+    shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | None = None, device: str | None = None
+) -> Array:
+    """Returns `fill_value` repeated over `shape`; the dtype is the default one of the number's kind unless given.
+
+    >>> full((2,), 7)
+    Array([7, 7])
+    """
+    return Array.full(_shape(shape), fill_value, dtype=dtype, device=device)
+
+
+def full_like(x: Tensor, /, fill_value: Scalar, *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns `fill_value` in the shape and dtype of x, on its device unless another is named.
+
+    >>> full_like(Array([1, 2]), 7)
+    Array([7, 7])
+    """
+    return Array.full_like(array("full_like", x), fill_value, dtype=dtype).to(device)
+
+
+def linspace(
+    start: int | float,
+    stop: int | float,
+    /,
+    num: int,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> Array:
+    """Returns `num` numbers at equal distances from `start` to `stop`, which is among them if `endpoint`.
+
+    Raises:
+      DTypeError: dtype is no float.
+
+    >>> linspace(0.0, 1.0, 4, endpoint=False)
+    Array([0.  , 0.25, 0.5 , 0.75])
+    """
+    chosen = dtype or dtypes.default_float
+    if not chosen.is_float:
+        raise DTypeError(f"linspace: needs a float dtype, got {chosen}.")
+    if endpoint:
+        return Array.linspace(start, stop, num, dtype=chosen, device=device)
+    return Array.linspace(start, stop, num + 1, dtype=chosen, device=device)[:num]
+
+
+def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Array, ...]:
+    """Returns for each 1-d array its elements repeated along the axes of all others.
+
+    Args:
+      indexing:  "ij": array i runs along axis i; "xy": the first two axes exchanged
+
+    Raises:
+      ArgumentError: another indexing, or an array that has not one axis.
+
+    >>> x, y = meshgrid(Array([1, 2]), Array([3, 4]))
+    >>> x.tolist(), y.tolist()
+    ([[1, 2], [1, 2]], [[3, 3], [4, 4]])
+    """
+    checked_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
+    lines = [array("meshgrid", x) for x in arrays]
+    if any(line.ndim > 1 for line in lines):
+        raise ArgumentError(f"meshgrid: needs arrays of one axis, got shapes {', '.join(str(x.shape) for x in lines)}.")
+    places = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        places[:2] = [1, 0]
+    shape = [1] * len(lines)
+    for line, place in zip(lines, places):
+        shape[place] = math.prod(line.shape)
+    views = (line.reshape([-1 if axis == place else 1 for axis in range(len(lines))]) for line, place in zip(lines, places))
+    return tuple(view.broadcast_to(shape) for view in views)
+
+
+def ones(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns ones.
+
+    >>> ones((2,))
+    Array([1., 1.])
+    """
+    return Array.ones(_shape(shape), dtype=dtype, device=device)
+
+
+def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns ones in the shape and dtype of x, on its device unless another is named.
+
+    >>> ones_like(Array([1, 2]))
+    Array([1, 1])
+    """
+    return full_like(x, 1, dtype=dtype, device=device)
+
+
+def tril(x: Tensor, /, *, k: int = 0) -> Array:
+    """Returns the lower triangle of the last two axes, zeros above the diagonal `k` above the main one.
+
+    >>> tril(Array([[1, 2], [3, 4]]))
+    Array([[1, 0],
+           [3, 4]])
+    """
+    return array("tril", x).tril(k)
+
+
+def triu(x: Tensor, /, *, k: int = 0) -> Array:
+    """Returns the upper triangle of the last two axes, zeros below the diagonal `k` above the main one.
+
+    >>> triu(Array([[1, 2], [3, 4]]))
+    Array([[1, 2],
+           [0, 4]])
+    """
+    return array("triu", x).triu(k)
+
+
+def zeros(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns zeros.
+
+    >>> zeros((2,))
+    Array([0., 0.])
+    """
+    return Array.zeros(_shape(shape), dtype=dtype, device=device)
+
+
+def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: str | None = None) -> Array:
+    """Returns zeros in the shape and dtype of x, on its device unless another is named.
+
+    >>> zeros_like(Array([1, 2]))
+    Array([0, 0])
+    """
+    return full_like(x, 0, dtype=dtype, device=device)
+
+
+def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)

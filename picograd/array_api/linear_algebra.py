@@ -1,0 +1,53 @@
+"""Products of matrices and vectors.
+
+In:    arrays
+Out:   Arrays
+"""
+
+from __future__ import annotations
+
+from picograd.array_api.array import NUMERIC, Array, array, pair
+from picograd.errors import ShapeError
+from picograd.tensor.tensor import Tensor
+
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Array:
+    """Returns the product of matrices over the last two axes, the axes before them broadcast.
+
+    Raises:
+      ShapeError: the inner dimensions differ.
+
+    >>> matmul(Array([[1, 2], [3, 4]]), Array([1, 1]))
+    Array([3, 7])
+    """
+    a, b = pair("matmul", array("matmul", x1), array("matmul", x2), NUMERIC)
+    return a.matmul(b)
+
+
+def matrix_transpose(x: Tensor, /) -> Array:
+    """Returns a view with the last two axes exchanged.
+
+    Raises:
+      ShapeError: there are not two.
+
+    >>> matrix_transpose(Array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]])
+    """
+    return array("matrix_transpose", x).mT
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
+    """Returns the dot products of vectors along one axis, the other axes broadcast.
+
+    Raises:
+      ShapeError: the axes are not of one length.
+
+    >>> vecdot(Array([[1, 2], [3, 4]]), Array([1, 1]))
+    Array([3, 7])
+    """
+    a, b = pair("vecdot", array("vecdot", x1), array("vecdot", x2), NUMERIC)
+    if not a.ndim or not b.ndim or a.shape[axis] != b.shape[axis]:
+        raise ShapeError(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} must be of one length.")
+    first, second = a.movedim(axis, -1).unsqueeze(-2), b.movedim(axis, -1).unsqueeze(-1)
+    return first.matmul(second).squeeze((-2, -1))

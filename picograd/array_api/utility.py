@@ -1,0 +1,62 @@
+"""Truth of all or any, differences.
+
+In:    arrays
+Out:   Arrays
+"""
+
+from __future__ import annotations
+
+import builtins
+
+from picograd.array_api.array import NUMERIC, Array, array, axes_given, promote
+from picograd.array_api.manipulation import Axes, concat
+from picograd.errors import ArgumentError
+from picograd.tensor.build import axis_of
+from picograd.tensor.tensor import Tensor
+
+
+def all(x: Tensor, /, *, axis: Axes = None, keepdims: builtins.bool = False) -> Array:
+    """Returns True where no element is zero.
+
+    >>> all(Array([0, 2]))
+    Array(False)
+    """
+    return array("all", x).all(axes_given(axis), keepdims)
+
+
+def any(x: Tensor, /, *, axis: Axes = None, keepdims: builtins.bool = False) -> Array:
+    """Returns True where one element is not zero.
+
+    >>> any(Array([0, 2]))
+    Array(True)
+    """
+    return array("any", x).any(axes_given(axis), keepdims)
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Array:
+    """Returns the differences of neighbours along one axis, taken n times.
+
+    Args:
+      prepend, append:  what stands before and behind x along the axis
+
+    Raises:
+      ArgumentError: n is negative.
+
+    >>> diff(Array([1, 4, 9]))
+    Array([3, 5])
+    """
+    line = array("diff", x, NUMERIC)
+    if n < 0:
+        raise ArgumentError(f"diff: n must not be negative, got {n}.")
+    for other in (prepend, append):
+        if other is not None:
+            promote("diff", line.dtype, other.dtype)
+    parts = [part for part in (prepend, line, append) if part is not None]
+    line = concat(parts, axis=axis) if len(parts) > 1 else line
+    place = axis_of("diff", line.op.shape, axis)
+    for _ in range(n):
+        length = line.shape[place]
+        line = line.narrow(place, min(1, length), max(length - 1, 0)) - line.narrow(place, 0, max(length - 1, 0))
+    return line

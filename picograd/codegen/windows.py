@@ -1,0 +1,131 @@
+"""How a convolution is a product: which row, column and k of it each element of its operands is.
+
+In:    a CONV Op
+Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); `inside`: an element of the
+       windowed operand, read through an index expression, so that no window is stored
+Called by: codegen/blocks.py, codegen/convolution.py, codegen/convolution_gpu.py.    Next: picograd/codegen/blocks.py
+
+out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows o of a group, columns (b, p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import to_op_bool
+from picograd.codegen.index import element_anywhere_valid, put_in_all
+from picograd.ir.build import cast, reshape, static_shape
+from picograd.ir.coordinates import placeholders, unflatten
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import ConvArg
+from picograd.ir.symbolic import add, both, floordiv, less, mod, mul, subtract, to_op
+
+INSIDE = Op(OpCode.VAR, dtypes.bool_, (), ("inside", 1))  # stands for the condition under which an element is read
+
+
+@dataclass(frozen=True)
+class Windows:
+    """A CONV as the loops see it."""
+
+    anchor: Op
+
+    @property
+    def arg(self) -> ConvArg:
+        arg: ConvArg = self.anchor.arg
+        return arg
+
+    @property
+    def groups(self) -> int:
+        return self.arg.groups
+
+    @property
+    def m(self) -> int:
+        """Output channels of a group."""
+        return static_shape(self.anchor.src[1].shape)[0] // self.groups
+
+    @property
+    def channels(self) -> int:
+        """Input channels of a group."""
+        return static_shape(self.anchor.src[1].shape)[1]
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return static_shape(self.anchor.src[1].shape)[2:]
+
+    @property
+    def num_taps(self) -> int:
+        return prod(self.taps)
+
+    @property
+    def k(self) -> int:
+        return self.channels * self.num_taps
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Positions of a window along each axis."""
+        return static_shape(self.anchor.shape[2:])
+
+    def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
+        """Returns an element of w, `o` counted over all groups and `tap` over all axes; both inside."""
+        w = self.anchor.src[1]
+        by_tap = reshape(w, (*w.shape[:2], self.num_taps))
+        return _at(by_tap, (o, c, tap))
+
+    def weight_row(self, o: Dim, k: Dim) -> Op:
+        """Returns an element of w by its k, which may run on from channel to channel."""
+        w = self.anchor.src[1]
+        return _at(reshape(w, (w.shape[0], self.k)), (o, k))
+
+    def column(self, b: Dim, position: Sequence[Dim], group: Dim, c: Dim, tap: Dim, known: Op | bool) -> Op:
+        """Returns what stands under `tap` of the window at `position`; 0 between and around the elements of x.
+
+        Args:
+          known: where b and position are; elsewhere no memory is read
+        """
+        x, arg = self.anchor.src[0], self.arg
+        at = zip(position, unflatten(tap, self.taps), static_shape(x.shape[2:]), range(len(self.taps)))
+        places: list[Dim] = []
+        valid = known
+        for place, step, length, i in at:
+            apart, (before, _) = arg.input_dilation[i], arg.padding[i]
+            j = subtract(add(mul(place, arg.stride[i]), mul(step, arg.dilation[i])), before)
+            valid = both(valid, both(less(-1, j), less(j, (length - 1) * apart + 1)))
+            if apart > 1:
+                valid = both(valid, _is_zero(mod(j, apart)))
+            places.append(floordiv(j, apart))
+        return _guarded(x, (b, add(mul(group, self.channels), c), *places), valid)
+
+
+def _is_zero(value: Dim) -> Op | bool:
+    if isinstance(value, int):
+        return value == 0
+    return Op(OpCode.CMPEQ, dtypes.bool_, (to_op(value), const(0, dtypes.int64)))
+
+
+def _at(value: Op, coords: Sequence[Dim]) -> Op:
+    """Returns an element whose coordinates are inside."""
+    marks = dict(zip(placeholders(value.shape), coords))
+    found = element_anywhere_valid(value, True)
+    return put_in_all([found], {mark: coord for mark, coord in marks.items() if isinstance(mark, Op)})[0]
+
+
+def _guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
+    """Returns an element where `valid` holds, else 0."""
+    if valid is False:
+        return const(0, x.dtype)
+    values: dict[Op, Dim] = {m: c for m, c in zip(placeholders(x.shape), coords) if isinstance(m, Op)}
+    if valid is True:
+        return put_in_all([element_anywhere_valid(x, True)], values)[0]
+    value = put_in_all([element_anywhere_valid(x, INSIDE)], {**values, INSIDE: valid})[0]
+    if value.code is OpCode.LOAD:  # which is 0 where its condition does not hold
+        return value
+    return Op(OpCode.WHERE, x.dtype, (to_op_bool(valid), value, const(0, x.dtype)))
+
+
+def widened(value: Op, dtype: dtypes.DType) -> Op:
+    """Returns an operand in the dtype that is accumulated in."""
+    return cast(value, dtype)

@@ -1,0 +1,18 @@
+"""Transforms of functions under the names of torch.func, on one page.
+
+In:    picograd/transforms
+Out:   `grad`, `vmap` and the others
+"""
+
+from picograd.transforms.gradients import grad_and_value, value_and_grad, vjp
+from picograd.transforms.gradients import grad_of as grad
+from picograd.transforms.jacobians import hessian, jacfwd, jacrev
+from picograd.transforms.modules import functional_call, stack_module_state
+from picograd.transforms.tangents import jvp_of as jvp
+from picograd.transforms.tangents import linearize
+from picograd.transforms.vmap import vmap
+
+__all__ = [
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "stack_module_state",
+    "value_and_grad", "vjp", "vmap",
+]  # fmt: skip

@@ -1,0 +1,418 @@
+"""Factorizations: Cholesky, LU, QR, eigenvalues and singular values.
+
+In:    stacks of matrices
+Out:   `cholesky`, `lu`, `qr`, `eigh`, `svd` and their relatives
+Next:  picograd/linalg/norms.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
+from picograd.ir.build import cast, compare, gather, positions, swap_last, where, zeros_like
+from picograd.ir.matrices import diagonal, part, triangle
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.linalg.solving import given, taken
+from picograd.tensor import host_calls
+from picograd.tensor.build import broadcast_to, detached
+from picograd.tensor.linalg import QR, complete_qr
+from picograd.tensor.measures import common
+from picograd.tensor.tensor import Tensor
+
+
+class CholeskyInfo(NamedTuple):
+    """What `cholesky_ex` returns: info is 0, or the order of the first leading minor that is not positive definite."""
+
+    L: Tensor
+    info: Tensor
+
+
+class Eigen(NamedTuple):
+    """Eigenvalues, rising, and eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class Singular(NamedTuple):
+    """U diag(S) Vh is the matrix."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+class LU(NamedTuple):
+    """P L U is the matrix."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+class LUFactor(NamedTuple):
+    """L below the diagonal and U, and which rows are exchanged, from 1, one after the other."""
+
+    LU: Tensor
+    pivots: Tensor
+
+
+class LUFactorInfo(NamedTuple):
+    """The same; info is 0, or from 1 the first pivot that is 0."""
+
+    LU: Tensor
+    pivots: Tensor
+    info: Tensor
+
+
+# ---- Cholesky ----
+def cholesky(A: Any, *, upper: bool = False) -> Tensor:
+    """Returns the lower triangular L with L @ L.T = A, for symmetric positive definite matrices.
+
+    Args:
+      A:      (..., n, n), of which the lower triangle is read
+      upper:  the upper triangle is read, and L.T returned
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    A matrix that is not positive definite raises LinAlgError when its value is computed.
+
+    >>> cholesky(Tensor([[4.0, 0.0], [0.0, 9.0]])).tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
+    name, (a,) = taken("cholesky", A)
+    return given(host_calls.cholesky(name, a.read(), upper), name, a)
+
+
+def cholesky_ex(A: Any, *, upper: bool = False, check_errors: bool = False) -> CholeskyInfo:
+    """Returns the Cholesky factor, and 0 or which leading minor is not positive definite; its factor means nothing.
+
+    Args:
+      A, upper:      as `cholesky` takes them
+      check_errors:  raise LinAlgError as `cholesky` does
+
+    >>> cholesky_ex(Tensor([[1.0, 2.0], [2.0, 1.0]])).info.item()
+    2
+    """
+    name, (a,) = taken("cholesky_ex", A)
+    op = host_calls.matrix(name, a.read(), square=True)
+    order = host_calls.call("cholesky_order", detached(swap_last(op) if upper else op), dtype=dtypes.int64)
+    info = cast(order, dtypes.int32)
+    possible = op if check_errors else host_calls.where_possible(op, info)
+    return CholeskyInfo(given(host_calls.cholesky(name, possible, upper), name, a), given(info, name, a))
+
+
+# ---- LU ----
+def lu(A: Any, *, pivot: bool = True) -> LU:
+    """Returns P (..., m, m), L (..., m, k) with ones on its diagonal and U (..., k, n) with P @ L @ U = A; k = min(m, n).
+
+    Args:
+      A:      (..., m, n)
+      pivot:  False: rows stay, and P is empty
+
+    Raises:
+      ShapeError: there are less than two axes.
+
+    >>> lu(Tensor([[1.0, 2.0], [2.0, 2.0]])).U.tolist()
+    [[2.0, 2.0], [0.0, 1.0]]
+    """
+    name, (a,) = taken("lu", A)
+    joined, rows = host_calls.lu(name, a.read(), pivot)
+    lower, upper = host_calls.lu_parts(joined)
+    m, last = host_calls.sides(joined)[0], len(joined.shape) - 1
+    if pivot:
+        shape = (*joined.shape[:-1], m)
+        chosen = broadcast_to(Op(OpCode.RESHAPE, rows.dtype, (rows,), (*rows.shape[:-1], 1, m)), shape)
+        order = cast(compare(OpCode.CMPEQ, positions(shape, last - 1), chosen), joined.dtype)
+    else:
+        order = filled(0, joined.dtype, (0,))
+    return LU(*(given(op, name, a) for op in (order, lower, upper)))
+
+
+def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
+    """Returns L and U in one matrix, and the rows that are exchanged, for `lu_solve`.
+
+    Args:
+      A:      (..., m, n)
+      pivot:  False: rows stay
+
+    Raises:
+      ShapeError: there are less than two axes.
+
+    >>> lu_factor(Tensor([[1.0, 2.0], [2.0, 2.0]])).pivots.tolist()
+    [2, 2]
+    """
+    name, (a,) = taken("lu_factor", A)
+    op = host_calls.matrix(name, a.read())
+    joined, _ = host_calls.lu(name, op, pivot)
+    return LUFactor(given(joined, name, a), given(_pivots(op, pivot), name, a))
+
+
+def _pivots(a: Op, pivot: bool) -> Op:
+    k = min(host_calls.sides(a))
+    shape = (*a.shape[:-2], k)
+    found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1
+    return cast(found, dtypes.int32)
+
+
+def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> LUFactorInfo:
+    """Returns what `lu_factor` does, and 0 or which pivot is 0.
+
+    Args:
+      A, pivot:      as `lu_factor` takes them
+      check_errors:  must be False: that a pivot is 0 is no error of the factors
+
+    Raises:
+      ArgumentError: check_errors is True.
+
+    >>> lu_factor_ex(Tensor([[0.0, 0.0], [0.0, 1.0]])).info.item()
+    1
+    """
+    if check_errors:
+        raise ArgumentError("linalg.lu_factor_ex: check_errors=True is not there; look at info.")
+    name, (a,) = taken("lu_factor_ex", A)
+    factored = lu_factor(A, pivot=pivot)
+    values = diagonal(factored.LU.read())
+    last = len(values.shape) - 1
+    k = int(values.shape[last])
+    number = where(compare(OpCode.CMPEQ, values, 0), positions(values.shape, last) + 1, k + 1)
+    least = Tensor.from_op(number).amin(last).read() if k else filled(1, dtypes.int64, values.shape[:-1])
+    info = where(compare(OpCode.CMPEQ, least, k + 1), zeros_like(least), least)
+    return LUFactorInfo(*factored, given(cast(info, dtypes.int32), name, a))
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """Returns X with A X = B, from what `lu_factor` gave for A.
+
+    Args:
+      LU:       (..., n, n)
+      pivots:   (..., n)
+      B:        (..., n, k), or (..., k, n) with left=False
+      left:     False: X A = B
+      adjoint:  A.T in place of A
+
+    Raises:
+      ShapeError: the shapes do not fit.
+
+    >>> factors = lu_factor(Tensor([[1.0, 2.0], [2.0, 2.0]]))
+    >>> lu_solve(*factors, Tensor([[3.0], [4.0]])).tolist()
+    [[1.0], [1.0]]
+    """
+    name, (factors, exchanged, right) = taken("lu_solve", LU, pivots, B)
+    joined, b = common(name, factors, right)
+    n = host_calls.sides(host_calls.matrix(name, joined, square=True))[0]
+    host_calls.matrix(name, b)
+    if not left:
+        b, adjoint = swap_last(b), not adjoint
+    if b.shape[-2] != n:
+        raise ShapeError(f"{name}: LU {factors.shape} and B {right.shape} do not fit.")
+    joined, b = host_calls.in_one_batch(name, joined, b)
+    rows = host_calls.call("rows_of_pivots", cast(exchanged.read(), dtypes.int64), options=(n,))
+    rows = broadcast_to(rows, joined.shape[:-1])
+    batch = len(rows.shape) - 1
+    if adjoint:  # U.T L.T P.T x = b
+        y = host_calls.triangular(name, swap_last(joined), b, upper=False)
+        z = host_calls.triangular(name, swap_last(joined), y, upper=True, unit=True)
+        back = Op(OpCode.SORT, dtypes.int64, (rows,), (batch, False))  # where each row went
+        x = gather(z, back, batch, batch)
+    else:
+        y = host_calls.triangular(name, joined, gather(b, rows, batch, batch), upper=False, unit=True)
+        x = host_calls.triangular(name, joined, y, upper=True)
+    return given(x if left else swap_last(x), name, factors, right)
+
+
+# ---- QR ----
+def qr(A: Any, mode: str = "reduced") -> QR:
+    """Returns orthonormal Q and upper triangular R with Q @ R = A.
+
+    Args:
+      A:     (..., m, n)
+      mode:  "reduced": Q (..., m, k), R (..., k, n) with k = min(m, n); "complete": Q (..., m, m), R (..., m, n);
+             "r": R alone, and an empty Q
+
+    Raises:
+      ArgumentError: there is no such mode.
+
+    Gradient: of full rank; of "complete" through the first k columns of Q alone.
+
+    >>> q, r = qr(Tensor([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).round(decimals=4).tolist()
+    [[3.0, 1.0], [4.0, 2.0]]
+    """
+    name, (a,) = taken("qr", A)
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(f'{name}: mode must be "reduced", "complete" or "r", got {mode!r}.')
+    q, r = (complete_qr if mode == "complete" else host_calls.qr)(name, a.read())
+    if mode == "r":
+        q = filled(0, q.dtype, (0,))
+    return QR(given(q, name, a), given(r, name, a))
+
+
+def householder_product(A: Any, tau: Any) -> Tensor:
+    """Returns the first n columns of the product of the reflections I - tau[i] v v.T, v being column i of A.
+
+    Args:
+      A:    (..., m, n), m >= n; of column i what is above the diagonal counts as 0, and the diagonal as 1
+      tau:  (..., k), k <= n
+
+    Raises:
+      ShapeError: m < n, or tau does not fit.
+
+    >>> householder_product(Tensor([[1.0], [1.0]]), Tensor([1.0])).tolist()
+    [[0.0], [-1.0]]
+    """
+    name, (matrix, factors) = taken("householder_product", A, tau)
+    a, t = common(name, matrix, factors)
+    m, n = host_calls.sides(host_calls.matrix(name, a))
+    k = t.shape[-1] if t.shape else -1
+    if m < n or not isinstance(k, int) or not 0 <= k <= n or t.shape[:-1] != a.shape[:-2]:
+        raise ShapeError(f"{name}: A {a.shape} and tau {t.shape} do not fit (..., m, n) and (..., k) with m >= n >= k.")
+    row, column = (positions(a.shape, len(a.shape) - 2 + i) for i in range(2))
+    product = cast(compare(OpCode.CMPEQ, row, column), a.dtype)
+    below = triangle(a, True, 0.0)
+    for i in reversed(range(k)):
+        unit = cast(compare(OpCode.CMPEQ, positions((*a.shape[:-1], 1), len(a.shape) - 2), i), a.dtype)
+        v = part(below, -1, i, i + 1) + unit
+        scale = Op(OpCode.RESHAPE, a.dtype, (part(t, -1, i, i + 1),), (*t.shape[:-1], 1, 1))
+        inner = Op(OpCode.MATMUL, a.dtype, (swap_last(v), product))
+        outer = Op(OpCode.MATMUL, a.dtype, (v, inner * broadcast_to(scale, inner.shape)))
+        product = product - outer
+    return given(product, name, matrix, factors)
+
+
+# ---- eigenvalues ----
+def _is_upper(name: str, UPLO: str) -> bool:
+    if UPLO not in ("L", "U", "l", "u"):
+        raise ArgumentError(f'{name}: UPLO must be "L" or "U", got {UPLO!r}.')
+    return UPLO in "Uu"
+
+
+def eigh(A: Any, UPLO: str = "L") -> Eigen:
+    """Returns eigenvalues (..., n), rising, and eigenvectors (..., n, n), as columns, of symmetric matrices.
+
+    Args:
+      A:     (..., n, n)
+      UPLO:  "L": the lower triangle is read, "U": the upper one
+
+    Raises:
+      ShapeError:    a matrix is not square.
+      ArgumentError: UPLO is neither.
+
+    Gradient: of different eigenvalues; a sign of an eigenvector is free, and what depends on it has no meaning.
+
+    >>> eigh(Tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+    [1.0, 2.0]
+    """
+    name, (a,) = taken("eigh", A)
+    return Eigen(*(given(op, name, a) for op in host_calls.eigh(name, a.read(), _is_upper(name, UPLO))))
+
+
+def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
+    """Returns the eigenvalues (..., n), rising, of symmetric matrices; equal ones have gradients, too.
+
+    Args:
+      A:     (..., n, n)
+      UPLO:  "L": the lower triangle is read, "U": the upper one
+
+    Raises:
+      ShapeError:    a matrix is not square.
+      ArgumentError: UPLO is neither.
+
+    >>> eigvalsh(Tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
+    [1.0, 2.0]
+    """
+    name, (a,) = taken("eigvalsh", A)
+    return given(host_calls.eigenvalues(name, a.read(), _is_upper(name, UPLO)), name, a)
+
+
+def eig(A: Any) -> Any:
+    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      UnsupportedOp: always.
+
+    >>> eig(Tensor.eye(2))
+    Traceback (most recent call last):
+    picograd.errors.UnsupportedOp: linalg.eig: they may be complex, and there are no complex tensors.
+    ...
+    """
+    raise UnsupportedOp(
+        "linalg.eig: they may be complex, and there are no complex tensors.",
+        "pg.linalg.eigh is for symmetric matrices.",
+    )
+
+
+def eigvals(A: Any) -> Any:
+    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      UnsupportedOp: always.
+
+    >>> eigvals(Tensor.eye(2))
+    Traceback (most recent call last):
+    picograd.errors.UnsupportedOp: linalg.eigvals: they may be complex, and there are no complex tensors.
+    ...
+    """
+    raise UnsupportedOp(
+        "linalg.eigvals: they may be complex, and there are no complex tensors.",
+        "pg.linalg.eigvalsh is for symmetric matrices.",
+    )
+
+
+# ---- singular values ----
+def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Singular:
+    """Returns U, S, falling, and Vh with U @ diag(S) @ Vh = A.
+
+    Args:
+      A:              (..., m, n)
+      full_matrices:  U (..., m, m) and Vh (..., n, n); else U (..., m, k) and Vh (..., k, n), k = min(m, n)
+      driver:         None: there is one way, LAPACK's gesdd
+
+    Raises:
+      ArgumentError: a driver is named.
+
+    Gradient: of different singular values that are not 0; through the first k columns of U and V alone. A sign of a pair
+    of vectors is free, and what depends on it has no meaning.
+
+    >>> svd(Tensor([[3.0, 0.0], [0.0, -2.0]])).S.tolist()
+    [3.0, 2.0]
+    """
+    name, (a,) = taken("svd", A)
+    _no_driver(name, driver)
+    u, s, vh = host_calls.svd(name, a.read())
+    if full_matrices:
+        u, vh = host_calls.completed(u), swap_last(host_calls.completed(swap_last(vh)))
+    return Singular(*(given(op, name, a) for op in (u, s, vh)))
+
+
+def _no_driver(name: str, driver: str | None) -> None:
+    if driver is not None:
+        raise ArgumentError(f"{name}: driver={driver!r} is for CUDA; leave it out.")
+
+
+def svdvals(A: Any, *, driver: str | None = None) -> Tensor:
+    """Returns the singular values (..., min(m, n)), falling; equal ones have gradients, too.
+
+    Args:
+      A:       (..., m, n)
+      driver:  None: there is one way, LAPACK's gesdd
+
+    Raises:
+      ArgumentError: a driver is named.
+
+    >>> svdvals(Tensor([[3.0, 0.0], [0.0, -2.0]])).tolist()
+    [3.0, 2.0]
+    """
+    name, (a,) = taken("svdvals", A)
+    _no_driver(name, driver)
+    return given(host_calls.singular_values(name, a.read()), name, a)

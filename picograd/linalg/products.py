@@ -1,0 +1,262 @@
+"""Products, powers, determinants, diagonals.
+
+In:    tensors
+Out:   `matmul`, `multi_dot`, `cross`, `vecdot`, `vander`, `diagonal`, `det`, `slogdet`, `matrix_power`, `matrix_exp`
+Next:  picograd/tensor/tensor.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, positions, repeat_axes, scan, where
+from picograd.ir.matrices import diagonal as diagonal_op
+from picograd.ir.op import Op, greatest
+from picograd.ir.opcode import OpCode
+from picograd.linalg.solving import given, taken
+from picograd.tensor import host_calls
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to
+from picograd.tensor.linalg import LogDet, power_op, slogdet_ops
+from picograd.tensor.measures import common, cross_op
+from picograd.tensor.products import tensor_of
+from picograd.tensor.tensor import Tensor
+
+
+def matmul(input: Any, other: Any) -> Tensor:
+    """Returns the matrix product; see `Tensor.matmul`.
+
+    Args:
+      input:  (..., M, K)
+      other:  (..., K, N)
+
+    >>> matmul(Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).item()
+    11.0
+    """
+    _, (a, b) = taken("matmul", input, other)
+    return Tensor.from_op(a.read(), a.cell.device).matmul(b)
+
+
+def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
+    """Returns the sum of products along an axis.
+
+    Args:
+      x, y:  tensors that broadcast
+
+    Raises:
+      ShapeError: they do not.
+      DTypeError: bools.
+
+    >>> vecdot(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0])).tolist()
+    [21.0, 43.0]
+    """
+    name, (first, second) = taken("vecdot", x, y)
+    a, b = common(name, first, second)
+    if a.dtype.kind == "b":
+        raise DTypeError(f"{name}: bools have no sum of products.", "x.int()")
+    shape = broadcast_shapes(name, a.shape, b.shape)
+    axis = axis_of(name, shape, dim)
+    product = broadcast_to(a, shape) * broadcast_to(b, shape)
+    return given(Op(OpCode.REDUCE, a.dtype, (product,), (OpCode.ADD, (axis,))), name, first, second)
+
+
+def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
+    """Returns the cross product along an axis of length 3.
+
+    Args:
+      input:  a tensor; it and `other` broadcast
+
+    Raises:
+      ShapeError: the shapes do not broadcast, or the axis has another length.
+
+    >>> cross(Tensor([1.0, 0.0, 0.0]), Tensor([0.0, 1.0, 0.0])).tolist()
+    [0.0, 0.0, 1.0]
+    """
+    name, (first, second) = taken("cross", input, other)
+    a, b = common(name, first, second)
+    return given(cross_op(name, a, b, dim), name, first, second)
+
+
+# ---- chains ----
+def multi_dot(tensors: Sequence[Any]) -> Tensor:
+    """Returns the product of several matrices, in the order that takes the fewest multiplications.
+
+    Args:
+      tensors:  at least two; all matrices, but for the first and the last, which may be vectors
+
+    Raises:
+      ArgumentError: there are less than two.
+      ShapeError:    one is no matrix, or two neighbours do not fit.
+
+    >>> multi_dot([Tensor([1.0, 2.0]), Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([3.0, 4.0])]).item()
+    11.0
+    """
+    if not isinstance(tensors, (list, tuple)) or len(tensors) < 2:
+        raise ArgumentError(f"linalg.multi_dot: needs at least two tensors, got {tensors!r}.")
+    found = [tensor_of("linalg.multi_dot", "an operand", value) for value in tensors]
+    for i, x in enumerate(found):
+        if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(found) - 1)):
+            raise ShapeError(f"linalg.multi_dot: operand {i} of shape {x.shape} is no matrix.")
+    parts = [Tensor.from_op(x.read(), x.cell.device) for x in found]
+    first, last = found[0].ndim == 1, found[-1].ndim == 1
+    parts[0] = parts[0].reshape(1, -1) if first else parts[0]
+    parts[-1] = parts[-1].reshape(-1, 1) if last else parts[-1]
+    result = _in_best_order(parts)
+    return result.reshape(*result.shape[first : 2 - last])
+
+
+def _in_best_order(parts: Sequence[Tensor]) -> Tensor:
+    """Cormen et al., Introduction to Algorithms, section 15.2."""
+    sides = [greatest(parts[0].op.shape[0]), *(greatest(x.op.shape[1]) for x in parts)]
+
+    @cache
+    def best(i: int, j: int) -> tuple[int, int]:
+        """The multiplications for the product of i to j, and where it is split."""
+        if i == j:
+            return 0, i
+        return min((best(i, k)[0] + best(k + 1, j)[0] + sides[i] * sides[k + 1] * sides[j + 1], k) for k in range(i, j))
+
+    def product(i: int, j: int) -> Tensor:
+        if i == j:
+            return parts[i]
+        split = best(i, j)[1]
+        return product(i, split).matmul(product(split + 1, j))
+
+    return product(0, len(parts) - 1)
+
+
+# ---- of one matrix ----
+def det(A: Any) -> Tensor:
+    """Returns the determinant of each matrix (..., n, n): (...).
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    Gradient: the cofactors, so of a singular matrix too; the second one of a singular matrix is an error.
+
+    >>> det(Tensor([[2.0, 0.0], [0.0, 4.0]])).item()
+    8.0
+    """
+    name, (a,) = taken("det", A)
+    op = host_calls.matrix(name, a.read(), square=True)
+    return given(host_calls.call("det", op, site=host_calls.singular(name, op)), name, a)
+
+
+def slogdet(A: Any) -> LogDet:
+    """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    >>> slogdet(Tensor([[0.0, 1.0], [1.0, 0.0]])).sign.item()
+    -1.0
+    """
+    name, (a,) = taken("slogdet", A)
+    return LogDet(*(given(op, name, a) for op in slogdet_ops(name, a.read())))
+
+
+def matrix_power(A: Any, n: int) -> Tensor:
+    """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
+
+    Args:
+      A:  (..., n, n)
+      n:  an integer
+
+    Raises:
+      ShapeError:    a matrix is not square.
+      ArgumentError: n is no integer.
+
+    >>> matrix_power(Tensor([[1.0, 1.0], [0.0, 1.0]]), 3).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
+    """
+    name, (a,) = taken("matrix_power", A)
+    if not isinstance(n, int):
+        raise ArgumentError(f"{name}: n must be an integer, got {n!r}.")
+    op = a.read()
+    if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
+        raise ShapeError(f"{name}: needs square matrices, got shape {op.shape}.")
+    return given(power_op(host_calls.inverse(name, op) if n < 0 else op, abs(n)), name, a)
+
+
+def matrix_exp(A: Any) -> Tensor:
+    """Returns the sum of A^i / i! of each matrix (..., n, n).
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    >>> matrix_exp(Tensor([[0.0, 1.0], [0.0, 0.0]])).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
+    name, (a,) = taken("matrix_exp", A)
+    return given(host_calls.call("matrix_exp", host_calls.matrix(name, a.read(), square=True)), name, a)
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Returns a diagonal of each matrix, as the last axis.
+
+    Args:
+      A:           (..., m, n), or with the matrices along dim1 and dim2
+      offset:      how far above the main diagonal; negative: below it
+      dim1, dim2:  axes
+
+    Raises:
+      ArgumentError: dim1 and dim2 are one axis.
+
+    >>> diagonal(Tensor([[1.0, 2.0], [3.0, 4.0]]), offset=1).tolist()
+    [2.0]
+    """
+    name, (a,) = taken("diagonal", A)
+    first, second = (axis_of(name, a.op.shape, axis) for axis in (dim1, dim2))
+    if first == second:
+        raise ArgumentError(f"{name}: dim1={dim1} and dim2={dim2} are one axis of {a.shape}.")
+    x = Tensor.from_op(a.read(), a.cell.device)
+    x = x.permute(*(i for i in range(x.ndim) if i not in (first, second)), first, second)
+    m, n = x.shape[-2:]
+    row, column = max(0, -offset), max(0, offset)
+    length = max(0, min(m - row, n - column))
+    kept = x[..., row : row + length, column : column + length]
+    return given(diagonal_op(kept.read()), name, a)
+
+
+def vander(x: Any, N: int | None = None) -> Tensor:
+    """Returns the powers 0 to N - 1 of each element, along a new last axis.
+
+    Args:
+      x:  (..., n)
+      N:  how many; n by default
+
+    Raises:
+      ShapeError:    x has no axis.
+      ArgumentError: N is less than 2.
+
+    >>> vander(Tensor([2.0, 3.0])).tolist()
+    [[1.0, 2.0], [1.0, 3.0]]
+    """
+    name, (a,) = taken("vander", x)
+    op = a.read()
+    if not op.shape:
+        raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
+    count = op.shape[-1] if N is None else N
+    if N is not None and (not isinstance(N, int) or N < 2):
+        raise ArgumentError(f"{name}: N must be 2 or more, got {N!r}.")
+    return given(powers(op, count), name, a)
+
+
+def powers(op: Op, count: Any) -> Op:
+    """Returns the powers 0 to count - 1 along a new last axis: running products, which have gradients at 0."""
+    shape, last = (*op.shape, count), len(op.shape)
+    factors = repeat_axes(op, (last,), shape)
+    ones = factors.filled(1)
+    return scan(where(compare(OpCode.CMPEQ, positions(shape, last), 0), ones, factors), OpCode.MUL, last)
+

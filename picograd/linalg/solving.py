@@ -1,0 +1,334 @@
+"""Inverses and systems of equations.
+
+In:    stacks of matrices
+Out:   `inv`, `solve`, `solve_triangular`, `lstsq`, `pinv` and their relatives
+Next:  picograd/linalg/factors.py
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import cast, compare, maximum, reduce, repeat_axes, swap_last
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor import host_calls
+from picograd.tensor.build import broadcast_to
+from picograd.tensor.core import TensorCore
+from picograd.tensor.linalg import greatest_value
+from picograd.tensor.measures import common
+from picograd.tensor.products import tensor_of
+from picograd.tensor.tensor import Tensor
+
+EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # between 1 and the next number
+
+
+class InverseInfo(NamedTuple):
+    """What `inv_ex` returns: info is 0, or from 1 the pivot of LU that is 0."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class SolveInfo(NamedTuple):
+    """What `solve_ex` returns: info is 0, or from 1 the pivot of LU that is 0."""
+
+    result: Tensor
+    info: Tensor
+
+
+class LeastSquares(NamedTuple):
+    """What `lstsq` returns."""
+
+    solution: Tensor
+    residuals: Tensor
+    rank: Tensor
+    singular_values: Tensor
+
+
+def taken(function: str, *values: Any) -> tuple[str, tuple[TensorCore, ...]]:
+    """Returns the name that errors show, and the operands, which must be tensors."""
+    name = f"linalg.{function}"
+    return name, tuple(tensor_of(name, "an operand", value) for value in values)
+
+
+def given(op: Op, name: str, *operands: TensorCore) -> Tensor:
+    """Returns a tensor on the device of the operands."""
+    return Tensor.from_op(op, operands[0].other_device(name, *operands[1:]))
+
+
+def inv(A: Any) -> Tensor:
+    """Returns the inverse of each matrix (..., n, n).
+
+    Args:
+      A:  (..., n, n)
+
+    Raises:
+      ShapeError: a matrix is not square.
+
+    A singular matrix raises LinAlgError when its value is computed. Gradient: -X.T G X.T.
+
+    >>> inv(Tensor([[2.0, 0.0], [0.0, 4.0]])).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
+    name, (a,) = taken("inv", A)
+    return given(host_calls.inverse(name, a.read()), name, a)
+
+
+def _checked(check_errors: bool, name: str, a: Op) -> tuple[Op, Op]:
+    """Returns the matrices, those without an inverse replaced unless that is an error, and which those are."""
+    info = host_calls.first_zero_pivot(name, host_calls.matrix(name, a, square=True))
+    return (a if check_errors else host_calls.where_possible(a, info)), info
+
+
+def inv_ex(A: Any, *, check_errors: bool = False) -> InverseInfo:
+    """Returns the inverse of each matrix, and 0 or which pivot is 0; the inverse of a singular one means nothing.
+
+    Args:
+      A:             (..., n, n)
+      check_errors:  raise LinAlgError for a singular matrix, as `inv` does
+
+    >>> inv_ex(Tensor([[0.0, 0.0], [0.0, 1.0]])).info.item()
+    1
+    """
+    name, (a,) = taken("inv_ex", A)
+    matrices, info = _checked(check_errors, name, a.read())
+    return InverseInfo(given(host_calls.inverse(name, matrices), name, a), given(info, name, a))
+
+
+def _is_vector(a: Op, b: Op) -> bool:
+    """True where b is a right side of one column for each matrix, without an axis for it."""
+    return len(b.shape) == 1 or (len(a.shape) - 1 == len(b.shape) and b.shape == a.shape[:-1])
+
+
+def _solved(name: str, a: Op, b: Op, left: bool) -> Op:
+    if not left:
+        return swap_last(host_calls.solution(name, swap_last(a), swap_last(b)))
+    if _is_vector(a, b):
+        column = Op(OpCode.RESHAPE, b.dtype, (b,), (*b.shape, 1))
+        solution = host_calls.solution(name, a, column)
+        return Op(OpCode.RESHAPE, b.dtype, (solution,), solution.shape[:-1])
+    return host_calls.solution(name, a, b)
+
+
+def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
+    """Returns X with A X = B, or with left=False X A = B.
+
+    Args:
+      A:     (..., n, n)
+      B:     (..., n, k) or (..., n), or (..., k, n) with left=False
+      left:  on which side of X the matrix stands
+
+    Raises:
+      ShapeError: a matrix is not square, or B does not fit it.
+
+    A singular matrix raises LinAlgError when its value is computed.
+
+    >>> solve(Tensor([[2.0, 0.0], [0.0, 4.0]]), Tensor([2.0, 2.0])).tolist()
+    [1.0, 0.5]
+    """
+    name, (a, b) = taken("solve", A, B)
+    left_side, right_side = common(name, a, b)
+    return given(_solved(name, left_side, right_side, left), name, a, b)
+
+
+def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> SolveInfo:
+    """Returns X with A X = B, and 0 or which pivot is 0; the X of a singular matrix means nothing.
+
+    Args:
+      A, B, left:    as `solve` takes them
+      check_errors:  raise LinAlgError for a singular matrix
+
+    >>> solve_ex(Tensor([[2.0]]), Tensor([[4.0]])).result.item()
+    2.0
+    """
+    name, (a, b) = taken("solve_ex", A, B)
+    left_side, right_side = common(name, a, b)
+    matrices, info = _checked(check_errors, name, left_side)
+    return SolveInfo(given(_solved(name, matrices, right_side, left), name, a, b), given(info, name, a))
+
+
+def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """Returns X with A X = B for a triangular A, of which nothing but its triangle is read.
+
+    Args:
+      A:              (..., n, n)
+      B:              (..., n, k), or (..., k, n) with left=False
+      upper:          A is upper triangular, else lower
+      left:           False: X A = B
+      unitriangular:  the diagonal is not read, but taken as ones
+
+    Raises:
+      ShapeError: a matrix is not square, or B does not fit it.
+
+    A 0 on the diagonal gives inf or NaN, as in PyTorch.
+
+    >>> solve_triangular(Tensor([[2.0, 0.0], [1.0, 1.0]]), Tensor([[2.0], [3.0]]), upper=False).tolist()
+    [[1.0], [2.0]]
+    """
+    name, (a, b) = taken("solve_triangular", A, B)
+    matrix, right = common(name, a, b)
+    if left:
+        op = host_calls.triangular(name, matrix, right, upper, unitriangular)
+    else:
+        host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
+        op = swap_last(host_calls.triangular(name, swap_last(matrix), swap_last(right), not upper, unitriangular))
+    return given(op, name, a, b)
+
+
+# ---- least squares ----
+def least_value(name: str, a: Op, atol: Any, rtol: Any) -> Op:
+    """Returns up to which singular values count as 0."""
+    m, n = host_calls.sides(host_calls.matrix(name, a))
+    batch = a.shape[:-2]
+    if rtol is None:
+        rtol = 0.0 if atol is not None and not _is_zero(atol) else max(m, n) * EPSILON[a.dtype]
+    bounds = [_bound(name, value, a) for value in (0.0 if atol is None else atol, rtol)]
+    return maximum(broadcast_to(bounds[0], batch), greatest_value(name, a) * broadcast_to(bounds[1], batch))
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value == 0
+
+
+def _bound(name: str, value: Any, a: Op) -> Op:
+    if isinstance(value, TensorCore):
+        return cast(value.read(), a.dtype)
+    if not isinstance(value, (int, float)):
+        raise ArgumentError(f"{name}: a tolerance must be a number or a tensor, got {value!r}.")
+    return filled(float(value), a.dtype, ())
+
+
+def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False, rcond: Any = None) -> Tensor:
+    """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
+
+    Args:
+      A:          (..., m, n)
+      atol:       singular values up to this count as 0: a number or a tensor
+      rtol:       and up to this times the greatest; by default max(m, n) eps, or 0 where atol is given
+      hermitian:  the matrix is symmetric
+      rcond:      the old name of rtol
+
+    Raises:
+      ArgumentError: a tolerance is no number, or both rtol and rcond are given.
+
+    Gradient: of constant rank (Golub, Pereyra 1973).
+
+    >>> pinv(Tensor([[2.0], [0.0]])).tolist()
+    [[0.5, 0.0]]
+    """
+    name, (a,) = taken("pinv", A)
+    if rcond is not None and rtol is not None:
+        raise ArgumentError(f"{name}: rtol and rcond are two names of one argument; give one.")
+    op = host_calls.matrix(name, a.read(), square=hermitian)
+    return given(host_calls.pseudoinverse(name, op, least_value(name, op, atol, rcond if rtol is None else rtol)), name, a)
+
+
+DRIVERS = ("gelsy", "gelsd", "gelss", "gels")
+
+
+def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
+    """Returns the X for which |A X - B| is least; of several, the shortest.
+
+    Args:
+      A:       (..., m, n)
+      B:       (..., m, k) or (..., m)
+      rcond:   singular values up to this times the greatest count as 0; by default max(m, n) eps
+      driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in what else is returned
+
+    Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of gels, of gelsd and gelss for
+               one matrix of full rank; rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and
+               gelss. What a driver does not give is (0,)
+
+    Raises:
+      ShapeError:    A and B have other numbers of rows.
+      ArgumentError: there is no such driver.
+
+    >>> lstsq(Tensor([[1.0], [1.0]]), Tensor([[1.0], [3.0]])).solution.round(decimals=4).item()
+    2.0
+    """
+    name, (first, second) = taken("lstsq", A, B)
+    if driver is not None and driver not in DRIVERS:
+        raise ArgumentError(f"{name}: driver must be one of {', '.join(DRIVERS)}, got {driver!r}.")
+    a, b = common(name, first, second)
+    m, n = host_calls.sides(host_calls.matrix(name, a))
+    is_vector = _is_vector_of_rows(a, b)
+    b = Op(OpCode.RESHAPE, b.dtype, (b,), (*b.shape, 1)) if is_vector else b
+    if len(b.shape) < 2 or b.shape[-2] != m:
+        raise ShapeError(f"{name}: A {a.shape} has {m} rows, which B {second.shape} has not.")
+    values = host_calls.singular_values(name, a)
+    least = least_value(name, a, None, rcond)
+    solution = Tensor.from_op(host_calls.pseudoinverse(name, a, least)).matmul(Tensor.from_op(b))
+    rest = Tensor.from_op(a).matmul(solution) - Tensor.from_op(b)
+    empty = filled(0, a.dtype, (0,))
+    measures = driver == "gels" or (driver in ("gelsd", "gelss") and len(a.shape) == 2)
+    residuals = (rest * rest).sum(-2).read() if m > n and measures else empty
+    last = len(values.shape) - 1
+    kept = compare(OpCode.CMPLT, repeat_axes(least, (last,), values.shape), values)
+    rank = reduce(cast(kept, dtypes.int64), OpCode.ADD, (last,)) if driver != "gels" else filled(0, dtypes.int64, (0,))
+    shown = values if driver in ("gelsd", "gelss") else empty
+    result = solution.read()
+    if is_vector:
+        result = Op(OpCode.RESHAPE, result.dtype, (result,), result.shape[:-1])
+    found = (given(op, name, first, second) for op in (result, residuals, rank, shown))
+    return LeastSquares(*found)
+
+
+def _is_vector_of_rows(a: Op, b: Op) -> bool:
+    return len(b.shape) == len(a.shape) - 1 and b.shape == a.shape[:-1]
+
+
+# ---- tensors as matrices ----
+def tensorinv(A: Any, ind: int = 2) -> Tensor:
+    """Returns the inverse of a tensor as a matrix whose rows are its first `ind` axes.
+
+    Args:
+      A:    a tensor of which the first axes have as many elements as the others
+      ind:  at least 1
+
+    Raises:
+      ArgumentError: ind is less than 1.
+      ShapeError:    the axes have not as many elements.
+
+    >>> tensorinv(Tensor.eye(4).reshape(2, 2, 4), ind=2).shape
+    (4, 2, 2)
+    """
+    name, (a,) = taken("tensorinv", A)
+    if not isinstance(ind, int) or ind < 1:
+        raise ArgumentError(f"{name}: ind must be 1 or more, got {ind!r}.")
+    op = a.read()
+    rows, columns = math.prod(a.shape[:ind]), math.prod(a.shape[ind:])
+    if rows != columns:
+        raise ShapeError(f"{name}: the first {ind} axes of {op.shape} have {rows} elements, the others {columns}.")
+    inverse = host_calls.inverse(name, Op(OpCode.RESHAPE, op.dtype, (op,), (rows, columns)))
+    return given(Op(OpCode.RESHAPE, op.dtype, (inverse,), (*op.shape[ind:], *op.shape[:ind])), name, a)
+
+
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+    """Returns X with tensordot(A, X, X.ndim) = B.
+
+    Args:
+      A:     its first axes have the shape of B, after `dims` are moved behind the others
+      B:     any shape
+      dims:  axes of A
+
+    Raises:
+      ShapeError: A does not fit B.
+
+    >>> tensorsolve(Tensor.eye(4).reshape(2, 2, 4) * 2, Tensor.ones(2, 2)).tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    """
+    name, (first, second) = taken("tensorsolve", A, B)
+    a, b = (Tensor.from_op(op) for op in common(name, first, second))
+    if dims is not None:
+        axes = [axis % a.ndim for axis in ([dims] if isinstance(dims, int) else dims)]
+        a = a.permute(*(i for i in range(a.ndim) if i not in axes), *axes)
+    shape = a.shape[b.ndim :]
+    if math.prod(shape) != b.numel() or a.numel() != b.numel() ** 2:
+        raise ShapeError(f"{name}: A {first.shape} does not fit B {second.shape}.")
+    matrix = a.reshape(b.numel(), b.numel())
+    found = host_calls.solution(name, matrix.read(), b.reshape(-1, 1).read())
+    return given(Op(OpCode.RESHAPE, found.dtype, (found,), shape), name, first, second)

@@ -1,0 +1,156 @@
+"""Special functions by torch.special's names.
+
+In:    tensors
+Out:   entr erfcx expit gammaln i0e i1 log_ndtr ndtri xlog1py zeta ..., and other names of methods of Tensor
+Next:  picograd/tensor/tensor.py
+
+Those of errors, gammas and Bessel functions are computed in float64 and rounded once.
+"""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.dtype import Scalar
+from picograd.errors import ShapeError
+from picograd.ir.build import compare, where
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor import arithmetic, bessel, gamma, normal
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
+from picograd.tensor.free import polygamma, xlogy
+from picograd.tensor.pointwise import Function
+from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e",
+    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "sinc", "softmax", "xlog1py", "xlogy", "zeta",
+]  # fmt: skip
+
+digamma = psi = Tensor.digamma
+erf, erfc, erfinv, exp2, expit, expm1 = Tensor.erf, Tensor.erfc, Tensor.erfinv, Tensor.exp2, Tensor.sigmoid, Tensor.expm1
+gammaln, i0, log1p, logit, multigammaln = Tensor.lgamma, Tensor.i0, Tensor.log1p, Tensor.logit, Tensor.mvlgamma
+logsumexp, log_softmax, round, sinc, softmax = (
+    Tensor.logsumexp, Tensor.log_softmax, Tensor.round, Tensor.sinc, Tensor.softmax,
+)  # fmt: skip
+
+
+def _in_double(function: Function, *operands: Tensor) -> Tensor:
+    """Returns a function of tensors computed in float64, in the float dtype they have together."""
+    first, *others = operands
+    ops = [to_float(x.read()) for x in operands]
+    dtype = ops[0].dtype
+    for op in ops[1:]:
+        dtype = dtypes.promote(dtype, op.dtype)
+    shape = broadcast_shapes("special", *(op.shape for op in ops))
+    wide = [broadcast_to(cast(op, dtypes.float64), shape) for op in ops]
+    return Tensor.from_op(cast(function(*wide), dtype), first.other_device("special", *others))
+
+
+def _tensor(operand: Tensor | Scalar, like: Tensor | Scalar) -> Tensor:
+    if isinstance(operand, Tensor):
+        return operand
+    if not isinstance(like, Tensor):
+        raise ShapeError("special: one of both operands must be a tensor.")
+    dtype = like.dtype if like.dtype.is_float else dtypes.default_float
+    return Tensor(operand, dtype, like.device)
+
+
+def entr(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns -x log(x); 0 at 0, minus infinity below.
+
+    >>> entr(Tensor([0.0, 1.0]))
+    Tensor([-0., -0.])
+    """
+
+    def formula(x: Op) -> Op:
+        return where(compare(OpCode.CMPLT, x, 0.0), float("-inf"), -arithmetic.xlogy(x, x))
+
+    return _in_double(formula, input)
+
+
+def erfcx(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns e^(x^2) erfc(x), which does not vanish where erfc does.
+
+    >>> erfcx(Tensor([0.0, 30.0]))
+    Tensor([1.        , 0.01879589])
+    """
+    return _in_double(normal.erfcx, input)
+
+
+def i0e(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the modified Bessel function of order 0, times e^-|x|.
+
+    >>> i0e(Tensor([0.0, 1.0]))
+    Tensor([1.       , 0.4657596])
+    """
+    return _in_double(lambda x: bessel.bessel(x, 0, True), input)
+
+
+def i1(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the modified Bessel function of order 1.
+
+    >>> i1(Tensor([0.0, 1.0]))
+    Tensor([0.       , 0.5651591])
+    """
+    return _in_double(lambda x: bessel.bessel(x, 1, False), input)
+
+
+def i1e(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the modified Bessel function of order 1, times e^-|x|.
+
+    >>> i1e(Tensor([0.0, 1.0]))
+    Tensor([0.        , 0.20791042])
+    """
+    return _in_double(lambda x: bessel.bessel(x, 1, True), input)
+
+
+def ndtr(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns the part of the normal distribution below x.
+
+    >>> ndtr(Tensor([0.0, 1.0]))
+    Tensor([0.5      , 0.8413448])
+    """
+    return _in_double(normal.ndtr, input)
+
+
+def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns log(ndtr(x)), with its digits where ndtr vanishes.
+
+    >>> log_ndtr(Tensor([0.0, -40.0]))
+    Tensor([-6.9314718e-01, -8.0460846e+02])
+    """
+    return _in_double(normal.log_ndtr, input)
+
+
+def ndtri(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns x with ndtr(x) = input; infinite at 0 and 1, NaN beyond.
+
+    >>> ndtri(Tensor([0.5, 0.975]))
+    Tensor([0.       , 1.9599644])
+    """
+    return _in_double(normal.ndtri, input)
+
+
+def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
+    """Returns input * log(1 + other), and 0 where input is 0; one of them may be a number.
+
+    Raises:
+      ShapeError: both are numbers.
+
+    >>> xlog1py(0, Tensor([-1.0, 1.0]))
+    Tensor([0., 0.])
+    """
+    return _in_double(arithmetic.xlog1py, _tensor(input, other), _tensor(other, input))
+
+
+def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
+    """Returns Hurwitz's zeta function, the sum of (other + k)^-input over k = 0, 1, ...; NaN for negative `other`.
+
+    Raises:
+      ShapeError: both are numbers.
+
+    >>> zeta(2, Tensor([1.0]))
+    Tensor([1.644934])
+    """
+    return _in_double(gamma.zeta, _tensor(input, other), _tensor(other, input))

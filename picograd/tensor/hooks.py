@@ -1,0 +1,88 @@
+"""Functions that see gradients on their way: they belong to the number of a leaf, so they live as long as a graph with it.
+
+In:    a leaf, and functions of its gradient
+Out:   `LeafNumber`, `RemovableHandle`; `hooks_among`: what the gradients of some leaves go through
+Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/modes.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from picograd.errors import GradientError
+from picograd.ir.op import Op
+
+
+class LeafNumber(int):
+    """The number of a LEAF, with what is known of its tensor.
+
+    make:      Op -> tensor of the kind and on the device of the leaf
+    collects:  backward() adds to the `.grad` of its tensor
+    hooks:     functions that its gradient goes through, in order
+    """
+
+    make: Callable[[Op], Any]
+    collects: bool
+    hooks: dict[int, Callable[[Any], Any]]
+    any_hooked = False  # whether there ever was a hook: mostly nobody has to look for them
+
+    def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
+        self = super().__new__(cls, number)
+        self.make, self.collects, self.hooks = make, collects, {}
+        return self
+
+
+class RemovableHandle:
+    """A hook of a tensor, which can be removed; as a `with` block it is removed at the end.
+
+    >>> x = Tensor(3.0, requires_grad=True)
+    >>> with x.register_hook(lambda grad: grad * 10):
+    ...     (x * x).backward()
+    >>> (x * x).backward()
+    >>> x.grad.item()
+    66.0
+    """
+
+    def __init__(self, number: LeafNumber, hook: Callable[[Any], Any]):
+        """Adds the function `hook` to those of the leaf with this `number`."""
+        LeafNumber.any_hooked = True
+        self._hooks = number.hooks
+        self._hooks[id(self)] = hook
+
+    def remove(self) -> None:
+        """Takes the function away.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> x.register_hook(print).remove()
+        >>> x.sum().backward()
+        """
+        self._hooks.pop(id(self), None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
+    """Returns, for the leaves that have hooks, what these make of a gradient."""
+    return {leaf: _all_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
+
+
+def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
+    def hooked(grad: Op) -> Op:
+        for hook in list(number.hooks.values()):
+            changed = hook(number.make(grad))
+            if changed is None:
+                continue
+            if changed.op.shape != grad.shape or changed.dtype is not grad.dtype:
+                raise GradientError(
+                    f"register_hook: a hook returned {changed.dtype} of shape {changed.op.shape} for a gradient"
+                    f" {grad.dtype} of shape {grad.shape}."
+                )
+            grad = changed.read()
+        return grad
+
+    return hooked

@@ -1,0 +1,120 @@
+"""Where gradients are recorded, and where not: contexts that are decorators, too.
+
+In:    nothing
+Out:   `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`, `is_grad_enabled`
+Next:  picograd/tensor/compute.py
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import Token
+from typing import ParamSpec, TypeVar
+
+from picograd.tensor.cell import grad_mode
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class GradMode:
+    """Turns the recording of gradients on or off, as a `with` block or as a decorator."""
+
+    def __init__(self, record: bool):
+        self.record = record
+        self._tokens: list[Token[bool]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(grad_mode.set(self.record))
+
+    def __exit__(self, *error: object) -> None:
+        grad_mode.reset(self._tokens.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with GradMode(self.record):
+                return function(*args, **kwargs)
+
+        return wrapped
+
+
+class GradSwitch(GradMode):
+    """Turns the recording of gradients on or off at once; as a `with` block until its end."""
+
+    def __init__(self, record: bool):
+        super().__init__(record)
+        self._before = grad_mode.get()
+        grad_mode.set(record)
+
+    def __enter__(self) -> None:
+        grad_mode.set(self.record)
+
+    def __exit__(self, *error: object) -> None:
+        grad_mode.set(self._before)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        grad_mode.set(self._before)  # it was made to decorate
+        return super().__call__(function)
+
+
+def no_grad() -> GradMode:
+    """Returns a context, or decorator, in which results need no gradients and leaves can be changed in place.
+
+    >>> x = Tensor(1.0, requires_grad=True)
+    >>> with no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+    return GradMode(False)
+
+
+def enable_grad() -> GradMode:
+    """Returns a context, or decorator, in which gradients are recorded again inside no_grad().
+
+    >>> with no_grad(), enable_grad():
+    ...     is_grad_enabled()
+    True
+    """
+    return GradMode(True)
+
+
+def set_grad_enabled(mode: bool) -> GradMode:
+    """Turns the recording of gradients on or off from here on; as a `with` block until its end, or as a decorator.
+
+    Args:
+      mode: True records
+
+    >>> with set_grad_enabled(False):
+    ...     is_grad_enabled()
+    False
+    >>> is_grad_enabled()
+    True
+    """
+    return GradSwitch(bool(mode))
+
+
+def inference_mode(mode: bool = True) -> GradMode:
+    """Returns a context, or decorator, in which results need no gradients: no_grad by PyTorch's other name.
+
+    What is made in it is like any other tensor, and may be used where gradients are recorded.
+
+    Args:
+      mode: False leaves the recording on
+
+    >>> x = Tensor(1.0, requires_grad=True)
+    >>> with inference_mode():
+    ...     (x * 2).requires_grad
+    False
+    """
+    return GradMode(False) if mode else GradMode(grad_mode.get())
+
+
+def is_grad_enabled() -> bool:
+    """Returns True where gradients are recorded.
+
+    >>> is_grad_enabled()
+    True
+    """
+    return grad_mode.get()

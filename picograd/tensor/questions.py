@@ -1,0 +1,104 @@
+"""What is asked of dtypes, shapes and the default generator.
+
+In:    dtypes, shapes, tensors or numbers
+Out:   functions that picograd/tensor/names.py lists beside the methods
+Next:  picograd/tensor/window_functions.py
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.tensor import build
+from picograd.tensor.build import CATEGORY, promoted
+from picograd.tensor.random import default_generator, manual_seed
+from picograd.tensor.tensor import Tensor
+
+Operand = Tensor | Scalar
+
+
+def seed() -> int:
+    """Starts the default generator from a seed of the operating system's; returns that.
+
+    >>> isinstance(seed(), int)
+    True
+    """
+    manual_seed(int.from_bytes(os.urandom(8), "little"))
+    return default_generator.initial_seed
+
+
+def initial_seed() -> int:
+    """Returns the seed that the default generator was started from last.
+
+    >>> _ = manual_seed(7)
+    >>> initial_seed()
+    7
+    """
+    return default_generator.initial_seed
+
+
+def is_tensor(obj: object) -> bool:
+    """Returns True if `obj` is a tensor.
+
+    >>> is_tensor(1.0)
+    False
+    """
+    return isinstance(obj, Tensor)
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """Returns the dtype that tensors of `type1` and `type2`, both with axes, are brought to.
+
+    >>> promote_types(dtypes.int32, dtypes.float16)
+    float16
+    """
+    return dtypes.promote(type1, type2)
+
+
+def result_type(tensor1: Operand, tensor2: Operand) -> DType:
+    """Returns the dtype that an operation of `tensor1` and `tensor2`, tensors or numbers, computes in.
+
+    >>> result_type(tensor([1, 2]), 1.5)
+    float32
+    """
+    if isinstance(tensor1, Tensor) and isinstance(tensor2, Tensor):
+        return promoted(tensor1.op, tensor2.op)
+    if isinstance(tensor1, Tensor):
+        return dtypes.promote_scalar(tensor1.dtype, tensor2)  # type: ignore[arg-type]
+    if isinstance(tensor2, Tensor):
+        return dtypes.promote_scalar(tensor2.dtype, tensor1)
+    return dtypes.promote(dtypes.dtype_of_scalar(tensor1), dtypes.dtype_of_scalar(tensor2))
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Returns True if a result of dtype `from_` may be stored in place as `to`: no float as integer, no number as bool.
+
+    >>> can_cast(dtypes.float64, dtypes.float32), can_cast(dtypes.float32, dtypes.int64)
+    (True, False)
+    """
+    return CATEGORY[from_.kind] <= CATEGORY[to.kind]
+
+
+def get_default_dtype() -> DType:
+    """Returns the dtype of Python floats, float32.
+
+    >>> get_default_dtype()
+    float32
+    """
+    return dtypes.default_float
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """Returns the shape that tensors of all `shapes` are broadcast to.
+
+    Raises:
+      ShapeError: they do not broadcast.
+
+    >>> broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    given = tuple((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)
+    return build.broadcast_shapes("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]

@@ -1,0 +1,125 @@
+"""Runs a function once, on stand-ins for one example, and finds the axes of examples among its arguments and results.
+
+In:    a Python function with its arguments, and in_dims or out_dims as users write them
+Out:   `ExampleTrace`: a context in which nothing is computed;  `dims_of`: an axis for each Tensor
+Called by: transforms/vmap.py.    Next: picograd/transforms/gradcheck.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextvars import Token
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from picograd.control.trace import FunctionTrace
+from picograd.errors import ArgumentError, IndexingError
+from picograd.ir.op import Op
+from picograd.tensor.cell import Cell, Trace, trace
+from picograd.tensor.tensor import Tensor
+
+
+class ExampleTrace(FunctionTrace):
+    """A context in which a function builds the graph of one example; cells made before have their values again afterwards.
+
+    `changed` says what it left in those that it wrote.
+    """
+
+    def __init__(self, function: str):
+        super().__init__("vmap", function)
+        self.outer: Trace | None = trace.get()
+        self._token: Token[Trace | None] | None = None
+
+    def __enter__(self) -> ExampleTrace:
+        self._token = trace.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._token is not None
+        trace.reset(self._token)
+        for cell in self.written:
+            self.written[cell] = cell.op
+            cell.op = self.before[cell]
+
+    def enter(self, cell: Cell) -> None:
+        """Lets an outer trace know of a cell that is read."""
+        if self.outer is not None:
+            self.outer.on_read(cell)
+        self.before[cell] = cell.op
+
+    def changed(self) -> dict[Cell, Op]:
+        """Returns the cells made before that the function wrote to, and what it left in them."""
+        return {cell: op for cell, op in self.written.items() if op is not self.before[cell]}
+
+
+# ---- axes as users write them ----
+def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]:
+    """Yields for each Tensor of a container, in order, what `dims` says of it.
+
+    Args:
+      name:   "in_dims" or "out_dims", for errors
+      dims:   an axis or None for all of them, or a container of the form of value
+      value:  Tensors, alone or in lists, tuples, dicts and dataclasses
+      path:   what the user calls value
+
+    Raises:
+      ArgumentError: dims has another form than value, or names an axis of what is no Tensor.
+
+    >>> list(dims_of("in_dims", (0, {"a": None}), (Tensor([1.0]), {"a": Tensor(2.0)}), "args"))
+    [0, None]
+    """
+    if isinstance(value, Tensor):
+        if dims is not None and (not isinstance(dims, int) or isinstance(dims, bool)):
+            raise ArgumentError(f"vmap: {name} says {dims!r} of {path}, which is one Tensor.", "an axis, or None.")
+        yield dims
+        return
+    parts = list(_parts(value, path))
+    if not parts:
+        if isinstance(dims, int) and not isinstance(value, list | tuple | dict) and value is not None:
+            raise ArgumentError(
+                f"vmap: {name} says axis {dims} of {path}, which is {value!r} and no Tensor.",
+                f"{name}=None there: it is the same for all examples.",
+            )
+        return
+    if dims is None or isinstance(dims, int):
+        for _, longer, part in parts:
+            yield from dims_of(name, dims, part, longer)
+        return
+    inner = {key: part for key, _, part in _parts(dims, name)}
+    if not _same_kind(dims, value) or list(inner) != [key for key, _, _ in parts]:
+        raise ArgumentError(
+            f"vmap: {name} is {dims!r}, which has another form than {path}.",
+            f"one axis, or None, for each part of {path}: in a {type(value).__name__} of {len(parts)}.",
+        )
+    for key, longer, part in parts:
+        yield from dims_of(name, inner[key], part, longer)
+
+
+def _same_kind(dims: Any, value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return isinstance(dims, list | tuple)
+    return isinstance(dims, dict) == isinstance(value, dict)
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
+    """Yields (key, name, value) of what a container holds."""
+    if isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield i, f"{path}[{i}]", part
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield key, f"{path}[{key!r}]", part
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield field.name, f"{path}.{field.name}", getattr(value, field.name)
+
+
+def axis_in(dim: int, rank: int, name: str, path: str, shape: object) -> int:
+    """Returns an axis counted from the front.
+
+    Raises:
+      IndexingError: there is no such axis.
+    """
+    if not -rank <= dim < rank:
+        raise IndexingError(f"vmap: {name} says axis {dim} of {path}, whose shape is {shape}.")
+    return dim % rank

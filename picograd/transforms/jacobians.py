@@ -1,0 +1,187 @@
+"""Whole Jacobians: one graph of a row or a column, which vmap makes the graph of all of them.
+
+In:    a function of Tensors
+Out:   functions that give its first or second derivatives by every element
+Next:  picograd/transforms/products.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from picograd.autodiff.jvp import jvp
+from picograd.control.closure import name_of, stand_in
+from picograd.control.structure import mapped
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.build import cast, compare, expand, iota, move_last, reshape
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.rewrites.batch import Examples
+from picograd.rewrites.vmap import for_all
+from picograd.tensor.tensor import Tensor
+from picograd.transforms.gradients import Argnums, renamed
+from picograd.transforms.point import Point, argument_numbers
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
+) -> Callable[..., Any]:
+    """Returns the function that computes the Jacobian of a function, row by row: reverse mode.
+
+    jacrev(f)(x)[i, j] = df(x)[i] / dx[j]
+
+    Each Tensor of the result becomes, in its place, the derivatives by each argument, of shape (*of the result, *of the
+    argument). There is one graph of a row, rewritten for all rows: cheaper than jacfwd where f has fewer results.
+
+    Args:
+      func:        returns float Tensors, alone or in lists, tuples, dicts and dataclasses
+      argnums:     which positional arguments it is differentiated by: a number, or a tuple of them
+      has_aux:     func returns (result, aux), and the new function (Jacobian, aux)
+      chunk_size:  rows computed at once; None: all of them
+
+    Returns:   a function of the arguments of func
+
+    Raises:
+      ArgumentError: argnums names no argument, func returns something else than Tensors, or chunk_size is no count.
+      DTypeError:    an argument it is differentiated by, or a result, is no float.
+
+    >>> jacrev(lambda x: x * x)(Tensor([1.0, 2.0]))
+    Tensor([[2., 0.],
+            [0., 4.]])
+    """
+    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+        raise ArgumentError(f"jacrev: chunk_size must be a count of rows, got {chunk_size!r}.")
+
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point = _at("jacrev", func, args, kwargs, argnums, has_aux)
+        rows = [_rows(point, number, chunk_size) for number in range(len(point.roots))]
+        return _arranged(point, rows, argnums, has_aux)
+
+    return renamed(jacobian, func)
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """Returns the function that computes the Jacobian of a function, column by column: forward mode.
+
+    jacfwd(f)(x)[i, j] = df(x)[i] / dx[j]
+
+    The same as jacrev, cheaper where f has fewer arguments than results.
+
+    Args:
+      func:        returns float Tensors, alone or in lists, tuples, dicts and dataclasses
+      argnums:     which positional arguments it is differentiated by: a number, or a tuple of them
+      has_aux:     func returns (result, aux), and the new function (Jacobian, aux)
+      randomness:  taken for the sake of PyTorch's programs; func runs once, so all columns see the same random numbers
+
+    Returns:   a function of the arguments of func
+
+    Raises:
+      ArgumentError: argnums names no argument, or func returns something else than Tensors.
+      DTypeError:    an argument it is differentiated by, or a result, is no float.
+
+    >>> jacfwd(lambda x: x * x)(Tensor([1.0, 2.0]))
+    Tensor([[2., 0.],
+            [0., 4.]])
+    """
+
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        point = _at("jacfwd", func, args, kwargs, argnums, has_aux)
+        columns = [_columns(point, number) for number in range(len(point.leaves))]
+        return _arranged(point, [list(row) for row in zip(*columns)], argnums, has_aux)
+
+    return renamed(jacobian, func)
+
+
+def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """Returns the function that computes the second derivatives of a function: forward over reverse mode.
+
+    hessian(f)(x)[i, j] = d2f(x) / dx[i] dx[j]
+
+    Args:
+      func:     returns a float scalar (or Tensors, each of which then has second derivatives)
+      argnums:  which positional arguments it is differentiated by: a number, or a tuple of them
+
+    Returns:   a function of the arguments of func that gives (*of the argument, *of the argument), in the form of the
+               arguments within the form of the arguments
+
+    Raises:
+      ArgumentError: argnums names no argument, or func returns something else than Tensors.
+      DTypeError:    an argument it is differentiated by, or a result, is no float.
+
+    >>> hessian(lambda x: (x**3).sum())(Tensor([1.0, 2.0]))
+    Tensor([[ 6.,  0.],
+            [ 0., 12.]])
+    """
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+# ---- rows and columns ----
+def _at(transform: str, func: Callable[..., Any], args: Any, kwargs: Any, argnums: Argnums, has_aux: bool) -> Point:
+    numbers = argument_numbers(transform, argnums, len(args), name_of(func))
+    point = Point(transform, func, args, kwargs, numbers, has_aux)
+    point.check_tensors()
+    for root, name in zip(point.roots, point.result.names):
+        if not root.dtype.is_float:
+            raise DTypeError(f"{transform}: {name} of {point.function} is {root.dtype}; only floats have derivatives.")
+    return point
+
+
+def _rows(point: Point, number: int, chunk_size: int | None) -> list[Op]:
+    """Returns, for each leaf, the derivatives of one root by it: (*of the root, *of the leaf)."""
+    root = point.roots[number]
+    stand = stand_in(root.dtype, root.shape, point.result.tensors[number].cell.device, False)
+    row = point.gradients({root: stand})
+    parts = [_all(row, stand, *piece) for piece in _pieces(numel(root.shape), chunk_size)]
+    whole = [_joined(pieces) for pieces in zip(*parts)]
+    return [reshape(op, (*root.shape, *leaf.shape)) for op, leaf in zip(whole, point.leaves)]
+
+
+def _columns(point: Point, number: int) -> list[Op]:
+    """Returns, for each root, its derivatives by one leaf: (*of the root, *of the leaf)."""
+    leaf = point.leaves[number]
+    devices = [tensor.cell.device for taken in point.moving for tensor in taken.tensors]
+    stand = stand_in(leaf.dtype, leaf.shape, devices[number], False)
+    found = jvp(point.roots, {leaf: stand})
+    column = [filled(0, root.dtype, root.shape) if op is None else op for root, op in zip(point.roots, found)]
+    whole = _all(column, stand, 0, numel(leaf.shape))
+    return [reshape(move_last(op, 0), (*root.shape, *leaf.shape)) for op, root in zip(whole, point.roots)]
+
+
+def _all(graphs: Sequence[Op], stand: Op, start: int, count: Dim) -> list[Op]:
+    """Returns graphs linear in `stand` at `count` of the unit vectors, from the one numbered `start` on."""
+    length = numel(stand.shape)
+    vector = expand(reshape(iota(count) + start if start else iota(count), (count, 1)), (count, length))
+    element = expand(reshape(iota(length), (1, length)), (count, length))
+    basis = reshape(cast(compare(OpCode.CMPEQ, vector, element), stand.dtype), (count, *stand.shape))
+    examples = Examples(count)
+    return [operand.each(examples) for operand in for_all(graphs, examples, {stand: basis})]
+
+
+def _pieces(count: Dim, chunk_size: int | None) -> Iterator[tuple[int, Dim]]:
+    """Yields the first number and the length of each chunk."""
+    if chunk_size is None or not isinstance(count, int) or count <= chunk_size:
+        yield 0, count
+        return
+    for start in range(0, count, chunk_size):
+        yield start, min(chunk_size, count - start)
+
+
+def _joined(pieces: Sequence[Op]) -> Op:
+    if len(pieces) == 1:
+        return pieces[0]
+    return Tensor.cat([Tensor.from_op(piece) for piece in pieces]).read()
+
+
+def _arranged(point: Point, rows: Sequence[list[Op]], argnums: Argnums, has_aux: bool) -> Any:
+    """Returns derivatives in the form of the result, and within it in that of the arguments."""
+    entries: list[Any] = []
+    for row in rows:
+        parts = point.like_arguments(row)
+        entries.append(parts[0] if isinstance(argnums, int) else tuple(parts))
+    rest = iter(entries)
+    found = mapped(point.result.container, lambda _: next(rest))
+    return (found, point.aux()) if has_aux else found

@@ -1,0 +1,112 @@
+"""Random graphs of one example, rewritten for several, mean the same as one after the other; on a device, too.
+
+To look for more than a test run has time for:  python -m tests.fuzz.test_vmap 1000 2000
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd.evaluator import evaluate
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.text import format_graph
+from picograd.rewrites.batch import Examples
+from picograd.rewrites.vmap import for_all
+from tests.fuzz.generator import Graph
+from tests.fuzz.test_graphs import SEEDS_WITH_BODIES, graph_of
+
+COUNT = 3
+SEEDS = range(200)
+FEW_WITH_BODIES = range(SEEDS_WITH_BODIES.start, SEEDS_WITH_BODIES.start + 120)
+
+Arrays = dict[Op, np.ndarray[Any, Any]]
+
+
+def examples_of(graph: Graph, seed: int) -> tuple[dict[Op, Op], list[Arrays]]:
+    """Returns PARAMs for all examples of some of the graph's PARAMs, and the arrays of each example.
+
+    Example i of an array has its elements i places further, so that bounds and indices hold as before.
+    """
+    rng = np.random.default_rng(seed)
+    names = list(graph.arrays)
+    chosen = [op for op in names if rng.random() < 0.6] or names[:1]
+    values = {op: Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (COUNT, *op.shape))) for op in chosen}
+    each = [
+        {op: np.roll(array, i).reshape(array.shape) if op in values else array for op, array in graph.arrays.items()}
+        for i in range(COUNT)
+    ]
+    return values, each
+
+
+def check(graph: Graph, seed: int, roots: list[Op], errors: list[float]) -> None:
+    values, each = examples_of(graph, seed)
+    examples = Examples(COUNT)
+    found = [operand.each(examples) for operand in for_all(roots, examples, values)]
+    together = {values.get(op, op): np.stack([arrays[op] for arrays in each]) for op in values}
+    together.update({op: array for op, array in graph.arrays.items() if op not in values})
+    result = evaluate(found, together)
+    one_by_one = [evaluate(roots, arrays) for arrays in each]
+    for i, (root, error) in enumerate(zip(roots, errors)):
+        expected = np.stack([arrays[i] for arrays in one_by_one])
+        assert result[i].shape == (COUNT, *root.shape)
+        # Sums may be added in another order, in float64: twice the bound of a device is plenty.
+        np.testing.assert_allclose(result[i].astype("f8"), expected.astype("f8"), rtol=0, atol=2 * error)
+
+
+def first_failing_part(graph: Graph, seed: int) -> Op | None:
+    for op in toposort(graph.roots):
+        if op.code not in (OpCode.PARAM, OpCode.CALL, OpCode.LOOP):  # whose results are the parts
+            try:
+                check(graph, seed, [op], [max(graph.errors)])
+            except Exception:
+                return op
+    return None
+
+
+@pytest.mark.req("A9")
+@pytest.mark.parametrize("seed", [*SEEDS, *FEW_WITH_BODIES])
+def test_a_random_graph_of_all_examples_is_that_of_each(seed: int) -> None:
+    graph = graph_of(seed)
+    try:
+        check(graph, seed, graph.roots, graph.errors)
+    except Exception as error:
+        part = first_failing_part(graph, seed)
+        shown = format_graph(graph.roots if part is None else [part])
+        raise AssertionError(f"seed {seed}: {shown}\n{type(error).__name__}: {error}") from error
+
+
+def test_the_graphs_have_every_opcode_that_the_generator_knows() -> None:
+    """And the number of Ops is the same for 2 examples and for 200."""
+    met: set[OpCode] = set()
+    for seed in [*SEEDS, *FEW_WITH_BODIES]:
+        graph = graph_of(seed)
+        counts = []
+        for count in (2, 200):
+            values = {op: Op(OpCode.PARAM, op.dtype, (), (op.arg[0], (count, *op.shape))) for op in graph.arrays}
+            found = for_all(graph.roots, Examples(count), values)
+            counts.append(len(toposort([operand.op for operand in found])))
+        assert counts[0] == counts[1], seed
+        met.update(op.code for op in toposort(graph.roots))
+    for code in ("REDUCE", "SCAN", "SORT", "GATHER", "SCATTER", "MATMUL", "LOOP", "CALL", "WHERE", "CONTIGUOUS", "PAD"):
+        assert OpCode[code] in met
+
+
+def main() -> None:
+    """Runs the seeds from the first argument up to the second."""
+    failures = 0
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+        try:
+            test_a_random_graph_of_all_examples_is_that_of_each(seed)
+        except AssertionError as error:
+            failures += 1
+            print(str(error)[:4000], flush=True)
+    print(f"{failures} failures")
+
+
+if __name__ == "__main__":
+    main()

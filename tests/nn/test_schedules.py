@@ -1,0 +1,171 @@
+"""Schedules: thirty epochs equal PyTorch's, in jit too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor, optim
+from picograd.engine.watch import watch
+
+SCHEDULES = [
+    ("LambdaLR", {"lr_lambda": lambda epoch: 0.95**epoch}),
+    ("MultiplicativeLR", {"lr_lambda": lambda epoch: 0.95}),
+    ("StepLR", {"step_size": 3, "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [2, 5, 5], "gamma": 0.5}),
+    ("ConstantLR", {"factor": 0.25, "total_iters": 4}),
+    ("LinearLR", {"start_factor": 0.25, "total_iters": 4}),
+    ("LinearLR", {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 7}),
+    ("ExponentialLR", {"gamma": 0.9}),
+    ("PolynomialLR", {"total_iters": 8, "power": 2.0}),
+    ("CosineAnnealingLR", {"T_max": 5, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 4}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 30}),
+    ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 15, "steps_per_epoch": 2, "three_phase": True}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 40, "anneal_strategy": "linear", "cycle_momentum": False}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": [0.1, 0.3], "step_size_up": 4, "step_size_down": 7}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3, "mode": "triangular2"}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3, "mode": "exp_range", "gamma": 0.9}),
+]
+
+
+def both(kind="SGD", **settings):
+    """Returns an optimizer of either library, of two groups."""
+    made = []
+    for library, tensor in ((optim, Tensor), (torch.optim, torch.tensor)):
+        first, second = tensor([1.0], requires_grad=True), tensor([2.0], requires_grad=True)
+        groups = [{"params": [first]}, {"params": [second], "lr": 0.2}]
+        made.append(getattr(library, kind)(groups, lr=0.1, **settings))
+    return made
+
+
+def rates(optimizer):
+    """Returns what a schedule may have set."""
+    names = ("lr", "momentum", "betas")
+    return [float(np.ravel(group[name])[0]) for group in optimizer.param_groups for name in names if name in group]
+
+
+def compare(mine, other, schedule, reference, epochs=30):
+    for _ in range(epochs):
+        np.testing.assert_allclose(rates(mine), rates(other), rtol=1e-9, atol=1e-15)
+        last = [float(rate) for rate in reference.get_last_lr()]
+        np.testing.assert_allclose(schedule.get_last_lr(), last, rtol=1e-9, atol=1e-15)
+        stored = [group.lr_tensor.item() for group in mine.param_groups]
+        np.testing.assert_allclose(stored, [group["lr"] for group in other.param_groups], rtol=1e-6, atol=1e-15)
+        mine.step(), other.step()
+        schedule.step(), reference.step()
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_thirty_epochs_equal_pytorchs(name, settings, kind):
+    mine, other = both(kind, **({"momentum": 0.9} if kind == "SGD" else {}))
+    schedule, reference = (
+        getattr(library.lr_scheduler, name)(optimizer, **settings)
+        for library, optimizer in ((optim, mine), (torch.optim, other))
+    )
+    compare(mine, other, schedule, reference)
+
+
+@pytest.mark.req("C8")
+def test_one_after_the_other():
+    mine, other = both()
+    made = []
+    for library, optimizer in ((optim.lr_scheduler, mine), (torch.optim.lr_scheduler, other)):
+        parts = [
+            library.LinearLR(optimizer, 0.1, total_iters=4), library.CosineAnnealingLR(optimizer, 10),
+            library.ExponentialLR(optimizer, 0.9),
+        ]  # fmt: skip
+        made.append(library.SequentialLR(optimizer, parts, [5, 14]))
+    compare(mine, other, *made)
+
+
+@pytest.mark.req("C8")
+def test_several_at_once():
+    mine, other = both()
+    made = []
+    for library, optimizer in ((optim.lr_scheduler, mine), (torch.optim.lr_scheduler, other)):
+        parts = [library.ConstantLR(optimizer, 0.1, 4), library.ExponentialLR(optimizer, 0.9)]
+        made.append(library.ChainedScheduler(parts))
+    compare(mine, other, *made)
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"mode": "max", "threshold_mode": "abs", "cooldown": 2}, {"threshold_mode": "abs"}, {"min_lr": [0.05, 0.1]}],
+)
+def test_plateaus(settings, rng):
+    mine, other = both()
+    schedule, reference = (
+        library.lr_scheduler.ReduceLROnPlateau(optimizer, patience=2, factor=0.5, threshold=0.05, **settings)
+        for library, optimizer in ((optim, mine), (torch.optim, other))
+    )
+    for value in rng.standard_normal(40).cumsum() * 0.1 + 2.0:
+        schedule.step(value), reference.step(value)
+        np.testing.assert_allclose(rates(mine), rates(other), rtol=1e-12)
+        assert schedule.num_bad_epochs == reference.num_bad_epochs
+
+
+def test_goes_on_from_a_saved_state():
+    one, other = both()[0], both()[0]
+    schedule, twin = (optim.lr_scheduler.CosineAnnealingLR(optimizer, 10) for optimizer in (one, other))
+    for _ in range(4):
+        schedule.step()
+    other.load_state_dict(one.state_dict())
+    twin.load_state_dict(schedule.state_dict())
+    schedule.step(), twin.step()
+    assert rates(one) == rates(other)
+
+
+@pytest.mark.req("C8")
+def test_a_schedule_makes_no_new_plan():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    optimizer = optim.Adam([w], lr=0.1)
+    schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    reference = torch.tensor([1.0, 2.0], requires_grad=True)
+    theirs = torch.optim.Adam([reference], lr=0.1)
+    twin = torch.optim.lr_scheduler.ExponentialLR(theirs, 0.5)
+
+    @pg.jit
+    def step():
+        optimizer.zero_grad()
+        loss = (w * w).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for number in range(10):
+        with watch() as counts:
+            step()
+        assert number < 2 or not counts.compiled
+        schedule.step()
+        theirs.zero_grad()
+        (reference * reference).sum().backward()
+        theirs.step()
+        twin.step()
+    np.testing.assert_allclose(w.detach().numpy(), reference.detach().numpy(), rtol=1e-6)
+
+
+ERRORS = [
+    (lambda o: optim.lr_scheduler.ConstantLR(o, 2.0), "ConstantLR: factor must be in [0, 1], got 2.0."),
+    (lambda o: optim.lr_scheduler.OneCycleLR(o, 0.1), "OneCycleLR: give total_steps, or epochs and steps_per_epoch."),
+    (lambda o: optim.lr_scheduler.LambdaLR(o, [len, len, len]), "LambdaLR: lr_lambda has 3 values for 2 groups."),
+    (lambda o: optim.lr_scheduler.StepLR(o, 2, last_epoch=3), "StepLR: last_epoch is 3, but a group has no initial_lr."),
+    (lambda o: optim.lr_scheduler.CyclicLR(o, 0.1, 0.2, mode="round"),
+     'CyclicLR: mode must be "triangular", "triangular2" or "exp_range", got \'round\'.'),
+    (lambda o: optim.lr_scheduler.CyclicLR(optim.Adagrad([Tensor([1.0], requires_grad=True)]), 0.1, 0.2),
+     "CyclicLR: the optimizer has no momentum."),
+    (lambda o: optim.lr_scheduler.ReduceLROnPlateau(o, factor=1.0), "ReduceLROnPlateau: factor must be below 1, got 1.0."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "fact"), ERRORS)
+def test_errors(call, fact):
+    with pytest.raises(pg.ArgumentError) as caught:
+        call(both()[0])
+    assert caught.value.fact == fact and caught.value.line.file == __file__

@@ -1,0 +1,228 @@
+"""No name of PyTorch is missing silently: each function, method and special function is here, or a reason why not is.
+
+`python -m tests.tensor.test_names` prints what is missing and stands under no reason but "not yet".
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.nn import functional as F
+from tests.helpers import same_value
+
+# reason: names and patterns
+NEVER = {
+    "complex numbers": """
+        adjoint complex conj_physical_ imag istft polar stft view_as_* cdouble cfloat chalf H mH
+    """,
+    "sparse tensors": """
+        *sparse* *coalesce* *crow_indices* *ccol_indices* *col_indices* *row_indices* indices indices_copy values
+        values_copy smm spmm sspaddmm hspmm saddmm dsmm hsmm dense_dim to_dense
+    """,
+    "quantized tensors": """
+        *quantize* quantized_* q_* qscheme int_repr fbgemm_* choose_qparams_* fused_moving_avg_obs_fake_quant
+        fake_quant* *grouped_mm scaled_mm
+    """,
+    "nested tensors and names of axes": """
+        is_nested to_padded_tensor name
+    """,
+    "strides and storage, which a lazy tensor does not have": """
+        *_copy as_strided* *stride *strided *storage* *data_ptr is_contiguous set_ is_set_to *share* resize*
+        is_pinned pin_memory dim_order layout from_file frombuffer empty_permuted record_stream new slice_inverse
+    """,
+    "other machines and other back ends of PyTorch": """
+        cudnn_* *mkldnn* miopen_* *vulkan* *xla* *xpu* is_ipu ipu *mtia is_mps is_maia is_meta is_distributed
+        get_device_module hash_tensor thread_safe_generator compiled_with_* to_mkldnn
+    """,
+    "TorchScript, tracing and what PyTorch keeps for itself": """
+        parse_* import_ir* unify_type_list merge_type_* fork wait sym_* classproperty compile cond while_loop
+        typename get_file_path prepare_multi* profiler_* init_num_threads as_subclass module_load reinforce
+        *has_torch_function* handle_torch_function boolean_dispatch assert_int_or_pair Optional is_inference map_
+        map2_ apply_ output_nr volatile grad_dtype is_storage
+    """,
+    "global state, which picograd does not have": """
+        set_* get_* is_anomaly_* is_autocast_* autocast_* clear_autocast_cache *deterministic* is_warn_*
+        is_inference_mode_enabled
+    """,
+    "forms behind the public ones, and old ones": """
+        native_* unsafe_* batch_norm_* *_with_indices norm_except_dim embedding_renorm_ convolution conv_tbc
+        nonzero_static frobenius_norm nuclear_norm matrix_rank chain_matmul range index_reduce* row_stack geqrf
+        ormqr orgqr lobpcg svd_lowrank pca_lowrank sum_to_size segment_reduce constant_pad_nd affine_grid_generator
+        grid_sampler* symeig eig
+    """,
+}
+# Of torch.*, where torch.nn.functional has them too: picograd.nn.functional is their one place.
+OF_FUNCTIONAL = """
+    adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout alpha_dropout_ avg_pool1d batch_norm bilinear
+    binary_cross_entropy_with_logits celu celu_ channel_shuffle conv1d conv2d conv3d conv_transpose1d
+    conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity ctc_loss dropout dropout_
+    embedding embedding_bag feature_alpha_dropout feature_alpha_dropout_ group_norm hinge_embedding_loss
+    instance_norm kl_div layer_norm margin_ranking_loss max_pool1d max_pool2d max_pool3d pairwise_distance pdist
+    pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm rrelu rrelu_ selu selu_ threshold threshold_
+    triplet_margin_loss
+"""
+# A name that has come meanwhile may still stand here.
+NOT_YET = {
+    "torch": """
+        addbmm addmm addmv addmv_ addr argwhere atleast_1d atleast_2d atleast_3d baddbmm bincount binomial
+        block_diag broadcast_tensors bucketize cartesian_prod cdist cholesky cholesky_inverse cholesky_solve
+        column_stack combinations concat concatenate corrcoef cov cross det detach_ diag diag_embed diagflat
+        diagonal diagonal_scatter dsplit dstack einsum feature_dropout feature_dropout_ fliplr flipud from_dlpack
+        ger gradient gru gru_cell histc histogram histogramdd hsplit hstack igamma igammac index_add index_copy
+        index_fill index_put index_put_ inner inverse isin kron kthvalue logdet lstm lstm_cell lstsq lu lu_solve
+        lu_unpack masked_scatter matrix_exp matrix_power median meshgrid mode moveaxis msort nanmedian nanquantile
+        pinverse poisson put qr quantile ravel real rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell rot90 scatter
+        scatter_add scatter_reduce searchsorted select select_scatter slice_scatter slogdet solve split_with_sizes
+        svd swapaxes swapdims t take tensor_split tensordot tile to_dlpack trace triangular_solve unique
+        unique_consecutive unravel_index vander vdot vmap vsplit vstack
+    """,
+    "Tensor": """
+        addbmm addbmm_ addmm addmm_ addmv addmv_ addr addr_ argwhere baddbmm baddbmm_ bincount cholesky
+        cholesky_inverse cholesky_solve corrcoef cov cross det detach_ diag diag_embed diagflat diagonal
+        diagonal_scatter dsplit fill_diagonal_ fliplr flipud ger grad_fn histc histogram hsplit igamma igamma_
+        igammac igammac_ index index_add index_add_ index_copy index_copy_ index_fill index_fill_ index_put
+        index_put_ inner inverse kron kthvalue logdet lstsq lu lu_solve masked_fill_ masked_scatter masked_scatter_
+        matrix_exp matrix_power median mode moveaxis msort nanmedian nanquantile pinverse prelu put put_ qr quantile
+        ravel register_hook register_post_accumulate_grad_hook reshape_as retains_grad rot90 scatter scatter_
+        scatter_add scatter_add_ scatter_reduce scatter_reduce_ select_scatter slice_scatter slogdet solve
+        split_with_sizes squeeze_ svd swapaxes swapaxes_ swapdims swapdims_ t t_ take tensor_split tile trace
+        transpose_ triangular_solve tril_ triu_ type unfold unique unique_consecutive unsqueeze_ vdot vsplit
+    """,
+    "functional": """
+        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+        adaptive_max_pool3d affine_grid alpha_dropout avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear celu_
+        channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dropout1d dropout2d
+        dropout3d elu_ embedding_bag feature_alpha_dropout fold fractional_max_pool2d fractional_max_pool3d
+        grid_sample group_norm hardtanh_ instance_norm interpolate leaky_relu_ linear_cross_entropy
+        local_response_norm lp_pool1d lp_pool2d lp_pool3d max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d
+        max_unpool3d multi_head_attention_forward one_hot pad pixel_shuffle pixel_unshuffle relu_ rms_norm rrelu_
+        selu_ threshold_ unfold upsample upsample_bilinear upsample_nearest
+    """,
+    "special": """
+        airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u
+        chebyshev_polynomial_v chebyshev_polynomial_w gammainc gammaincc hermite_polynomial_h hermite_polynomial_he
+        laguerre_polynomial_l legendre_polynomial_p modified_bessel_i0 modified_bessel_i1 modified_bessel_k0
+        modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t
+        shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w
+        spherical_bessel_j0
+    """,
+}
+SURFACES: dict[str, tuple[Any, Any]] = {
+    "torch": (torch, pg),
+    "Tensor": (torch.Tensor, Tensor),
+    "functional": (torch.nn.functional, F),
+    "special": (torch.special, pg.special),
+}
+
+
+def names_of(surface: Any) -> list[str]:
+    """Returns the public functions, or the public methods and properties."""
+    public = [name for name in dir(surface) if not name.startswith("_")]
+    if isinstance(surface, type):
+        return public
+    return [name for name in public if callable(found := getattr(surface, name)) and not isinstance(found, type)]
+
+
+def missing(kind: str) -> list[str]:
+    """Returns PyTorch's names that are not here, but those that never will be."""
+    theirs, ours = SURFACES[kind]
+    never = [pattern for patterns in NEVER.values() for pattern in patterns.split()]
+    kept = set(NOT_YET[kind].split()) | ({*OF_FUNCTIONAL.split()} if kind == "torch" else set())
+    absent = [name for name in names_of(theirs) if not hasattr(ours, name)]
+    return [name for name in absent if name in kept or not any(fnmatchcase(name, pattern) for pattern in never)]
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("kind", SURFACES)
+def test_no_name_of_pytorch_is_missing_without_a_reason(kind: str) -> None:
+    known = set(NOT_YET[kind].split()) | ({*OF_FUNCTIONAL.split()} if kind == "torch" else set())
+    assert not set(missing(kind)) - known
+
+
+@pytest.mark.req("C3")
+def test_a_method_of_these_families_is_a_function_too() -> None:
+    own = {"elementwise", "functions", "choices", "mathematics", "pairs", "reduce", "statistics", "creation", "random"}
+    functions = {name for name in names_of(torch) if hasattr(Tensor, name) and name != "select"}
+    homes = {name: getattr(getattr(Tensor, name), "__module__", "").rsplit(".", 1)[-1] for name in functions}
+    assert not [name for name in functions if homes[name] in own and not hasattr(pg, name)]
+
+
+# ---- a number may come first ----
+NUMBER_FIRST: dict[str, tuple[Any, ...]] = {
+    "pow": (2.5, [1.0, 2.0]),
+    "remainder": (7, [2, 4]),
+    "float_power": (2, [1, 3]),
+    "xlogy": (2.0, [0.5, 1.0]),
+    "bitwise_and": (6, [3, 5]),
+    "bitwise_or": (6, [3, 5]),
+    "bitwise_xor": (6, [3, 5]),
+    "bitwise_left_shift": (3, [1, 2]),
+    "bitwise_right_shift": (-9, [1, 2]),
+}
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("name", NUMBER_FIRST)
+def test_a_number_may_come_first(name: str, device: str) -> None:
+    number, values = NUMBER_FIRST[name]
+    ours, theirs = getattr(pg, name), getattr(torch, name)
+    same_value(ours(number, Tensor(values)), theirs(number, torch.tensor(values)))
+    same_value(ours(Tensor(values), Tensor(values)), theirs(torch.tensor(values), torch.tensor(values)))
+    with pytest.raises(pg.DTypeError, match="one of both must be a tensor"):
+        ours(number, number)
+
+
+@pytest.mark.req("C3")
+def test_where_takes_numbers_and_the_condition_alone() -> None:
+    c = [[True, False], [False, True]]
+    for x, y in ((1, 2), (1.5, 2), (Tensor([3, 4]), 0.5), (1, Tensor([3.0, 4.0]))):
+        theirs = [torch.tensor(v.numpy()) if isinstance(v, Tensor) else v for v in (x, y)]
+        same_value(pg.where(Tensor(c), x, y), torch.where(torch.tensor(c), *theirs))
+    same_value(pg.where(Tensor(c)), torch.where(torch.tensor(c)))
+    with pytest.raises(pg.ArgumentError) as caught:
+        pg.where(Tensor(c), 1)
+    assert caught.value.fact == "where: give both input and other, or neither."
+
+
+# ---- dtypes ----
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.req("C9")
+@pytest.mark.parametrize("a", DTYPES)
+@pytest.mark.parametrize("b", DTYPES)
+def test_promotion_is_pytorchs(a: str, b: str) -> None:
+    mine, theirs = (pg.dtypes.dtype_named(a), pg.dtypes.dtype_named(b)), (getattr(torch, a), getattr(torch, b))
+    assert str(torch.promote_types(*theirs)) == f"torch.{pg.promote_types(*mine)}"
+    assert torch.can_cast(*theirs) == pg.can_cast(*mine)
+    for shapes in (((2,), ()), ((), (2,)), ((), ())):
+        ours = [Tensor.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, mine)]
+        reference = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, theirs)]
+        assert str(torch.result_type(*reference)) == f"torch.{pg.result_type(*ours)}"
+    for number in (True, 2, 2.5):
+        assert str(torch.result_type(torch.ones(2, dtype=theirs[0]), number)) == f"torch.{pg.result_type(ours[0], number)}"
+
+
+@pytest.mark.req("C9")
+def test_limits_are_pytorchs() -> None:
+    for name in ("float16", "bfloat16", "float32", "float64"):
+        mine, theirs = pg.finfo(pg.dtypes.dtype_named(name)), torch.finfo(getattr(torch, name))
+        for field in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "dtype"):
+            assert getattr(mine, field) == getattr(theirs, field)
+    for name in ("uint8", "int8", "int16", "int32", "int64"):
+        mine, theirs = pg.iinfo(pg.dtypes.dtype_named(name)), torch.iinfo(getattr(torch, name))
+        assert (mine.bits, mine.max, mine.min, mine.dtype) == (theirs.bits, theirs.max, theirs.min, theirs.dtype)
+    with pytest.raises(pg.DTypeError) as caught:
+        pg.finfo(pg.int32)
+    assert caught.value.fact == "finfo: needs a float dtype, got int32."
+
+
+if __name__ == "__main__":
+    for kind in SURFACES:
+        print(f"{kind}:", *missing(kind))
