@@ -1,21 +1,26 @@
 """Gives a matrix product the form that suits its shape and its reader.
 
 In:    a simplified graph
-Out:   the same, where products with a vector are sums along rows, and transposed products are products
+Out:   the same, where products with a vector are sums along rows, as are convolutions like them, and transposed
+       products are products
 Called by: schedule/create.py.    Next: picograd/schedule/fuse.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
+    conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.ir.build import cast, expand, reduce, reshape, swap_last
+from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import OpCode
+
+LONG = 1024  # terms of a sum that a convolution's blocks are too short for
+FEW = 64  # places of a window, that many and fewer
 
 
 def contract(roots: Sequence[Op]) -> list[Op]:
@@ -32,6 +37,8 @@ def contract(roots: Sequence[Op]) -> list[Op]:
             became[op] = product(swap_last(b), swap_last(a))
         elif op.code is OpCode.MATMUL:
             became[op] = product(*(became[s] for s in op.src))
+        elif op.code is OpCode.CONV and has_few_long_sums(op):
+            became[op] = sums_of_windows(op, *(became[s] for s in op.src))
         else:
             src = tuple(map(became.__getitem__, op.src))
             became[op] = op if src == op.src else op.replace(src=src)
@@ -59,3 +66,27 @@ def product(a: Op, b: Op) -> Op:
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
     total = cast(reduce(lhs * rhs, OpCode.ADD, (len(batch) + 1,)), a.dtype)
     return reshape(total, (*batch, m, n))
+
+
+def has_few_long_sums(op: Op) -> bool:
+    """True for a CONV that is a product with a vector in each group: the gradient of a weight by channels of their own."""
+    w, arg = op.src[1], op.arg
+    if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
+        return False
+    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= FEW
+
+
+def sums_of_windows(op: Op, x: Op, w: Op) -> Op:
+    """Returns a CONV with one output a group as a sum of products; outside of x a gather reads 0."""
+    arg, axes, wide = op.arg, len(op.shape) - 2, op.dtype.wide
+    batch, groups = x.shape[0], arg.groups
+    windows = reshape(x, (batch, groups, w.shape[1], *x.shape[2:]))
+    for i in reversed(range(axes)):
+        shape = (op.shape[2 + i], w.shape[2 + i])
+        starts, steps = (repeat_axes(iota(n), (1 - axis,), shape) for axis, n in enumerate(shape))
+        windows = gather(windows, starts * arg.stride[i] + steps * arg.dilation[i] - arg.padding[i][0], 3 + i, 0)
+    places, taps = tuple(range(3, 3 + 2 * axes, 2)), tuple(range(4, 4 + 2 * axes, 2))
+    windows = permute(windows, (0, 1, *places, 2, *taps))  # (B, G, *places, C, *taps)
+    weight = reshape(w, (1, groups, *(1 for _ in places), *w.shape[1:]))
+    terms = cast(windows, wide) * expand(cast(weight, wide), windows.shape)
+    return cast(reduce(terms, OpCode.ADD, tuple(range(2 + axes, 3 + 2 * axes))), op.dtype)

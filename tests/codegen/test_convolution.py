@@ -112,6 +112,16 @@ def test_a_long_sum_for_a_small_result_is_split(rng: np.random.Generator) -> Non
     check_same_meaning([root], {op: whole(rng, op) for op in (x, w)}, targets=())
 
 
+def test_the_weight_gradient_of_channels_by_themselves_is_a_sum_along_windows(rng: np.random.Generator) -> None:
+    x, w = param(0, 2, 3, 25, 26), param(1, 3, 1, 3, 3)
+    out = conv(x, w, padding=1, groups=3, stride=1)
+    grad = param(2, *out.shape)
+    root = conv_w(grad, out)
+    kinds = {nest.kind for item in create_schedule([root]).kernel_items() for phase in item.kernel.phases for nest in phase}
+    assert kinds == {NestKind.REDUCE}
+    check(rng, root, x, grad)
+
+
 def test_a_large_weight_is_packed_by_blocks(rng: np.random.Generator) -> None:
     x, w = param(0, 1, 300, 9, 112), param(1, 150, 300, 3, 3)
     root = conv(x, w, padding=1)
