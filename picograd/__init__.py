@@ -57,8 +57,10 @@ from picograd.errors import (
     UnsupportedOp,
     VerifyError,
 )  # fmt: skip
+from picograd.nn.scaler import GradScaler
 from picograd.nn.state import load, save
 from picograd.tensor import names
+from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
@@ -92,6 +94,7 @@ __all__ = [
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
     "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
     "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
+    "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__
 
