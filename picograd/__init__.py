@@ -60,8 +60,10 @@ from picograd.errors import (
 )  # fmt: skip
 from picograd.linalg import named
 from picograd.linalg.named import *  # noqa: F403
+from picograd.nn.scaler import GradScaler
 from picograd.nn.state import load, save
 from picograd.tensor import names
+from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
@@ -96,6 +98,7 @@ __all__ = [
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
     "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
     "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
+    "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__ + named.__all__
 

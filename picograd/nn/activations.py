@@ -13,6 +13,7 @@ from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.elements import of_each
+from picograd.nn.precision import widened
 from picograd.tensor import pointwise
 from picograd.tensor.build import axis_of
 from picograd.tensor.random import Generator
@@ -71,6 +72,7 @@ def mish(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     return of_each("mish", input, lambda x: x * unary(OpCode.TANH, _softplus(x)), inplace)
 
 
+@widened
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:  # noqa: A002
     """Returns log(1 + exp(beta * input)) / beta, and input where beta * input is above the threshold.
 
@@ -133,6 +135,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
     return input.narrow(dim, 0, half) * input.narrow(dim, half, half).sigmoid()
 
 
+@widened
 def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns exp(input) / sum(exp(input)) along one axis.
 
@@ -142,6 +145,7 @@ def softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # n
     return input.softmax(dim, dtype)
 
 
+@widened
 def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns input - log(sum(exp(input))) along one axis.
 
@@ -151,6 +155,7 @@ def log_softmax(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor: 
     return input.log_softmax(dim, dtype)
 
 
+@widened
 def softmin(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:  # noqa: A002
     """Returns softmax(-input) along one axis.
 

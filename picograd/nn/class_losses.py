@@ -15,6 +15,7 @@ from picograd.ir.build import compare, reduce, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.nn.precision import widened
 from picograd.nn.reduction import check_reduction
 from picograd.tensor.build import broadcast_to, cast, static
 from picograd.tensor.indexing import gather_op, same_as_iota
@@ -22,6 +23,7 @@ from picograd.tensor.reduce import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor
 
 
+@widened
 def cross_entropy(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -134,6 +136,7 @@ def _soft_cross_entropy(
     return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.mean())
 
 
+@widened
 def nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,

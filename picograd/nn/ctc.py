@@ -15,12 +15,14 @@ from collections.abc import Sequence
 
 from picograd.control.scan import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.precision import widened
 from picograd.nn.reduction import check_reduction
 from picograd.tensor.tensor import Tensor
 
 NEVER = -1e30  # logarithm of the probability of what cannot be: a number, so that sums of it have gradients
 
 
+@widened
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

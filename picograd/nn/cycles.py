@@ -2,7 +2,7 @@
 
 In:    an optimizer
 Out:   new learning rates and momenta in its groups
-Next:  picograd/nn/readers.py
+Next:  picograd/nn/scaler.py
 """
 
 from __future__ import annotations

@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from picograd.errors import DTypeError, ShapeError
+from picograd.nn.precision import widened
 from picograd.tensor.build import broadcast_shapes, broadcast_to
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
 
+@widened
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:  # noqa: A002
     """Returns input / max(norm, eps), the norm of order `p` along axis `dim`.
 
@@ -29,6 +31,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
+@widened
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Returns x1 . x2 / (max(|x1|, eps) max(|x2|, eps)) along axis `dim`, both broadcast.
 
@@ -50,6 +53,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return (parts[0] * parts[1]).sum(dim)
 
 
+@widened
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """Returns the norm of order `p` of x1 - x2 + eps along the last axis, x1 and x2 broadcast.
 
@@ -59,6 +63,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 
+@widened
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     """Returns the distances of order `p` between all rows i < j of input (N, D): (N (N - 1) / 2,).
 

@@ -8,6 +8,7 @@ Next:  picograd/nn/embedding.py
 from __future__ import annotations
 
 from picograd.errors import ShapeError
+from picograd.tensor.autocast import precision_mode
 from picograd.tensor.tensor import Tensor
 
 
@@ -33,6 +34,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             hint="weight is (out_features, in_features).",
         )
     product = input @ weight.T
+    if bias is not None and precision_mode.get() is not None:
+        bias = bias.to(product.dtype)  # an autocast block: what is added does not widen the result again
     return product if bias is None else product + bias
 
 

@@ -11,11 +11,13 @@ import math
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.activations import logsigmoid
+from picograd.nn.precision import widened
 from picograd.nn.reduction import check_pair, check_reduction, reduced, weighted
 from picograd.tensor.tensor import Tensor
 
 
 # ---- differences ----
+@widened
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
     """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
 
@@ -33,6 +35,7 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Ten
     return weighted("mse_loss", (input - target).square(), weight, input, reduction)
 
 
+@widened
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
     """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none"); `weight` as in mse_loss.
 
@@ -48,6 +51,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tens
     return weighted("l1_loss", (input - target).abs(), weight, input, reduction)
 
 
+@widened
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:  # noqa: A002
     """Returns d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2.
 
@@ -71,6 +75,7 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     return reduced("smooth_l1_loss", losses, reduction)
 
 
+@widened
 def huber_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -104,6 +109,7 @@ def huber_loss(
 
 
 # ---- likelihoods of yes and no ----
+@widened
 def binary_cross_entropy(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -139,6 +145,7 @@ def _bounded_log(p: Tensor) -> Tensor:
     return slope + (p.log().clamp(min=-100.0) - slope).detach()
 
 
+@widened
 def binary_cross_entropy_with_logits(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -178,6 +185,7 @@ def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa:
 
 
 # ---- other likelihoods ----
+@widened
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:  # noqa: A002
     """Returns t (log t - input) with t = target: how far log-probabilities are from probabilities.
 
@@ -206,6 +214,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
     return reduced("kl_div", losses, reduction)
 
 
+@widened
 def poisson_nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -240,6 +249,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", losses, reduction)
 
 
+@widened
 def gaussian_nll_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -282,6 +292,7 @@ def gaussian_nll_loss(
     return reduced("gaussian_nll_loss", losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
 
 
+@widened
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
     """Returns log(1 + exp(-target * input)), target 1 or -1; `reduction`: "mean", "sum" or "none".
 

@@ -19,12 +19,14 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.activations import logsigmoid
 from picograd.nn.class_losses import class_numbers
 from picograd.nn.distances import pairwise_distance
+from picograd.nn.precision import widened
 from picograd.nn.reduction import check_pair, reduced
 from picograd.tensor.build import cast
 from picograd.tensor.tensor import Tensor
 
 
 # ---- pairs ----
+@widened
 def hinge_embedding_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -45,6 +47,7 @@ def hinge_embedding_loss(
     return reduced("hinge_embedding_loss", far + Tensor.choose(target != -1, input, 0.0), reduction)
 
 
+@widened
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -67,6 +70,7 @@ def margin_ranking_loss(
     return reduced("margin_ranking_loss", (-target * (input1 - input2) + margin).clamp(min=0.0), reduction)
 
 
+@widened
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
@@ -97,6 +101,7 @@ def cosine_embedding_loss(
 
 
 # ---- triples ----
+@widened
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -126,6 +131,7 @@ def triplet_margin_loss(
     return _triplet("triplet_margin_loss", (anchor, positive, negative), distance, margin, swap, reduction)
 
 
+@widened
 def triplet_margin_with_distance_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -176,6 +182,7 @@ def _triplet(
 
 
 # ---- classes ----
+@widened
 def multi_margin_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,
@@ -220,6 +227,7 @@ def multi_margin_loss(
     return reduced("multi_margin_loss", Tensor.choose(others, losses, 0.0).sum(-1) / count, reduction)
 
 
+@widened
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
     """Returns the sum over right classes j and wrong ones i of max(0, 1 - x[j] + x[i]) / C.
 
@@ -253,6 +261,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     return reduced("multilabel_margin_loss", losses if input.ndim == 2 else losses[0], reduction)
 
 
+@widened
 def multilabel_soft_margin_loss(
     input: Tensor,  # noqa: A002
     target: Tensor,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
+from picograd.nn.precision import widened
 from picograd.tensor import pointwise
 from picograd.tensor.build import broadcast_to, cast, detached
 from picograd.tensor.reduce import mean_op, variance_op
@@ -21,6 +22,7 @@ from picograd.tensor.tensor import Tensor
 
 
 # ---- over the last axes ----
+@widened
 def layer_norm(
     input: Tensor,  # noqa: A002
     normalized_shape: Sequence[int],
@@ -59,6 +61,7 @@ def layer_norm(
     return result if bias is None else result + bias
 
 
+@widened
 def rms_norm(
     input: Tensor,  # noqa: A002
     normalized_shape: Sequence[int],
@@ -99,6 +102,7 @@ def rms_norm(
 
 
 # ---- over channels ----
+@widened
 def group_norm(
     input: Tensor,  # noqa: A002
     num_groups: int,
@@ -136,6 +140,7 @@ def group_norm(
     return _affine(result, weight, bias)
 
 
+@widened
 def batch_norm(
     input: Tensor,  # noqa: A002
     running_mean: Tensor | None,
@@ -185,6 +190,7 @@ def batch_norm(
     return _affine(standard, weight, bias)
 
 
+@widened
 def instance_norm(
     input: Tensor,  # noqa: A002
     running_mean: Tensor | None = None,
@@ -233,6 +239,7 @@ def instance_norm(
     return _affine(standard, weight, bias)
 
 
+@widened
 def local_response_norm(
     input: Tensor,  # noqa: A002
     size: int,

@@ -2,7 +2,7 @@
 
 In:    a shape
 Out:   `new_parameter`, `Parameter`
-Next:  picograd/nn/functional.py
+Next:  picograd/nn/precision.py
 """
 
 from __future__ import annotations

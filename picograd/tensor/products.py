@@ -16,6 +16,7 @@ from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import mul
+from picograd.tensor.autocast import lowered
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace_pairs import InPlacePairs
@@ -50,7 +51,7 @@ class Products(InPlacePairs):
     def _product(self, function: str, other: TensorCore) -> Self:
         """Returns the matrix product, with errors that name `function`."""
         lhs, rhs = self.read(), other.read()
-        dtype = promoted(lhs, rhs)
+        dtype = lowered(promoted(lhs, rhs))
         if dtype.kind == "b":
             raise DTypeError(f"{function}: bools have no product of matrices.", hint="cast them: x.int()")
         return self._result(function, matmul_op(cast(lhs, dtype), cast(rhs, dtype), function), other)

@@ -1,0 +1,97 @@
+"""Mixed precision: products in 16 bits, losses, norms and softmax in 32, wherever a block says so.
+
+In:    nothing
+Out:   `autocast`; `lowered` for what profits from 16 bits (nn/precision.py is for what suffers from them)
+Next:  picograd/tensor/compute.py
+
+What is cast is decided when an Op is built; the graph says it, so that jit and its caches need no further key.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import ParamSpec, TypeVar
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given
+
+
+class autocast:  # noqa: N801  # PyTorch's name
+    """Computes products of float32 in 16 bits inside a `with` block or a decorated function; a block inside one counts.
+
+    Products (matmul, linear, attention) take and give `dtype`. Losses and norms of picograd.nn.functional, and its
+    softmax and log_softmax, take 16-bit floats as float32. All else is computed in the dtype of its operands.
+    float64 stays.
+
+    Args:
+      device_type:    "cpu" or "cuda": what dtype is unless given
+      dtype:          bfloat16 or float16; bfloat16 for "cpu", float16 for "cuda"
+      enabled:        False: the block computes as if there were none around it
+      cache_enabled:  has no effect: equal casts are one Op
+
+    Raises:
+      ArgumentError: another device_type, or another dtype.
+
+    >>> x = Tensor([[1.0, 2.0]])
+    >>> with pg.autocast("cpu"):
+    ...     y = x @ x.T
+    >>> y
+    Tensor([[5]], dtype=bfloat16)
+    """
+
+    def __init__(
+        self,
+        device_type: str = "cpu",
+        dtype: DType | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ):
+        if device_type.lower() not in DEFAULTS:
+            raise ArgumentError(f'autocast: device_type must be "cpu" or "cuda", got {device_type!r}.')
+        chosen = dtype or DEFAULTS[device_type.lower()]
+        if chosen not in (dtypes.bfloat16, dtypes.float16):
+            raise ArgumentError(f"autocast: dtype must be bfloat16 or float16, got {chosen}.")
+        self.dtype = chosen if enabled else None
+        self._tokens: list[Token[DType | None]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(precision_mode.set(self.dtype))
+
+    def __exit__(self, *error: object) -> None:
+        precision_mode.reset(self._tokens.pop())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            token = precision_mode.set(self.dtype)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                precision_mode.reset(token)
+
+        return wrapped
+
+
+def is_autocast_enabled() -> bool:
+    """Returns whether products are computed in 16 bits here.
+
+    >>> with pg.autocast("cpu"):
+    ...     is_autocast_enabled()
+    True
+    """
+    return precision_mode.get() is not None
+
+
+def lowered(dtype: DType) -> DType:
+    """Returns the dtype that operands of a product are to have."""
+    precision = precision_mode.get()
+    return dtype if precision is None or not dtype.is_float or dtype is dtypes.float64 else precision
