@@ -10,6 +10,7 @@ The road: read (what the file says), check (that it is a graph), plan (a functio
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -83,20 +84,20 @@ class Model(Module):
         self._run = Run(planner, self._constants)
         self._trained: dict[str, Tensor] = {}
         self._held: dict[str, Tensor] = {}
-        values = {name: self._initial(name, value, graph, device) for name, value in graph.constants.items()}
+        uses = _uses(graph)
+        values = {name: self._initial(name, value, uses[name], device) for name, value in graph.constants.items()}
         self._graph = self._folded(replace(graph, constants=values), names)
 
     # ---- what it holds ----
-    def _initial(self, name: str, array: Array, graph: Graph, device: str | None) -> Value:
+    def _initial(self, name: str, array: Array, uses: set[str], device: str | None) -> Value:
         """Returns an initializer as what it is used as: a parameter, a statistic, or a value that is known."""
         if not is_tensor_dtype(array):
             return array
         floats = array.dtype.kind not in "biu"
-        uses = [*_uses(graph, name)]
-        if floats and any(use == "trained" for use in uses):
+        if floats and "trained" in uses:
             self._trained[name] = Tensor(array, device=device, requires_grad=True)
             return self._trained[name]
-        if array.nbytes > KNOWN_NBYTES or any(use == "state" for use in uses):
+        if array.nbytes > KNOWN_NBYTES or "state" in uses:
             self._held[name] = Tensor(array, device=device)
             return self._held[name]
         return array
@@ -108,18 +109,21 @@ class Model(Module):
         for step in graph.steps:
             ahead = isinstance(step.does, Operator) and not (step.does.random or step.does.takes_run)
             if ahead and all(name in values for name in step.inputs if name):
-                results = dict(values)
-                self._run.step(step, results)
-                if all(known(results[name]) for name in step.outputs if name):
-                    values.update((name, results[name]) for name in step.outputs if name)
+                self._run.step(step, values)
+                long = [name for name in step.outputs if name and not known(values[name])]
+                for name in long:  # a tensor: it is computed when the model is
+                    del values[name]
+                if not long:
                     continue
             steps.append(step)
         for value in values.values():
             self._constants.keep(value)
         return replace(graph, steps=tuple(steps), constants={**graph.constants, **values})
 
-    def _named_tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        yield from (self._trained if kind == "parameter" else self._held).items()
+    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        for kind, held in (("parameter", self._trained), ("buffer", self._held)):
+            if kind in kinds:
+                yield from ((f"{prefix}.{name}" if prefix else name, tensor) for name, tensor in held.items())
 
     def extra_repr(self) -> str:
         """Returns what stands between the brackets when the model is printed."""
@@ -206,17 +210,20 @@ def _check_input(entry: Declared, value: Value, lengths: dict[str, int]) -> None
         raise ShapeError(f"onnx: input {entry.name!r} must have the shape ({shown}){named}, got {tuple(value.shape)}.")
 
 
-def _uses(graph: Graph, name: str) -> Iterator[str]:
-    """Yields what a value of a graph is used as: "static" (it decides shapes), "state" or "trained"."""
+def _uses(graph: Graph) -> defaultdict[str, set[str]]:
+    """Returns what each value is used as: "static" (it decides shapes), "state" or "trained"."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for entry in graph.outputs:
+        found[entry.name].add("trained")
     for step in graph.steps:
-        for number, read_name in enumerate(step.inputs):
-            if read_name == name:
-                yield _use(step, number)
+        for number, name in enumerate(step.inputs):
+            found[name].add(_use(step, number))
         for value in step.attributes.values():
-            if isinstance(value, Graph) and name not in value.constants:
-                yield from _uses(value, name)
-    if any(entry.name == name for entry in graph.outputs):
-        yield "trained"
+            if isinstance(value, Graph):
+                for name, uses in _uses(value).items():
+                    if name not in value.constants:
+                        found[name] |= uses
+    return found
 
 
 def _use(step: Step, number: int) -> str:

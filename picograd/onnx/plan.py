@@ -104,7 +104,7 @@ class Planner:
         """Returns what computes a node: a row of the table, else the body ONNX gives for the operator."""
         row = find(schema.domain, schema.name, schema.since_version)
         if row is not None:
-            _check_accepted(row, attributes, place)
+            _check_accepted(row, len(_trimmed(node.input)), attributes, place)
             return row
         fixed = [v for v in schema.function_opset_versions if v <= version]
         if fixed:
@@ -243,7 +243,9 @@ def _check_counts(schema: Any, inputs: tuple[str, ...], outputs: tuple[str, ...]
             raise DataError(f"onnx.load: {place} leaves out the input {formal.name!r}, which {schema.name} needs.")
 
 
-def _check_accepted(row: Operator, attributes: Mapping[str, Any], place: str) -> None:
+def _check_accepted(row: Operator, num_inputs: int, attributes: Mapping[str, Any], place: str) -> None:
+    if num_inputs > row.max_inputs:
+        raise UnsupportedOp(f"onnx.load: {place}: {row.name} with {num_inputs} inputs is not supported.")
     for name in attributes:
         if name not in row.parameters:
             raise UnsupportedOp(f"onnx.load: {place}: the attribute {name!r} of {row.name} is not supported.")

@@ -8,6 +8,7 @@ Next:  picograd/onnx/read.py
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +45,14 @@ class Operator:
     def parameters(self) -> Mapping[str, inspect.Parameter]:
         """What the function takes."""
         return inspect.signature(self.function).parameters
+
+    @cached_property
+    def max_inputs(self) -> float:
+        """How many inputs the function takes."""
+        kinds = [entry.kind for entry in self.parameters.values()]
+        if inspect.Parameter.VAR_POSITIONAL in kinds:
+            return math.inf
+        return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
 
     @cached_property
     def takes_step(self) -> bool:

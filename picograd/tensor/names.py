@@ -9,7 +9,6 @@ Most are methods under another roof: what a method takes as self comes first.
 
 from __future__ import annotations
 
-from picograd.tensor.einsum import einsum, tensordot
 from picograd.tensor.free import (
     as_tensor,
     asarray,
@@ -52,8 +51,7 @@ from picograd.tensor.window_functions import bartlett_window, blackman_window, h
 # ---- new tensors ----
 arange, empty, empty_like, eye, full = Tensor.arange, Tensor.empty, Tensor.empty_like, Tensor.eye, Tensor.full
 full_like, linspace, logspace, ones = Tensor.full_like, Tensor.linspace, Tensor.logspace, Tensor.ones
-ones_like, zeros, zeros_like = Tensor.ones_like, Tensor.zeros, Tensor.zeros_like
-from_dlpack = Tensor.from_dlpack
+ones_like, zeros, zeros_like, from_dlpack = Tensor.ones_like, Tensor.zeros, Tensor.zeros_like, Tensor.from_dlpack
 
 # ---- random numbers ----
 bernoulli, multinomial, rand, rand_like = Tensor.bernoulli, Tensor.multinomial, Tensor.rand, Tensor.rand_like
@@ -65,19 +63,9 @@ broadcast_to, chunk, flatten, movedim = Tensor.broadcast_to, Tensor.chunk, Tenso
 narrow, permute, repeat_interleave, reshape = Tensor.narrow, Tensor.permute, Tensor.repeat_interleave, Tensor.reshape
 split, squeeze, transpose, unbind = Tensor.split, Tensor.squeeze, Tensor.transpose, Tensor.unbind
 unflatten, unsqueeze = Tensor.unflatten, Tensor.unsqueeze
-adjoint, diag, diag_embed, diagflat = Tensor.adjoint, Tensor.diag, Tensor.diag_embed, Tensor.diagflat
-diagonal, diagonal_scatter, dsplit, hsplit = Tensor.diagonal, Tensor.diagonal_scatter, Tensor.dsplit, Tensor.hsplit
-moveaxis, narrow_copy, ravel, select = Tensor.moveaxis, Tensor.narrow_copy, Tensor.ravel, Tensor.select
-select_scatter, slice_scatter, split_with_sizes = Tensor.select_scatter, Tensor.slice_scatter, Tensor.split_with_sizes
-swapaxes, swapdims, t, tensor_split, vsplit = Tensor.swapaxes, Tensor.swapdims, Tensor.t, Tensor.tensor_split, Tensor.vsplit
 
 # ---- joins ----
 cat, flip, roll, stack = Tensor.cat, Tensor.flip, Tensor.roll, Tensor.stack
-atleast_1d, atleast_2d, atleast_3d, block_diag = Tensor.atleast_1d, Tensor.atleast_2d, Tensor.atleast_3d, Tensor.block_diag
-broadcast_tensors, cartesian_prod, column_stack = Tensor.broadcast_tensors, Tensor.cartesian_prod, Tensor.column_stack
-combinations, concat, concatenate, dstack = Tensor.combinations, Tensor.concat, Tensor.concatenate, Tensor.dstack
-fliplr, flipud, hstack, meshgrid, rot90 = Tensor.fliplr, Tensor.flipud, Tensor.hstack, Tensor.meshgrid, Tensor.rot90
-row_stack, tile, vstack = Tensor.row_stack, Tensor.tile, Tensor.vstack
 
 # ---- arithmetic, comparisons, bits ----
 add, sub, subtract, mul, multiply = Tensor.add, Tensor.sub, Tensor.sub, Tensor.mul, Tensor.mul
@@ -124,8 +112,6 @@ equal, log_softmax, logcumsumexp, logsumexp = Tensor.equal, Tensor.log_softmax, 
 max, mean, min, nanmean, nansum, norm = Tensor.max, Tensor.mean, Tensor.min, Tensor.nanmean, Tensor.nansum, Tensor.norm
 prod, renorm, softmax, std, std_mean = Tensor.prod, Tensor.renorm, Tensor.softmax, Tensor.std, Tensor.std_mean
 sum, var, var_mean = Tensor.sum, Tensor.var, Tensor.var_mean
-kthvalue, median, mode, nanmedian = Tensor.kthvalue, Tensor.median, Tensor.mode, Tensor.nanmedian
-nanquantile, quantile = Tensor.nanquantile, Tensor.quantile
 
 # ---- in place ----
 abs_, acos_, acosh_, arccos_, arccosh_ = Tensor.abs_, Tensor.acos_, Tensor.acosh_, Tensor.acos_, Tensor.acosh_
@@ -142,66 +128,81 @@ sinh_, sqrt_, square_, tan_, tanh_ = Tensor.sinh_, Tensor.sqrt_, Tensor.square_,
 trunc_, xlogy_, zero_ = Tensor.trunc_, Tensor.xlogy_, Tensor.zero_
 
 # ---- products ----
-bmm, dot, matmul, mm, mv, outer = Tensor.matmul, Tensor.dot, Tensor.matmul, Tensor.matmul, Tensor.mv, Tensor.outer
+bmm, dot, matmul, mm, mv, outer = Tensor.bmm, Tensor.dot, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.outer
 tril, triu = Tensor.tril, Tensor.triu
-addbmm, addmm, addmv, addr, baddbmm = Tensor.addbmm, Tensor.addmm, Tensor.addmv, Tensor.addr, Tensor.baddbmm
-ger, inner, kron, trace, vdot = Tensor.ger, Tensor.inner, Tensor.kron, Tensor.trace, Tensor.vdot
 
 # ---- by index ----
 argsort, gather, index_select, masked_select = Tensor.argsort, Tensor.gather, Tensor.index_select, Tensor.masked_select
 nonzero, sort, take_along_dim, topk = Tensor.nonzero, Tensor.sort, Tensor.take_along_dim, Tensor.topk
-argwhere, bincount, bucketize, histc = Tensor.argwhere, Tensor.bincount, Tensor.bucketize, Tensor.histc
-histogram, index_add, index_copy, index_fill = Tensor.histogram, Tensor.index_add, Tensor.index_copy, Tensor.index_fill
-index_put, index_put_, index_reduce, isin = Tensor.index_put, Tensor.index_put_, Tensor.index_reduce, Tensor.isin
-masked_scatter, msort, put, scatter = Tensor.masked_scatter, Tensor.msort, Tensor.put, Tensor.scatter
-scatter_add, scatter_reduce, searchsorted = Tensor.scatter_add, Tensor.scatter_reduce, Tensor.searchsorted
-take, unique, unique_consecutive = Tensor.take, Tensor.unique, Tensor.unique_consecutive
 
-# ---- linear algebra ----
-cholesky, cholesky_inverse, cholesky_solve = Tensor.cholesky, Tensor.cholesky_inverse, Tensor.cholesky_solve
-corrcoef, cov, cross, det, inverse = Tensor.corrcoef, Tensor.cov, Tensor.cross, Tensor.det, Tensor.inverse
-logdet, matrix_exp, matrix_power, pinverse = Tensor.logdet, Tensor.matrix_exp, Tensor.matrix_power, Tensor.pinverse
-qr, slogdet, svd = Tensor.qr, Tensor.slogdet, Tensor.svd
+# ---- views ----
+adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
+ravel, select, swapaxes, swapdims, t = Tensor.ravel, Tensor.select, Tensor.swapaxes, Tensor.swapdims, Tensor.t
+
+# ---- pieces ----
+dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, Tensor.split_with_sizes, Tensor.tensor_split
+vsplit = Tensor.vsplit
+
+# ---- several tensors ----
+atleast_1d, atleast_2d, atleast_3d, block_diag = Tensor.atleast_1d, Tensor.atleast_2d, Tensor.atleast_3d, Tensor.block_diag
+broadcast_tensors, cartesian_prod, column_stack = Tensor.broadcast_tensors, Tensor.cartesian_prod, Tensor.column_stack
+combinations, concat, concatenate, dstack = Tensor.combinations, Tensor.concat, Tensor.concatenate, Tensor.dstack
+hstack, meshgrid, row_stack, vstack = Tensor.hstack, Tensor.meshgrid, Tensor.row_stack, Tensor.vstack
+
+# ---- order and ranks ----
+fliplr, flipud, kthvalue, median, mode = Tensor.fliplr, Tensor.flipud, Tensor.kthvalue, Tensor.median, Tensor.mode
+msort, nanmedian, nanquantile, quantile = Tensor.msort, Tensor.nanmedian, Tensor.nanquantile, Tensor.quantile
+rot90, tile = Tensor.rot90, Tensor.tile
+
+# ---- searches, counts, sets ----
+argwhere, bincount, bucketize, histc = Tensor.argwhere, Tensor.bincount, Tensor.bucketize, Tensor.histc
+histogram, isin, searchsorted, unique = Tensor.histogram, Tensor.isin, Tensor.searchsorted, Tensor.unique
+unique_consecutive = Tensor.unique_consecutive
+
+# ---- places ----
+diag, diag_embed, diagflat, diagonal_scatter = Tensor.diag, Tensor.diag_embed, Tensor.diagflat, Tensor.diagonal_scatter
+index_add, index_copy, index_fill, index_put = Tensor.index_add, Tensor.index_copy, Tensor.index_fill, Tensor.index_put
+index_put_, index_reduce, masked_scatter, put = Tensor.index_put_, Tensor.index_reduce, Tensor.masked_scatter, Tensor.put
+scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tensor.scatter_reduce
+select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take
 
 __all__ = [
-    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv",
-    "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_",
-    "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh",
-    "arctanh_", "argmax", "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_",
-    "atan", "atan2", "atan_", "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d", "baddbmm", "bartlett_window",
-    "bernoulli", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
-    "bitwise_xor", "blackman_window", "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to",
-    "bucketize", "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "cholesky", "cholesky_inverse", "cholesky_solve",
-    "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone",
-    "column_stack", "combinations", "concat", "concatenate", "conj", "conj_physical", "copysign", "corrcoef", "cos", "cos_",
-    "cosh", "cosh_", "count_nonzero", "cov", "cross", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid",
-    "deg2rad", "deg2rad_", "det", "detach", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff",
-    "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "einsum", "empty", "empty_like", "eq", "equal", "erf",
-    "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill", "fill_", "fix",
-    "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod",
-    "frac", "frac_", "frexp", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge", "ger",
+    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "adjoint", "all",
+    "allclose", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin",
+    "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort",
+    "argwhere", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_",
+    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "bernoulli", "bincount", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman_window",
+    "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast",
+    "cartesian_prod", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min",
+    "clamp_min_", "clip", "clip_", "clone", "column_stack", "combinations", "concat", "concatenate", "conj",
+    "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "diag", "diag_embed", "diagflat", "diagonal",
+    "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "empty", "empty_like", "eq",
+    "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill",
+    "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide",
+    "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
     "get_default_dtype", "get_device", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
     "heaviside", "histc", "histogram", "hsplit", "hstack", "hypot", "i0", "i0_", "index_add", "index_copy", "index_fill",
-    "index_put", "index_put_", "index_reduce", "index_select", "initial_seed", "inner", "inverse", "is_complex", "is_conj",
+    "index_put", "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj",
     "is_floating_point", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin",
-    "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kron", "kthvalue", "lcm", "lcm_", "ldexp",
-    "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2",
-    "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_scatter",
-    "masked_select", "matmul", "matrix_exp", "matrix_power", "max", "maximum", "mean", "median", "meshgrid", "min",
-    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
-    "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg",
-    "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel", "ones", "ones_like",
-    "outer", "permute", "pinverse", "polygamma", "positive", "pow", "prod", "promote_types", "put", "qr", "quantile",
-    "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "ravel",
-    "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resolve_conj",
-    "resolve_neg", "result_type", "roll", "rot90", "round", "round_", "row_stack", "rsqrt", "rsqrt_", "rsub",
-    "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "seed", "select", "select_scatter", "sgn",
-    "sigmoid", "sigmoid_", "sign", "signbit", "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "slice_scatter", "slogdet",
-    "softmax", "sort", "split", "split_with_sizes", "sqrt", "sqrt_", "square", "square_", "squeeze", "stack", "std",
-    "std_mean", "sub", "subtract", "sum", "svd", "swapaxes", "swapdims", "t", "take", "take_along_dim", "tan", "tan_",
-    "tanh", "tanh_", "tensor", "tensor_split", "tensordot", "tile", "topk", "trace", "transpose", "trapezoid", "trapz",
-    "tril", "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unique",
-    "unique_consecutive", "unsqueeze", "var", "var_mean", "vdot", "vsplit", "vstack", "where", "xlogy", "xlogy_", "zero_",
-    "zeros", "zeros_like",
+    "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_",
+    "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_",
+    "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_scatter", "masked_select",
+    "matmul", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim",
+    "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian",
+    "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero",
+    "norm", "normal", "not_equal", "numel", "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow",
+    "prod", "promote_types", "put", "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like",
+    "randn", "randn_like", "randperm", "ravel", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
+    "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90", "round", "round_",
+    "row_stack", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "seed", "select", "select_scatter", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin", "sin_", "sinc", "sinc_",
+    "sinh", "sinh_", "slice_scatter", "softmax", "sort", "split", "split_with_sizes", "sqrt", "sqrt_", "square", "square_",
+    "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes", "swapdims", "t", "take", "take_along_dim",
+    "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tile", "topk", "transpose", "trapezoid", "trapz", "tril",
+    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unique",
+    "unique_consecutive", "unsqueeze", "var", "var_mean", "vsplit", "vstack", "where", "xlogy", "xlogy_", "zero_", "zeros",
+    "zeros_like",
 ]  # fmt: skip

@@ -21,9 +21,8 @@ pytestmark = [
 
 # How many cases end in UnsupportedOp for each operator.
 UNSUPPORTED = {
-    "Acos": 2, "Acosh": 2, "Asin": 2, "Asinh": 2, "Atan": 2, "Atanh": 2, "CausalConvWithState": 13, "Col2Im": 5, "Conv":
-    19, "ConvInteger": 2, "ConvTranspose": 11, "DFT": 10, "DeformConv": 4, "Det": 2, "Einsum": 9, "ImageDecoder": 9,
-    "QLinearConv": 1, "STFT": 2, "ScatterElements": 4, "ScatterND": 6, "TreeEnsemble": 2,
+    "CausalConvWithState": 13, "Col2Im": 5, "Conv": 19, "ConvInteger": 2, "ConvTranspose": 11, "DeformConv": 4,
+    "ImageDecoder": 9, "QLinearConv": 1, "TreeEnsemble": 2,
 }  # fmt: skip
 # Random numbers: ONNX says how they are distributed, not which they are. Their dtypes and shapes are compared.
 RANDOM = re.compile(r"test_(bernoulli|training_dropout(?!_zero_ratio))")
@@ -44,9 +43,14 @@ def run_case(name: str) -> str | None:
     except UnsupportedOp as error:
         return unsupported_operator(error)
     for got, (_, expected) in zip(results, case.data_sets):
-        assert_similar([decoded(value) for value in expected], [*got], case.rtol, case.atol, not RANDOM.match(name))
+        atol = ATOL.get(name, case.atol)
+        assert_similar([decoded(value) for value in expected], [*got], case.rtol, atol, not RANDOM.match(name))
     return None
 
+
+# What is expected was computed in float32 and is off by 2e-7 where the result is 0.
+ATOL = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
+ON_CPU = sorted(node_cases())[::8]  # what is compiled, too
 
 outcomes: dict[str, str | None] = {}
 
@@ -61,3 +65,9 @@ def test_unsupported_operators_are_those_listed() -> None:
     if len(outcomes) != len(node_cases()):
         pytest.skip("needs the outcomes of every case: run the whole file in one process")
     assert Counter(op for op in outcomes.values() if op is not None) == UNSUPPORTED
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_node_case_gives_the_same_on_the_cpu(name: str, monkeypatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    run_case(name)

@@ -7,11 +7,13 @@ Next:  picograd/onnx/operators/casts.py
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from picograd.errors import ShapeError, UnsupportedOp
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, as_array, choose, fixed
 from picograd.tensor.tensor import Tensor
@@ -100,38 +102,44 @@ def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
 
 
 # ---- writing ----
+WAYS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+
+
 def scatter_elements(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """Returns x with `updates` written at these indices of one axis."""
-    _check_way("ScatterElements", reduction)
-    axis = axis % x.ndim
-    places = [
-        indices if number == axis else _counted(indices.shape, number, indices.device) for number in range(x.ndim)
-    ]
-    return _written(x, tuple(places), updates)
+    """Returns x with `updates` written at these indices of one axis, or combined with what stands there."""
+    places = _from_start(indices, x.shape[axis]).long()
+    if reduction == "none":
+        return x.scatter(axis, places, updates)
+    return x.scatter_reduce(axis, places, updates, _way("ScatterElements", reduction))
+
+
+def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """Returns x with `updates` written, or combined, at places whose indices stand along the last axis of `indices`."""
+    places = _places(x, indices)
+    if reduction == "none":
+        result = x.clone()
+        result[places] = updates
+        return result
+    count = math.prod(x.shape[len(places) :])
+    number = Tensor.zeros(indices.shape[:-1], dtype=dtypes.int64, device=x.device)
+    for axis, place in enumerate(places):
+        number = number * x.shape[axis] + _from_start(place, x.shape[axis])
+    rows = number.reshape(-1, 1).expand(-1, count)
+    combined = x.reshape(-1, count).scatter_reduce(0, rows, updates.reshape(-1, count), _way("ScatterND", reduction))
+    return combined.reshape(x.shape)
+
+
+def _way(function: str, reduction: str) -> str:
+    if reduction not in WAYS:
+        raise ArgumentError(f'{function}: reduction must be "none", "add", "mul", "max" or "min", got {reduction!r}.')
+    return WAYS[reduction]
 
 
 def _counted(shape: tuple[int, ...], axis: int, device: str) -> Tensor:
     """Returns for each place of a shape where along an axis it stands."""
     return Tensor.arange(shape[axis], device=device).reshape(-1, *(1,) * (len(shape) - axis - 1)).expand(shape)
-
-
-def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    """Returns x with `updates` written at places whose indices stand along the last axis of `indices`."""
-    _check_way("ScatterND", reduction)
-    return _written(x, _places(x, indices), updates)
-
-
-def _check_way(function: str, reduction: str) -> None:
-    if reduction != "none":
-        raise UnsupportedOp(f"{function}: reduction {reduction!r} is not supported.")
-
-
-def _written(x: Tensor, places: tuple[Tensor, ...], updates: Tensor) -> Tensor:
-    result = x.clone()
-    result[places] = updates
-    return result
 
 
 OPERATORS = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.onnx.record import row
+from picograd.tensor.einsum import einsum as sum_products
 from picograd.tensor.tensor import Tensor
 
 
@@ -49,7 +50,13 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
     return lhs @ rhs
 
 
+def einsum(*operands: Tensor, equation: str) -> Tensor:
+    """Returns the sums of products that an equation writes."""
+    result: Tensor = sum_products(equation, *operands)
+    return result
+
+
 OPERATORS = [
     row("MatMul", 1, matmul), row("Gemm", 1, legacy_gemm), row("Gemm", 7, gemm),
-    row("MatMulInteger", 10, matmul_integer),
+    row("Einsum", 12, einsum), row("Det", 11, Tensor.det), row("MatMulInteger", 10, matmul_integer),
 ]  # fmt: skip

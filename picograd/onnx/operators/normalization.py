@@ -7,6 +7,7 @@ Next:  picograd/onnx/operators/resize.py
 
 from __future__ import annotations
 
+from picograd.errors import UnsupportedOp
 from picograd.nn import functional as F
 from picograd.onnx.operators.random import generator_of
 from picograd.onnx.operators.windows import Windows
@@ -40,7 +41,13 @@ def legacy_batch_normalization(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *,
     epsilon: float = 1e-5, momentum: float = 0.9, is_test: int = 1, spatial: int = 1,
 ) -> Tensor:  # fmt: skip
-    """Returns batch_normalization outside training."""
+    """Returns batch_normalization outside training.
+
+    Raises:
+      UnsupportedOp: it is asked for in training, or for statistics of each element.
+    """
+    if not is_test or not spatial:
+        raise UnsupportedOp(f"BatchNormalization: is_test {is_test} with spatial {spatial} is not supported.")
     return _normalized(x, mean, variance, scale, bias, epsilon)
 
 
@@ -84,19 +91,20 @@ def dropout(
     p = 0.5 if ratio is None else float(ratio.reshape(()))
     if training is None or not training.reshape(()) or p == 0.0:
         return x, Tensor.ones(*x.shape, device=x.device).bool()
-    mask = F.dropout(Tensor.ones(*x.shape, device=x.device), p, generator=generator_of(seed)).ne(0)
-    return (x * mask.to(x.dtype) * (1.0 / (1.0 - p))).to(x.dtype), mask
+    scale = F.dropout(Tensor.ones(*x.shape, device=x.device), p, generator=generator_of(seed))
+    return x * scale.to(x.dtype), scale.ne(0)
 
 
 def legacy_dropout(x: Tensor, *, ratio: float = 0.5, is_test: int = 1) -> tuple[Tensor, Tensor]:
-    """Returns x as it is: before version 12 a model is only used outside training."""
-    return x, Tensor.ones(*x.shape, device=x.device).bool()
+    """Returns x as it is outside training; versions 7 and 10 know nothing else."""
+    scale = F.dropout(Tensor.ones(*x.shape, device=x.device), ratio, training=not is_test)
+    return x * scale.to(x.dtype), scale.ne(0)
 
 
 OPERATORS = [
     row("BatchNormalization", 1, legacy_batch_normalization, state=(3, 4)),
     row("BatchNormalization", 14, batch_normalization, state=(3, 4)),
     row("InstanceNormalization", 1, instance_normalization), row("LRN", 1, local_response),
-    row("LpNormalization", 1, lp_normalization), row("Dropout", 1, legacy_dropout),
+    row("LpNormalization", 1, lp_normalization), row("Dropout", 1, legacy_dropout, random=True),
     row("Dropout", 12, dropout, static=(1, 2), random=True),
 ]  # fmt: skip

@@ -51,6 +51,8 @@ def _sources(rule: Rule, length: int, out: int, scale: float, roi: tuple[float, 
         return i * (length - 1) / (resized - 1) if resized != 1 else i * 0
     if rule.coordinates == "asymmetric":
         return i / scale
+    if rule.coordinates == "tf_half_pixel_for_nn":
+        return (i + 0.5) / scale
     if rule.coordinates == "tf_crop_and_resize":
         start, end = roi
         whole = length - 1

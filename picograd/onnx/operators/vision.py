@@ -133,9 +133,9 @@ def grid_sample(
         for axis, length in enumerate(lengths)
     ]
     result: Tensor | None = None
-    for taps in itertools.product(*(_taps(place, mode) for place in places_NP)):
-        part = _fetched(x, [index for index, _ in taps], align_corners, padding_mode)
-        for _, weight in taps:
+    for corner in itertools.product(*(taps(place, mode) for place in places_NP)):
+        part = fetched(x, [index for index, _ in corner], align_corners, padding_mode)
+        for _, weight in corner:
             part = part if weight is None else part * weight.unsqueeze(1)
         result = part if result is None else result + part
     assert result is not None
@@ -160,7 +160,7 @@ def _mirrored(place: Tensor, length: int, align_corners: int) -> Tensor:
     return choose(along > width, 2 * width - along, along) + low
 
 
-def _taps(place: Tensor, mode: str) -> Iterator[tuple[Tensor, Tensor | None]]:
+def taps(place: Tensor, mode: str) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yields the elements beside places along one axis, and their weights."""
     if mode == "nearest":
         yield place.long(), None
@@ -183,7 +183,7 @@ def _cubic(x: Tensor, side: int) -> Tensor:
     return ((x - 5) * x + 8) * x * CUBIC - 4 * CUBIC
 
 
-def _fetched(x: Tensor, indices: list[Tensor], align_corners: int, padding_mode: str) -> Tensor:
+def fetched(x: Tensor, indices: list[Tensor], align_corners: int, padding_mode: str) -> Tensor:
     """Returns (N, C, P): x at indices along each axis; what lies outside is 0 or as the padding says."""
     flat: Any = 0
     inside: Tensor | None = None
