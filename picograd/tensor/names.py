@@ -51,7 +51,7 @@ from picograd.tensor.window_functions import bartlett_window, blackman_window, h
 # ---- new tensors ----
 arange, empty, empty_like, eye, full = Tensor.arange, Tensor.empty, Tensor.empty_like, Tensor.eye, Tensor.full
 full_like, linspace, logspace, ones = Tensor.full_like, Tensor.linspace, Tensor.logspace, Tensor.ones
-ones_like, zeros, zeros_like = Tensor.ones_like, Tensor.zeros, Tensor.zeros_like
+ones_like, zeros, zeros_like, from_dlpack = Tensor.ones_like, Tensor.zeros, Tensor.zeros_like, Tensor.from_dlpack
 
 # ---- random numbers ----
 bernoulli, multinomial, rand, rand_like = Tensor.bernoulli, Tensor.multinomial, Tensor.rand, Tensor.rand_like
@@ -181,7 +181,7 @@ __all__ = [
     "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "empty", "empty_like", "eq",
     "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill",
     "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide",
-    "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
+    "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
     "get_default_dtype", "get_device", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
     "heaviside", "histc", "histogram", "hsplit", "hstack", "hypot", "i0", "i0_", "index_add", "index_copy", "index_fill",
     "index_put", "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj",
