@@ -68,7 +68,7 @@ class Indexing(Linalg):
             view.write("x[...] = value", self._stored(value, view.op.shape))
             return None
         shape = self._selected_shape(subscript, view.op.shape)
-        op = view._combined("x[...] = value", subscript, self._stored(value, shape), None)
+        op = view._combined("index", subscript, self._stored(value, shape), None)
         view.write("x[...] = value", op)
         return None
 
