@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, positions, repeat_axes, scan, where
+from picograd.ir.build import cast, compare, positions, repeat_axes, scan, where
 from picograd.ir.matrices import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
@@ -254,7 +255,11 @@ def vander(x: Any, N: int | None = None) -> Tensor:
 
 
 def powers(op: Op, count: Any) -> Op:
-    """Returns the powers 0 to count - 1 along a new last axis: running products, which have gradients at 0."""
+    """Returns the powers 0 to count - 1 along a new last axis: running products, which have gradients at 0.
+
+    Of integers as int64.
+    """
+    op = op if op.dtype.is_float else cast(op, int64)
     shape, last = (*op.shape, count), len(op.shape)
     factors = repeat_axes(op, (last,), shape)
     ones = factors.filled(1)
