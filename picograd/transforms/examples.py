@@ -1,8 +1,8 @@
 """Runs a function once, on stand-ins for one example, and finds the axes of examples among its arguments and results.
 
 In:    a Python function with its arguments, and in_dims or out_dims as users write them
-Out:   `ExampleTrace`: a context in which nothing is computed;  `dims_of`: an axis for each Tensor
-Called by: transforms/vmap.py.    Next: picograd/transforms/gradcheck.py
+Out:   `ExampleTrace`: a context in which nothing is computed;  `dims_of`: an axis for each Tensor;  `check_function`
+Called by: transforms/vmap.py, transforms/point.py.    Next: picograd/transforms/gradcheck.py
 """
 
 from __future__ import annotations
@@ -112,6 +112,13 @@ def _parts(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield field.name, f"{path}.{field.name}", getattr(value, field.name)
+
+
+def check_function(transform: str, function: Any) -> None:
+    """Raises ArgumentError where a transform was given something else than a function."""
+    if not callable(function):
+        shown = f"a Tensor of shape {function.op.shape}" if isinstance(function, Tensor) else repr(function)
+        raise ArgumentError(f"{transform}: needs a function, got {shown}.")
 
 
 def axis_in(dim: int, rank: int, name: str, path: str, shape: object) -> int:

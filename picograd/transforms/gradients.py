@@ -15,6 +15,7 @@ from picograd.control.closure import name_of
 from picograd.ir.op import Op, filled
 from picograd.tensor import autograd
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.examples import check_function
 from picograd.transforms.point import Point, argument_numbers
 
 Argnums = int | tuple[int, ...]
@@ -67,7 +68,7 @@ def grad(*args: Any, **kwargs: Any) -> Any:
     >>> grad(lambda p, x: (p["w"] * x + p["b"]).sum())({"w": Tensor([2.0]), "b": Tensor([1.0])}, Tensor([3.0]))
     {'w': Tensor([3.]), 'b': Tensor([1.])}
     """
-    if "func" in kwargs or (args and callable(args[0])):
+    if "func" in kwargs or (args and not isinstance(args[0], Tensor | list | tuple)):
         return grad_of(*args, **kwargs)
     return autograd.grad(*args, **kwargs)
 
@@ -87,6 +88,7 @@ def grad_of(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = Fals
     >>> grad_of(lambda x: x**3)(Tensor(2.0))
     Tensor(12.)
     """
+    check_function("grad", func)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         point, gradients = _at("grad", func, args, kwargs, argnums, has_aux)
@@ -115,6 +117,7 @@ def value_and_grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     >>> value_and_grad(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
     (Tensor(5.), Tensor([2., 4.]))
     """
+    check_function("value_and_grad", func)
 
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         point, gradients = _at("value_and_grad", func, args, kwargs, argnums, has_aux)
@@ -143,6 +146,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
     >>> grad_and_value(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
     (Tensor([2., 4.]), Tensor(5.))
     """
+    check_function("grad_and_value", func)
 
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         point, gradients = _at("grad_and_value", func, args, kwargs, argnums, has_aux)

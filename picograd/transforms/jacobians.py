@@ -21,6 +21,7 @@ from picograd.ir.shape import numel
 from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.examples import check_function
 from picograd.transforms.gradients import Argnums, renamed
 from picograd.transforms.point import Point, argument_numbers
 
@@ -51,6 +52,7 @@ def jacrev(
     Tensor([[2., 0.],
             [0., 4.]])
     """
+    check_function("jacrev", func)
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
         raise ArgumentError(f"jacrev: chunk_size must be a count of rows, got {chunk_size!r}.")
 
@@ -87,6 +89,7 @@ def jacfwd(
     Tensor([[2., 0.],
             [0., 4.]])
     """
+    check_function("jacfwd", func)
 
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         point = _at("jacfwd", func, args, kwargs, argnums, has_aux)

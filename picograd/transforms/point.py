@@ -31,6 +31,7 @@ from picograd.tensor.autograd import enable_grad, is_grad_enabled
 from picograd.tensor.build import cast, detached
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
+from picograd.transforms.examples import check_function
 
 differentiating: ContextVar[bool] = ContextVar("picograd_differentiating", default=False)  # plans give no gradients
 
@@ -51,6 +52,7 @@ class Point:
         numbers: Sequence[int], has_aux: bool = False,
     ):  # fmt: skip
         """Runs the function, with the arguments of these numbers moving."""
+        check_function(transform, function)
         self.transform, self.function = transform, name_of(function)
         self.moving = [take(args[number], f"args[{number}]") for number in numbers]
         starts = [tensor.read() for taken in self.moving for tensor in taken.tensors]

@@ -57,7 +57,7 @@ def jvp(*args: Any, **kwargs: Any) -> Any:
     >>> jvp(lambda x: x * x, (Tensor([2.0, 3.0]),), (Tensor([1.0, 0.0]),))
     (Tensor([4., 9.]), Tensor([4., 0.]))
     """
-    if "func" in kwargs or (args and callable(args[0])):
+    if "func" in kwargs or (args and not isinstance(args[0], Tensor)):
         return jvp_of(*args, **kwargs)
     return autograd.jvp(*args, **kwargs)
 

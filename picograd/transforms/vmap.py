@@ -21,7 +21,7 @@ from picograd.rewrites.batch import Examples, Operand, move_axis
 from picograd.rewrites.vmap import draws, for_all
 from picograd.tensor.cell import Cell
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.examples import ExampleTrace, axis_in, dims_of
+from picograd.transforms.examples import ExampleTrace, axis_in, check_function, dims_of
 
 RANDOMNESS = ("error", "different", "same")
 
@@ -62,6 +62,7 @@ def vmap(
     >>> dot(Tensor([[1.0, 2.0], [3.0, 4.0]]), Tensor([1.0, 10.0]))
     Tensor([21., 43.])
     """
+    check_function("vmap", func)
     if randomness not in RANDOMNESS:
         raise ArgumentError(f"vmap: randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}.")
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):

@@ -119,7 +119,17 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str, str | None]] = {
         lambda: pg.vmap(square, out_dims=None)(X), pg.ArgumentError,
         "vmap: out_dims=None says that result is the same for all examples; it is not.", None,
     ),
+    "no function": (
+        lambda: pg.vmap(X), pg.ArgumentError, "vmap: needs a function, got a Tensor of shape (2, 2).", None,
+    ),
     # ---- grad and the others ----
+    "a number for a function": (lambda: pg.grad(3), pg.ArgumentError, "grad: needs a function, got 3.", None),
+    "no function to jvp": (
+        lambda: pg.jvp(3, (X,), (X,)), pg.ArgumentError, "jvp: needs a function, got 3.", None,
+    ),
+    "no function to jacrev": (
+        lambda: pg.jacrev(X), pg.ArgumentError, "jacrev: needs a function, got a Tensor of shape (2, 2).", None,
+    ),
     "no scalar": (
         lambda: pg.grad(lambda x: x * 2)(X), pg.ShapeError,
         "grad: <lambda> must return a scalar, got shape (2, 2).",
