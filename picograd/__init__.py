@@ -51,12 +51,15 @@ from picograd.errors import (
     GradientError,
     IndexingError,
     JitError,
+    LinAlgError,
     OutOfMemoryError,
     PicogradError,
     ShapeError,
     UnsupportedOp,
     VerifyError,
 )  # fmt: skip
+from picograd.linalg import named
+from picograd.linalg.named import *  # noqa: F403
 from picograd.nn.state import load, save
 from picograd.tensor import names
 from picograd.tensor.core import realize
@@ -84,8 +87,9 @@ double, half, long, short = float64, float16, int64, int16
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor", "UnsupportedOp", "Variable",
-    "VerifyError", "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes",
+    "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor",
+    "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
+    "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes",
     "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "func",
     "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
     "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
@@ -93,7 +97,7 @@ __all__ = [
     "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
     "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
-__all__ += names.__all__
+__all__ += names.__all__ + named.__all__
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -22,6 +22,7 @@ from picograd.errors import PicogradError
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.tools.fuzz.run import FuzzConfig, fuzz
+from picograd.train.cnn import CnnConfig, train_cnn
 from picograd.train.gpt import GptConfig, train_gpt
 from picograd.train.lstm import LstmConfig, SampleLstmConfig, sample_lstm, train_lstm
 from picograd.train.mnist import MnistConfig, train_mnist
@@ -35,6 +36,7 @@ class Train:
 
     model: (
         Annotated[MnistConfig, tyro.conf.subcommand("mnist", description="Reads handwritten digits.")]
+        | Annotated[CnnConfig, tyro.conf.subcommand("cnn", description="Reads them with convolutions.")]
         | Annotated[NamesConfig, tyro.conf.subcommand("names", description="Invents first names.")]
         | Annotated[LstmConfig, tyro.conf.subcommand("lstm", description="Invents first names with an LSTM.")]
         | Annotated[GptConfig, tyro.conf.subcommand("gpt", description="Writes text after the text it has read.")]
@@ -132,11 +134,13 @@ def run(command: Train | Sample | Doctor | Cache | FuzzConfig) -> int:
             return fuzz(command)
 
 
-def train(settings: MnistConfig | NamesConfig | LstmConfig | GptConfig) -> int:
+def train(settings: MnistConfig | CnnConfig | NamesConfig | LstmConfig | GptConfig) -> int:
     """Trains the model that the settings belong to, and returns the exit status."""
     match settings:
         case MnistConfig():
             return train_mnist(settings)
+        case CnnConfig():
+            return train_cnn(settings)
         case NamesConfig():
             return train_names(settings)
         case LstmConfig():

@@ -38,8 +38,8 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "said"),
     [
         ([], "Expected one of {train, sample, doctor, cache}"),
-        (["train"], "Expected one of {mnist, names, lstm, gpt}"),
-        (["train", "cifar"], "Available subcommands: mnist, names, lstm, gpt"),
+        (["train"], "Expected one of {mnist, cnn, names, lstm, gpt}"),
+        (["train", "cifar"], "Available subcommands: mnist, cnn, names, lstm, gpt"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),
         (["train", "mnist", "--epochs", "three"], "Error parsing --epochs"),
         (["sample"], "Expected one of {gpt, lstm}"),

@@ -48,13 +48,14 @@ INTERNAL = {"Tensor.from_op", "Tensor.holding", "Tensor.from_memory", "Tensor.vi
             "Tensor.write", "Tensor.other_device", "Tensor.forget_old", "Generator.state", "Generator.next_key",
             "Module.extra_repr"}  # fmt: skip
 # What has no example that runs everywhere: a GPU, a file in the current folder.
-NO_EXAMPLE = {"Tensor.cuda", "Drawing.save"}
+NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"}
 
 
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    for module in (picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils):
+    modules = [picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    for module in [*modules, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(home)]
         for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):

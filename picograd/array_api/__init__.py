@@ -11,10 +11,13 @@ Code written for the standard runs on picograd unchanged, on every device and wi
 Array(1.25)
 
 A module for each chapter of the standard: creation, data_types, elementwise, indexing, linear_algebra, manipulation,
-searching, sorting, statistical, utility.
+searching, sorting, statistical, utility; the extensions linalg and fft. There is no complex dtype, so of fft only what
+needs none.
 """
 # ruff: noqa: I001  (several names a line)
 
+from picograd.array_api import fft as fft
+from picograd.array_api import linalg as linalg
 from picograd.array_api.array import Array
 from picograd.array_api.constants import e, inf, nan, newaxis, pi
 from picograd.array_api.creation import (
@@ -32,7 +35,7 @@ from picograd.array_api.elementwise import (
 )  # fmt: skip
 from picograd.array_api.indexing import take, take_along_axis
 from picograd.array_api.info import __array_namespace_info__
-from picograd.array_api.linear_algebra import matmul, matrix_transpose, vecdot
+from picograd.array_api.linear_algebra import matmul, matrix_transpose, tensordot, vecdot
 from picograd.array_api.manipulation import (
     broadcast_arrays, broadcast_shapes, broadcast_to, concat, expand_dims, flip, moveaxis, permute_dims, repeat, reshape,
     roll, squeeze, stack, tile, unstack,
@@ -51,13 +54,14 @@ __all__ = [
     "bitwise_invert", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bool",
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "can_cast", "ceil", "clip", "concat", "conj", "copysign",
     "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "divide", "e", "empty", "empty_like",
-    "equal", "exp", "expand_dims", "expm1", "eye", "finfo", "flip", "float32", "float64", "floor", "floor_divide",
+    "equal", "exp", "expand_dims", "expm1", "eye", "fft", "finfo", "flip", "float32", "float64", "floor", "floor_divide",
     "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int16", "int32",
-    "int64", "int8", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace", "log", "log10", "log1p",
-    "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max",
-    "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis", "nextafter",
-    "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real", "reciprocal",
-    "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "signbit", "sin", "sinh", "sort", "sqrt",
-    "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh", "tile", "tril",
-    "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+    "int64", "int8", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linalg", "linspace", "log", "log10",
+    "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose",
+    "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis",
+    "nextafter", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real",
+    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "signbit", "sin", "sinh",
+    "sort", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh",
+    "tensordot", "tile", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot",
+    "where", "zeros", "zeros_like",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ Out:   `Array`; `array`, `pair`, `promote`: arguments checked and brought to one
 Tensor follows PyTorch. An Array differs from it in this, and in nothing else:
 - a 0-d array takes part in type promotion like any other (PyTorch: it only lifts the other operand to its category);
 - no integer meets a float but as a Python number, nor a bool a number;
+- floor division by infinity, or of it, is floor(x1 / x2): 1 // -inf is -0 (PyTorch: -1, as in Python);
 - `size` is the number of elements (PyTorch: a method);
 - `T` wants two axes (PyTorch: reverses any number).
 """
@@ -19,6 +20,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -61,6 +63,14 @@ class Array(Tensor):
             dtype = promote(function, self.dtype, other.dtype)
             return super(Array, self.cast(dtype))._operands(function, other.cast(dtype), kinds)
         return super()._operands(function, other, kinds)
+
+    def _floor_divided(self, other: Any, swap: bool = False) -> Self:
+        result = super()._floor_divided(other, swap)
+        if not result.dtype.is_float:
+            return result
+        quotient = self._binary("floor_divide", OpCode.DIV, other, FLOAT, swap)
+        endless = self.isinf() | (other.isinf() if isinstance(other, Tensor) else math.isinf(other))
+        return quotient.floor().where(endless, result)
 
     def __matmul__(self, other: Any) -> Self:
         if isinstance(other, Tensor) and other.dtype is not self.dtype:

@@ -6,8 +6,11 @@ Out:   Arrays
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from picograd.array_api.array import NUMERIC, Array, array, pair
 from picograd.errors import ShapeError
+from picograd.tensor.einsum import tensordot as torch_tensordot
 from picograd.tensor.tensor import Tensor
 
 
@@ -35,6 +38,23 @@ def matrix_transpose(x: Tensor, /) -> Array:
            [2, 4]])
     """
     return array("matrix_transpose", x).mT
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:
+    """Returns the sums of products over pairs of axes.
+
+    Args:
+      axes:  how many of the last axes of x1 meet the first ones of x2; or the axes of x1 and those of x2
+
+    Raises:
+      ShapeError: axes that meet are not of one length.
+
+    >>> tensordot(Array([[1, 2], [3, 4]]), Array([1, 1]), axes=1)
+    Array([3, 7])
+    """
+    a, b = pair("tensordot", array("tensordot", x1), array("tensordot", x2), NUMERIC)
+    dims = axes if isinstance(axes, int) else (tuple(axes[0]), tuple(axes[1]))
+    return array("tensordot", torch_tensordot(a, b, dims))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:

@@ -21,7 +21,7 @@ def all(x: Tensor, /, *, axis: Axes = None, keepdims: builtins.bool = False) -> 
     >>> all(Array([0, 2]))
     Array(False)
     """
-    return array("all", x).all(axes_given(axis), keepdims)
+    return array("all", x).bool().all(axes_given(axis), keepdims)
 
 
 def any(x: Tensor, /, *, axis: Axes = None, keepdims: builtins.bool = False) -> Array:
@@ -30,7 +30,7 @@ def any(x: Tensor, /, *, axis: Axes = None, keepdims: builtins.bool = False) -> 
     >>> any(Array([0, 2]))
     Array(True)
     """
-    return array("any", x).any(axes_given(axis), keepdims)
+    return array("any", x).bool().any(axes_given(axis), keepdims)
 
 
 def diff(

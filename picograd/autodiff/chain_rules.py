@@ -16,6 +16,7 @@ import math
 from picograd.autodiff.attention import attention_forward, attention_reverse
 from picograd.autodiff.bodies import call_forward, call_reverse
 from picograd.autodiff.convolution import conv_w, conv_x
+from picograd.autodiff.custom import custom_forward, custom_reverse, has_custom_gradient
 from picograd.autodiff.derivative import SeveralResults, elementwise, general, linear, multilinear, passes
 from picograd.autodiff.extremes import (
     extreme_lhs,
@@ -195,6 +196,7 @@ chain_rules = PatternMatcher(
         general("custom", OpCode.CUSTOM, custom_first, custom_second),
         # ---- several results ----
         Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
+        Rule("written", Pattern(OpCode.CALL, when=has_custom_gradient), SeveralResults(custom_reverse, custom_forward)),
         Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),
         Rule("loop", Pattern(OpCode.LOOP), SeveralResults(loop_reverse, loop_forward)),
     ]

@@ -37,10 +37,10 @@ def conv_x(grad: Op, out: Op) -> Op:
         padding.append((before + extra * apart, after + extra_after * apart))
         bounds.append((extra, extra + length))
     transposed = ConvArg(arg.input_dilation, tuple(padding), arg.dilation, arg.stride, arg.groups)
-    return shrink(Op(OpCode.CONV, x.dtype, (grad, _reversed(w, arg.groups)), transposed), tuple(bounds))
+    return shrink(Op(OpCode.CONV, x.dtype, (grad, reversed_weight(w, arg.groups)), transposed), tuple(bounds))
 
 
-def _reversed(w: Op, groups: int) -> Op:
+def reversed_weight(w: Op, groups: int) -> Op:
     """Returns w (O, C / groups, *kernel) as (C, O / groups, *kernel), taps backwards."""
     outputs, channels, *kernel = static_shape(w.shape)
     spatial = tuple(range(3, 3 + len(kernel)))

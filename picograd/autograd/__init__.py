@@ -5,11 +5,12 @@ Out:   `backward`, `grad` and the others
 """
 
 from picograd.autograd import functional as functional
+from picograd.control.custom import Function
 from picograd.tensor.autograd import backward, grad
 from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 
 __all__ = [
-    "backward", "enable_grad", "functional", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad",
+    "Function", "backward", "enable_grad", "functional", "grad", "gradcheck", "gradgradcheck", "inference_mode", "no_grad",
     "set_grad_enabled",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 In:    a Python function, and graphs for its arguments
 Out:   `BodyTrace`: a context in which the function runs on stand-ins;  `Closed`: its graphs cut from the outside
-Called by: control/scan.py, control/outline.py, control/accumulate.py.    Next: picograd/control/trace.py
+Called by: control/scan.py, control/outline.py, control/accumulate.py, control/custom.py.    Next: picograd/control/trace.py
 
 While the function runs, each cell made before that it reads holds a stand-in: a BUFFER of nobody's memory. So the graphs
 it builds end at stand-ins. What does not depend on an argument, or on a cell that the function writes, is computed

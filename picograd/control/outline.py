@@ -2,7 +2,7 @@
 
 In:    a function, a method or a Module
 Out:   a callable with the same results and gradients, each call of which is one CALL
-Next:  picograd/control/closure.py
+Next:  picograd/control/custom.py
 """
 
 from __future__ import annotations

@@ -106,9 +106,11 @@ class CheckError:
     def of(check: Op) -> CheckError:
         """Returns what an Op of the user's says."""
         found = site_of(check)
-        assert found is not None and isinstance(found[0], Site), f"CheckError: {check} cannot fail"
+        assert found is not None, f"CheckError: {check} cannot fail"
+        site, length = found
+        assert not isinstance(site, int), "what a user's Op says stands in words"
         kind = OutOfRange if check.code is OpCode.CHECK else Unsolvable
-        return CheckError(kind, found[0], found[1], line_of(check))
+        return CheckError(kind, site, length, line_of(check))
 
 
 def template(

@@ -2,7 +2,7 @@
 
 In:    graphs
 Out:   `body_of`, `carry_and_steps`; `with_body`, `bodies_in`, `map_bodies`
-Next:  picograd/ir/checks.py
+Next:  picograd/ir/custom.py
 
 A body is a SINK over PARAMs: PARAM i is source i of the CALL; of a LOOP it is source i as step r sees it, the carry from
 the step before or row r of a stacked input.

@@ -93,8 +93,6 @@ def _of_axes(rule: Callable[[int, int], Shape]) -> Callable[[tuple[Op, ...], Opt
     return shape
 
 
-
-
 def _rfft(src: tuple[Op, ...], options: Options) -> Shape:
     """(..., n) -> (..., n // 2 + 1, 2), with n an option."""
     return (*src[0].shape[:-1], options[0] // 2 + 1, 2)

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `matmul`, `multi_dot`, `cross`, `vecdot`, `vander`, `diagonal`, `det`, `slogdet`, `matrix_power`, `matrix_exp`
-Next:  picograd/tensor/tensor.py
+Next:  picograd/linalg/named.py
 """
 
 from __future__ import annotations

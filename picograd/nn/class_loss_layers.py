@@ -2,7 +2,7 @@
 
 In:    predictions and targets
 Out:   losses
-Next:  picograd/nn/recurrent.py
+Next:  picograd/nn/convolution.py
 """
 
 from __future__ import annotations

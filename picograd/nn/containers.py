@@ -1,80 +1,290 @@
-"""Modules that hold modules: Sequential, ModuleList.
+"""Modules that hold modules or parameters: Sequential, lists and dicts.
 
-In:    modules
+In:    modules, parameters
 Out:   a module
 Next:  picograd/nn/layers.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self
 
+from picograd.errors import ArgumentError, IndexingError
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
 
 
-class _Numbered(Module):
-    """Modules held under the names 0, 1, ..."""
+class _Held(Module):
+    """What is held under names, in order.
 
-    length: int
+    names: under which attributes
+    """
 
-    def __iter__(self) -> Iterator[Any]:
-        return (getattr(self, str(place)) for place in range(self.length))
+    names: tuple[str, ...]
+
+    def _hold(self, items: Iterable[tuple[str, Any]]) -> None:
+        """Holds these, and nothing else."""
+        items = list(items)
+        for name in self.__dict__.get("names", ()):
+            delattr(self, name)
+        for name, item in items:
+            setattr(self, name, item)
+        self.names = tuple(name for name, _ in items)
+
+    def _items(self) -> list[Any]:
+        return [getattr(self, name) for name in self.names]
 
     def __len__(self) -> int:
-        return self.length
+        return len(self.names)
 
-    def __getitem__(self, place: int) -> Any:
-        return getattr(self, str(range(self.length)[place]))
+
+class _Numbered(_Held):
+    """What is held under the names 0, 1, ..."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return self._of(self.names[place])
+        return getattr(self, self.names[self._place(place)])
+
+    def __setitem__(self, place: int, item: Any) -> None:
+        setattr(self, self.names[self._place(place)], item)
+
+    def __delitem__(self, place: int | slice) -> None:
+        items = self._items()
+        del items[place]
+        self._number(items)
+
+    def _of(self, names: tuple[str, ...]) -> Self:
+        """Returns another one of this kind that holds what has these names."""
+        raise NotImplementedError
+
+    def _place(self, place: int) -> int:
+        if not -len(self) <= place < len(self):
+            raise IndexingError(f"{type(self).__name__}: index {place} is out of range for {len(self)} items.")
+        return place % len(self)
+
+    def _number(self, items: Iterable[Any]) -> None:
+        self._hold((str(place), item) for place, item in enumerate(items))
+
+    def append(self, item: Any) -> Self:
+        """Adds one `item` at the end; returns self.
+
+        >>> len(ModuleList([nn.Linear(2, 3)]).append(nn.Tanh()))
+        2
+        """
+        return self.extend([item])
+
+    def extend(self, items: Iterable[Any]) -> Self:
+        """Adds `items` at the end; returns self.
+
+        >>> len(ModuleList([nn.Linear(2, 3)]).extend([nn.Tanh(), nn.Tanh()]))
+        3
+        """
+        for item in items:
+            number = len(self)
+            while str(number) in self.names:  # those of a slice go on from its start
+                number += 1
+            setattr(self, str(number), item)
+            self.names = (*self.names, str(number))
+        return self
+
+    def insert(self, index: int, item: Any) -> Self:
+        """Adds one `item` before place `index`; returns self.
+
+        >>> ModuleList([nn.Tanh()]).insert(0, nn.Identity())[0]
+        Identity()
+        """
+        items = self._items()
+        items.insert(index, item)
+        self._number(items)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Takes away what is at place `index`, and returns it.
+
+        >>> ModuleList([nn.Tanh(), nn.Identity()]).pop(0)
+        Tanh()
+        """
+        items = self._items()
+        item = items.pop(self._place(index))
+        self._number(items)
+        return item
 
 
 class Sequential(_Numbered):
-    """Modules (or functions) `layers`, one after the other.
+    """Modules (or functions) `layers`, one after the other; or one dict of them, which gives their names.
 
-    >>> Sequential(nn.Linear(2, 3), nn.Tanh())(Tensor.ones(4, 2)).shape
-    (4, 3)
+    >>> net = Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> net(Tensor.ones(4, 2)).shape, len(net[:2])
+    ((4, 1), 2)
     """
 
-    def __init__(self, *layers: Module | Callable[[Tensor], Tensor]):
-        for place, layer in enumerate(layers):
-            setattr(self, str(place), layer)
-        self.length = len(layers)
+    def __init__(self, *layers: Module | Callable[[Tensor], Tensor] | Mapping[str, Module]):
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            self._hold(layers[0].items())
+        else:
+            self._number(layers)
+
+    def _of(self, names: tuple[str, ...]) -> Self:
+        return type(self)({name: getattr(self, name) for name in names})  # as in PyTorch, the names stay
 
     def forward(self, x: Any) -> Any:
         """x goes through all layers."""
-        for layer in self:
-            x = layer(x)
+        for name in self.names:
+            x = getattr(self, name)(x)
         return x
 
 
 class ModuleList(_Numbered):
-    """A list of modules, which are part of the module that holds it.
+    """A list of `modules`, which are part of the module that holds it.
 
     >>> len(ModuleList([nn.Linear(2, 3), nn.Tanh()]))
     2
     """
 
     def __init__(self, modules: Iterable[Module] = ()):
-        self.length = 0
-        self.extend(modules)
+        self._number(modules)
 
-    def append(self, module: Module) -> ModuleList:
-        """Adds a module at the end; returns self.
+    def _of(self, names: tuple[str, ...]) -> Self:
+        return type(self)(getattr(self, name) for name in names)
 
-        >>> len(ModuleList([nn.Linear(2, 3)]).append(nn.Tanh()))
-        2
+
+class ParameterList(_Numbered):
+    """A list of parameters, the tensors `values`, which are part of the module that holds it.
+
+    >>> len(list(ParameterList([Tensor([1.0]), Tensor([2.0])]).parameters()))
+    2
+    """
+
+    def __init__(self, values: Iterable[Tensor] = ()):
+        self._number(map(_parameter, values))
+
+    def _of(self, names: tuple[str, ...]) -> Self:
+        return type(self)(getattr(self, name) for name in names)
+
+    def extend(self, items: Iterable[Any]) -> Self:
+        """Adds the tensors `items` at the end, as parameters; returns self.
+
+        >>> len(ParameterList().extend([Tensor([1.0])]))
+        1
         """
-        setattr(self, str(self.length), module)
-        self.length += 1
-        return self
+        return super().extend(map(_parameter, items))
 
-    def extend(self, modules: Iterable[Module]) -> ModuleList:
-        """Adds modules at the end; returns self.
+    def extra_repr(self) -> str:
+        return ", ".join(f"({name}): {getattr(self, name).shape}" for name in self.names)
 
-        >>> len(ModuleList([nn.Linear(2, 3)]).extend([nn.Tanh(), nn.Tanh()]))
-        3
+
+class _Named(_Held):
+    """What is held under names of its own."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.names:
+            raise IndexingError(f"{type(self).__name__}: there is no {name!r}, only {', '.join(self.names) or 'nothing'}.")
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, item: Any) -> None:
+        if not isinstance(name, str) or "." in name or (name not in self.names and hasattr(self, name)):
+            raise ArgumentError(f"{type(self).__name__}: {name!r} is taken, or no name without dots.")
+        setattr(self, name, item)
+        if name not in self.names:
+            self.names = (*self.names, name)
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def keys(self) -> Iterable[str]:
+        """Returns the names in order.
+
+        >>> list(ModuleDict({"a": nn.Tanh()}).keys())
+        ['a']
         """
-        for module in modules:
-            self.append(module)
-        return self
+        return self.names
+
+    def values(self) -> Iterable[Any]:
+        """Returns what is held, in order.
+
+        >>> list(ModuleDict({"a": nn.Tanh()}).values())
+        [Tanh()]
+        """
+        return self._items()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Returns names with what is held under them.
+
+        >>> list(ModuleDict({"a": nn.Tanh()}).items())
+        [('a', Tanh())]
+        """
+        return list(zip(self.names, self._items()))
+
+    def update(self, items: Mapping[str, Any]) -> None:
+        """Adds `items`, in place of what has the same names.
+
+        >>> held = ModuleDict({"a": nn.Tanh()})
+        >>> held.update({"b": nn.Identity()})
+        >>> list(held)
+        ['a', 'b']
+        """
+        for name, item in items.items():
+            self[name] = item
+
+    def pop(self, name: str) -> Any:
+        """Takes away what is held under `name`, and returns it.
+
+        >>> ModuleDict({"a": nn.Tanh()}).pop("a")
+        Tanh()
+        """
+        item = self[name]
+        self._hold([(other, held) for other, held in self.items() if other != name])
+        return item
+
+    def clear(self) -> None:
+        """Lets go of everything.
+
+        >>> held = ModuleDict({"a": nn.Tanh()})
+        >>> held.clear()
+        >>> len(held)
+        0
+        """
+        self._hold(())
+
+
+class ModuleDict(_Named):
+    """A dict of `modules`, which are part of the module that holds it.
+
+    >>> ModuleDict({"a": nn.Tanh(), "b": nn.Identity()})["b"]
+    Identity()
+    """
+
+    def __init__(self, modules: Mapping[str, Module] | None = None):
+        self.names = ()
+        self.update(modules or {})
+
+
+class ParameterDict(_Named):
+    """A dict of parameters, the tensors `parameters`, which are part of the module that holds it.
+
+    >>> [name for name, _ in ParameterDict({"scale": Tensor([1.0])}).named_parameters()]
+    ['scale']
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor] | None = None):
+        self.names = ()
+        self.update({name: _parameter(tensor) for name, tensor in (parameters or {}).items()})
+
+    def __setitem__(self, name: str, item: Any) -> None:
+        super().__setitem__(name, _parameter(item))
+
+
+def _parameter(tensor: Tensor) -> Tensor:
+    """Returns the tensor itself if it is a parameter, else a leaf on its storage."""
+    return tensor if tensor.requires_grad and tensor.is_leaf else tensor.detach().requires_grad_()

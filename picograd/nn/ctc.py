@@ -2,7 +2,7 @@
 
 In:    log-probabilities of classes at each step, and labels
 Out:   a loss, or one for each sequence
-Next:  picograd/nn/containers.py
+Next:  picograd/nn/windows.py
 
 T steps, N sequences, C classes, S labels of a sequence at most, P = 2 S + 1 places: a blank before each label and one
 behind the last. One `scan` runs over the steps.

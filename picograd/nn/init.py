@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.random import Generator
@@ -16,6 +20,7 @@ from picograd.tensor.tensor import Tensor
 
 GAINS = {
     "linear": 1.0, "sigmoid": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0,
+    "conv_transpose1d": 1.0, "conv_transpose2d": 1.0, "conv_transpose3d": 1.0,
     "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 / 4,
 }  # fmt: skip
 
@@ -120,13 +125,13 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 
 
 @no_grad()
-def constant_(tensor: Tensor, value: float) -> Tensor:
-    """Stores `value` in `tensor`, and returns it.
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Stores `val` in `tensor`, and returns it.
 
     >>> constant_(Tensor.zeros(2), 3.0)
     Tensor([3., 3.])
     """
-    return tensor.fill_(value)
+    return tensor.fill_(val)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -199,3 +204,93 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
     (2, 4)
     """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
+
+
+# ---- matrices ----
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """Stores 1 on the diagonal of a matrix `tensor` and 0 elsewhere.
+
+    Raises:
+      ShapeError: it has not two axes.
+
+    >>> eye_(Tensor.zeros(2, 3))
+    Tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_: tensor must have two axes, got {tensor.shape}.")
+    return tensor.copy_(Tensor.eye(*tensor.shape, device=tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Stores what makes a convolution with `tensor` (out, in, *kernel) pass its channels on, in each of `groups`.
+
+    Raises:
+      ShapeError: it has not three to five axes, or groups do not divide its first one.
+
+    >>> dirac_(Tensor.zeros(2, 2, 3))[1]
+    Tensor([[0., 0., 0.],
+            [0., 1., 0.]])
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ShapeError(f"dirac_: tensor must have three to five axes, got {tensor.shape}.")
+    if groups < 1 or tensor.shape[0] % groups:
+        raise ShapeError(f"dirac_: {groups} groups do not divide the first axis of {tensor.shape}.")
+    values = np.zeros(tensor.shape)
+    per_group = tensor.shape[0] // groups
+    for number in range(groups):
+        for channel in range(min(per_group, tensor.shape[1])):
+            values[(number * per_group + channel, channel, *(n // 2 for n in tensor.shape[2:]))] = 1
+    return tensor.copy_(Tensor(values, tensor.dtype, tensor.device))
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Stores a matrix with orthogonal rows or columns, times `gain`, in `tensor` (rows, ...), drawn evenly.
+
+    Source: Saxe et al. 2013, arXiv:1312.6120; Q of normal numbers, with R's diagonal made positive.
+
+    Raises:
+      ShapeError: it has less than two axes.
+
+    >>> w = orthogonal_(Tensor.zeros(3, 2))
+    >>> (w.T @ w).round(3).abs()
+    Tensor([[1., 0.],
+            [0., 1.]])
+    """
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_: tensor must have two axes at least, got {tensor.shape}.")
+    if not tensor.numel():
+        return tensor
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    wide = dtypes.float64 if tensor.dtype is dtypes.float64 else dtypes.float32
+    drawn = Tensor.randn(max(rows, columns), min(rows, columns), generator=generator, dtype=wide, device=tensor.device)
+    q, r = linalg.qr(drawn)
+    q = q * r.diagonal().sign()
+    q = q.T if rows < columns else q
+    return tensor.copy_(q.reshape(*tensor.shape) * gain)
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Stores normal numbers with deviation `std` in a matrix `tensor`, of each column a part `sparsity` being 0.
+
+    Source: Martens 2010, "Deep learning via Hessian-free optimization", section 5.
+
+    Raises:
+      ShapeError:    it has not two axes.
+      ArgumentError: sparsity is not in [0, 1].
+
+    >>> (sparse_(Tensor.zeros(10, 3), 0.25) == 0).sum(0)
+    Tensor([3, 3, 3])
+    """
+    if tensor.ndim != 2:
+        raise ShapeError(f"sparse_: tensor must have two axes, got {tensor.shape}.")
+    if not 0.0 <= sparsity <= 1.0:
+        raise ArgumentError(f"sparse_: sparsity must be in [0, 1], got {sparsity}.")
+    zeros = math.ceil(sparsity * tensor.shape[0])
+    order = Tensor.rand(*tensor.shape, generator=generator, device=tensor.device).argsort(0).argsort(0)
+    drawn = Tensor.randn(*tensor.shape, generator=generator, device=tensor.device) * std
+    return tensor.copy_(Tensor.choose(order < zeros, 0.0, drawn))

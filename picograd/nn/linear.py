@@ -1,4 +1,4 @@
-"""Linear maps as functions: linear.
+"""Linear and bilinear maps as functions.
 
 In:    tensors and weights
 Out:   tensors
@@ -34,3 +34,32 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         )
     product = input @ weight.T
     return product if bias is None else product + bias
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns input1 @ weight[n] @ input2 + bias[n] for each n.
+
+    Args:
+      input1:  (..., K1)
+      input2:  (..., K2)
+      weight:  (N, K1, K2)
+      bias:    (N,) or None
+
+    Returns:   (..., N)
+
+    Raises:
+      ShapeError: the inputs do not fit weight, or each other.
+
+    >>> bilinear(Tensor([[1.0, 2.0]]), Tensor([[3.0]]), Tensor([[[1.0], [1.0]]]))
+    Tensor([[9.]])
+    """
+    fits = weight.ndim == 3 and (input1.shape[-1:], input2.shape[-1:]) == (weight.shape[1:2], weight.shape[2:])
+    if not fits or input1.shape[:-1] != input2.shape[:-1]:
+        raise ShapeError(
+            f"bilinear: inputs {input1.shape} and {input2.shape} do not fit weight {weight.shape}, which is (N, K1, K2)."
+        )
+    rows, columns, out = weight.shape[1], weight.shape[2], weight.shape[0]
+    first = input1.reshape(-1, rows) @ weight.permute(1, 0, 2).reshape(rows, out * columns)  # (B, N K2)
+    product = (first.reshape(-1, out, columns) * input2.reshape(-1, 1, columns)).sum(-1)
+    result = product.reshape(*input1.shape[:-1], out)
+    return result if bias is None else result + bias

@@ -2,23 +2,23 @@
 
 In:    attributes that are tensors, modules, or lists of modules
 Out:   `Module`
-Next:  picograd/nn/parameter.py
+Next:  picograd/nn/module_state.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from picograd.errors import ArgumentError, ShapeError
-from picograd.tensor.autograd import no_grad
-from picograd.tensor.build import cast
-from picograd.tensor.cell import set_op
+from picograd.errors import ArgumentError
+from picograd.nn.hooks import Handle, after_forward, before_forward, registered
+from picograd.nn.module_state import ModuleState
+from picograd.nn.summary import Summary, summarized
 from picograd.tensor.change import last_change
 from picograd.tensor.tensor import Tensor
 
 
-class Module:
+class Module(ModuleState):
     """Base of all layers and networks. Subclasses define `forward`.
 
     A tensor attribute that requires grad when it is set is a parameter, and stays one when it is frozen. Other
@@ -38,7 +38,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
             self._kinds()[name] = "parameter"
-        elif not isinstance(value, Tensor):
+        elif not isinstance(value, Tensor) and value is not None:
             self._kinds().pop(name, None)
         self._put(name, value)
 
@@ -56,17 +56,57 @@ class Module:
         kinds: dict[str, str] = self.__dict__.setdefault("_state_kinds", {})
         return kinds
 
-    def register_buffer(self, name: str, tensor: Tensor | None) -> None:
-        """Makes `tensor`, which is not trained, part of the state under `name`.
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Makes `tensor`, which is not trained, part of the state under `name`; without `persistent` it is not saved.
+
+        Raises:
+          ArgumentError: the name is taken, or has a dot.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_buffer("mean", Tensor([0.0]))
         >>> sorted(net.state_dict())
         ['bias', 'mean', 'weight']
         """
+        self._check_name("register_buffer", name)
         self._put(name, tensor)
-        if tensor is not None:
-            self._kinds()[name] = "buffer"
+        self._kinds()[name] = "buffer" if persistent else "temporary"
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Makes `param`, a leaf that requires grad, a parameter under `name`; None keeps the place free.
+
+        Raises:
+          ArgumentError: the name is taken, or has a dot; or param is no leaf that requires grad.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.register_parameter("scale", Tensor([1.0], requires_grad=True))
+        >>> len(list(net.parameters()))
+        3
+        """
+        self._check_name("register_parameter", name)
+        if param is not None and not (param.requires_grad and param.is_leaf):
+            raise ArgumentError(
+                f"register_parameter: {name} must be a leaf that requires grad.", hint="param.detach().requires_grad_()"
+            )
+        self._put(name, param)
+        self._kinds()[name] = "parameter"
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Sets a module as an attribute, whose `name` may be no Python name.
+
+        Raises:
+          ArgumentError: the name is taken, or has a dot.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.add_module("next", nn.Tanh())
+        >>> net.next
+        Tanh()
+        """
+        self._check_name("add_module", name)
+        setattr(self, name, module)
+
+    def _check_name(self, function: str, name: str) -> None:
+        if not name or "." in name or (hasattr(self, name) and name not in self._kinds()):
+            raise ArgumentError(f"{function}: {name!r} is taken, or no name without dots.")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Computes the result from whatever arguments a subclass takes (args, kwargs); what calling the module does.
@@ -77,7 +117,50 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward(); define it.")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        hooks = vars(self)
+        if "_forward_pre_hooks" in hooks:
+            args, kwargs = before_forward(self, args, kwargs)
+        result = self.forward(*args, **kwargs)
+        return after_forward(self, args, kwargs, result) if "_forward_hooks" in hooks else result
+
+    # ---- hooks ----
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Calls hook(module, args) before every forward; what it returns, if not None, becomes the arguments.
+
+        Args:
+          hook:         with_kwargs: hook(module, args, kwargs), which returns None or both
+          prepend:      before those that are there
+          with_kwargs:  it gets keyword arguments, too
+
+        Returns:        a handle whose remove() takes it away
+
+        >>> net = nn.Identity()
+        >>> handle = net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+        >>> net(Tensor([1.0])), handle.remove(), net(Tensor([1.0]))
+        (Tensor([2.]), None, Tensor([1.]))
+        """
+        return registered(self, "_forward_pre_hooks", hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Calls hook(module, args, output) after every forward; what it returns, if not None, becomes the output.
+
+        Args:
+          hook:         with_kwargs: hook(module, args, kwargs, output)
+          prepend:      before those that are there
+          with_kwargs:  it gets keyword arguments, too
+
+        Returns:        a handle whose remove() takes it away
+
+        >>> net = nn.Identity()
+        >>> handle = net.register_forward_hook(lambda module, args, output: output * 10)
+        >>> net(Tensor([1.0]))
+        Tensor([10.])
+        """
+        return registered(self, "_forward_hooks", hook, prepend, with_kwargs)
 
     # ---- what it holds ----
     def named_children(self) -> Iterator[tuple[str, Module]]:
@@ -103,8 +186,10 @@ class Module:
         for _, module in self.named_children():
             yield module
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
         """Yields (path, module) for this module and all below it, each once; paths start with `prefix`.
+
+        `remove_duplicate=False`: a module that is held twice comes twice.
 
         >>> [path for path, _ in nn.MLP(2, [3, 1]).named_modules()]
         ['', 'layers', 'layers.0', 'layers.1']
@@ -113,7 +198,7 @@ class Module:
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             path, module = stack.pop()
-            if id(module) in seen:
+            if remove_duplicate and id(module) in seen:
                 continue
             seen.add(id(module))
             yield path, module
@@ -129,89 +214,113 @@ class Module:
         for _, module in self.named_modules():
             yield module
 
-    def _named_tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        for path, module in self.named_modules():
+    def get_submodule(self, target: str) -> Module:
+        """Returns the module at a path like "layers.0"; "" is this one.
+
+        Raises:
+          ArgumentError: `target` leads to no module.
+
+        >>> nn.MLP(2, [3, 1]).get_submodule("layers.0")
+        Linear(2, 3, bias=True)
+        """
+        found = dict(self.named_modules(remove_duplicate=False)).get(target)
+        if found is None:
+            raise ArgumentError(f"get_submodule: {type(self).__name__} has no module {target!r}.")
+        return found
+
+    def get_parameter(self, target: str) -> Tensor:
+        """Returns the parameter at a path like "layers.0.weight".
+
+        Raises:
+          ArgumentError: `target` leads to no parameter.
+
+        >>> nn.MLP(2, [3, 1]).get_parameter("layers.0.bias").shape
+        (3,)
+        """
+        found = dict(self._named_tensors("parameter")).get(target)
+        if found is None:
+            raise ArgumentError(f"get_parameter: {type(self).__name__} has no parameter {target!r}.")
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """Returns the buffer at a path like "norm.running_mean".
+
+        Raises:
+          ArgumentError: `target` leads to no buffer.
+
+        >>> nn.BatchNorm1d(2).get_buffer("running_var")
+        Tensor([1., 1.])
+        """
+        found = dict(self.named_buffers(remove_duplicate=False)).get(target)
+        if found is None:
+            raise ArgumentError(f"get_buffer: {type(self).__name__} has no buffer {target!r}.")
+        return found
+
+    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
             for name, own in module._kinds().items():
                 tensor = vars(module).get(name)
-                if own == kind and tensor is not None:
+                if own in kinds and tensor is not None:
                     yield (f"{path}.{name}" if path else name), tensor
 
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         """Yields (path, parameter), each parameter once even where it is shared.
+
+        Args:
+          prefix:            what paths start with
+          recurse:           False: only those that this module holds itself
+          remove_duplicate:  False: a shared parameter under each of its paths
 
         >>> [(path, p.shape) for path, p in nn.Linear(2, 3).named_parameters()]
         [('weight', (3, 2)), ('bias', (3,))]
         """
-        seen: set[int] = set()
-        for name, tensor in self._named_tensors("parameter"):
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield name, tensor
+        found = self._named_tensors("parameter", prefix=prefix, recurse=recurse)
+        return _once(found) if remove_duplicate else found
 
-    def parameters(self) -> Iterator[Tensor]:
-        """Yields the parameters, each once.
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yields the parameters, each once; recurse=False: only those that this module holds itself.
 
         >>> sum(p.numel() for p in nn.Linear(2, 3).parameters())
         9
         """
-        for _, tensor in self.named_parameters():
+        for _, tensor in self.named_parameters(recurse=recurse):
             yield tensor
 
-    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor) for the state that is not trained.
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yields (path, tensor) for the state that is not trained; the arguments are those of named_parameters.
 
-        >>> list(nn.Linear(2, 3).named_buffers())
-        []
+        `prefix`, `recurse`, `remove_duplicate`: as there.
+
+        >>> [path for path, _ in nn.BatchNorm1d(2).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
         """
-        return self._named_tensors("buffer")
+        found = self._named_tensors("buffer", "temporary", prefix=prefix, recurse=recurse)
+        return _once(found) if remove_duplicate else found
 
-    def buffers(self) -> Iterator[Tensor]:
-        """Yields the state that is not trained.
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yields the state that is not trained; recurse=False: only what this module holds itself.
 
         >>> list(nn.Linear(2, 3).buffers())
         []
         """
-        for _, tensor in self.named_buffers():
+        for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
-    # ---- state ----
-    def state_dict(self) -> dict[str, Tensor]:
-        """Returns all parameters and buffers by path; the tensors share storage with the module.
+    def summary(self, *inputs: Any) -> Summary:
+        """Returns a table of the layers: what goes in and out, parameters, FLOPs and bytes; nothing is computed.
 
-        >>> list(nn.MLP(2, [3, 1]).state_dict())
-        ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
+        `inputs`: what forward takes: shapes, which stand for float32 zeros, or tensors.
+
+        >>> print(nn.Linear(2, 3).summary((4, 2)))
+        layer            in      out     parameters  FLOPs  bytes
+        Linear           (4, 2)  (4, 3)           9     60     36
+        total                                     9     60     36
         """
-        state = {name: tensor.detach() for name, tensor in self._named_tensors("parameter")}
-        state.update((name, tensor.detach()) for name, tensor in self._named_tensors("buffer"))
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True) -> None:
-        """Stores tensors by path into the parameters and buffers, in place.
-
-        Raises:
-          ArgumentError: paths are missing or unknown (unless strict is False).
-          ShapeError:    a tensor has another shape than its place.
-
-        >>> a, b = nn.Linear(2, 3), nn.Linear(2, 3)
-        >>> b.load_state_dict(a.state_dict())
-        >>> bool((a.weight == b.weight).all())
-        True
-        """
-        own = self.state_dict()
-        missing = [name for name in own if name not in state_dict]
-        unknown = [name for name in state_dict if name not in own]
-        if strict and (missing or unknown):
-            raise ArgumentError(
-                f"load_state_dict: missing: {_listed(missing)}; unknown: {_listed(unknown)}.",
-                hint="strict=False loads what fits by name.",
-            )
-        for name, tensor in state_dict.items():
-            if name in own and tensor.shape != own[name].shape:
-                raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, its place {own[name].shape}.")
-        with no_grad():
-            for name, tensor in state_dict.items():
-                if name in own:
-                    own[name].assign(tensor.detach().to(own[name].device, own[name].dtype))
+        return summarized(self, inputs)
 
     # ---- modes ----
     def train(self, mode: bool = True) -> Self:
@@ -270,23 +379,6 @@ class Module:
             function(module)
         return self
 
-    def to(self, *targets: Any) -> Self:
-        """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects.
-
-        `targets`: the name of a device, a dtype, or both.
-
-        >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
-        float16
-        """
-        seen: set[int] = set()
-        for _, tensor in [*self._named_tensors("parameter"), *self.named_buffers()]:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                _move(tensor, targets)
-                if tensor.grad is not None:
-                    _move(tensor.grad, targets)
-        return self
-
     def __repr__(self) -> str:
         inside = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
         shown = self.extra_repr()
@@ -303,19 +395,10 @@ class Module:
         return ""
 
 
-def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
-    """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
-    value = tensor.detach()
-    moved = value.to(*(target for target in targets if isinstance(target, str)))
-    dtype = next((target for target in targets if target is not None and not isinstance(target, str)), tensor.dtype)
-    if tensor.dtype.is_float:
-        moved = moved.cast(dtype)
-    if moved is not value:
-        if tensor.steps and tensor.op.shape != tensor.cell.op.shape:
-            raise ArgumentError(f"to: a parameter of shape {tensor.shape} is a view of other storage; clone it first.")
-        tensor.cell.device = moved.cell.device
-        set_op(tensor.cell, cast(moved.op, moved.dtype))
-
-
-def _listed(names: list[str]) -> str:
-    return (", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "none"
+def _once(named: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yields each tensor under its first name."""
+    seen: set[int] = set()
+    for name, tensor in named:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor

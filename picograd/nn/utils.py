@@ -1,7 +1,7 @@
-"""Gradients of many parameters together: their norm, and limits on it.
+"""Many parameters together: the norm of their gradients, limits on it, and all of them as one vector.
 
 In:    parameters with gradients
-Out:   the same gradients, made smaller in place
+Out:   the same gradients, made smaller in place; vectors
 Next:  picograd/nn/counted.py
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -99,6 +99,60 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
         raise ArgumentError(f"clip_grad_value_: clip_value must not be negative, got {clip_value}.")
     for grad in _grads(parameters):
         grad.copy_(grad.clamp(-clip_value, clip_value))
+
+
+@no_grad()
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
+    """Scales the gradients of `parameters` as clip_grad_norm_ does, by a norm that is known: `total_norm`.
+
+    grad *= min(1, max_norm / (total_norm + 1e-6))
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 4.0).sum().backward()
+    >>> clip_grads_with_norm_(w, max_norm=1.0, total_norm=Tensor(8.0))
+    >>> w.grad.round(3)
+    Tensor([0.5])
+    """
+    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+    for grad in _grads(parameters):
+        grad.mul_(factor.to(grad.device, grad.dtype))
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """Returns all elements of all `parameters` in one axis.
+
+    Raises:
+      ArgumentError: there are none.
+
+    >>> parameters_to_vector([Tensor([[1.0, 2.0]]), Tensor(3.0)])
+    Tensor([1., 2., 3.])
+    """
+    listed = list(parameters)
+    if not listed:
+        raise ArgumentError("parameters_to_vector: got no parameters.")
+    return Tensor.cat([parameter.reshape(-1) for parameter in listed])
+
+
+@no_grad()
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Stores the elements of `vec`, one after the other, in `parameters`, in place.
+
+    Raises:
+      ShapeError: vec has not one axis with as many elements as the parameters together.
+
+    >>> w = Tensor([[0.0, 0.0]])
+    >>> vector_to_parameters(Tensor([1.0, 2.0]), [w])
+    >>> w
+    Tensor([[1., 2.]])
+    """
+    listed = list(parameters)
+    total = sum(parameter.numel() for parameter in listed)
+    if vec.shape != (total,):
+        raise ShapeError(f"vector_to_parameters: vec {vec.shape} must be ({total},), the elements of all parameters.")
+    start = 0
+    for parameter in listed:
+        parameter.copy_(vec[start : start + parameter.numel()].reshape(*parameter.shape))
+        start += parameter.numel()
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

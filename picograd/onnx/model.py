@@ -120,8 +120,10 @@ class Model(Module):
             self._constants.keep(value)
         return replace(graph, steps=tuple(steps), constants={**graph.constants, **values})
 
-    def _named_tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        yield from (self._trained if kind == "parameter" else self._held).items()
+    def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        for kind, held in (("parameter", self._trained), ("buffer", self._held)):
+            if kind in kinds:
+                yield from ((f"{prefix}.{name}" if prefix else name, tensor) for name, tensor in held.items())
 
     def extra_repr(self) -> str:
         """Returns what stands between the brackets when the model is printed."""

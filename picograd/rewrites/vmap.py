@@ -16,7 +16,8 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.errors import UnsupportedOp
 from picograd.ir.bodies import WITH_BODY, body_of, with_body
-from picograd.ir.build import iota
+from picograd.ir.build import iota, reduce
+from picograd.ir.custom import CustomGradient, custom_gradient, mark_of
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -138,9 +139,31 @@ def _keys(key: Op, examples: Examples) -> Op:
 def _call(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Operand]:
     """One CALL of all examples."""
     slots = frozenset(i for i, operand in enumerate(operands) if operand.batched)
-    body, batched = _body(op.arg, slots, frozenset(), examples)
+    written = custom_gradient(op.arg)
+    every = frozenset(range(len(op.arg.src))) if written is not None else frozenset[int]()
+    body, batched = _body(op.arg, slots, every, examples)
+    if written is not None:
+        body = Op(OpCode.SINK, body.dtype, body.src, mark_of(_gradient_of_all(written, slots, examples)))
     made = op.replace(tuple(operand.op for operand in operands), body)
     return _results(op, made, body, batched)
+
+
+def _gradient_of_all(made: CustomGradient, slots: frozenset[int], examples: Examples) -> CustomGradient:
+    """Returns the user's gradient for all examples, summed over them where a source is the same for all."""
+    num_reads, num_params = len(made.reads), len(made.reads) + made.num_results
+    batched = {i for i, (kind, number) in enumerate(made.reads) if kind == "result" or number in slots}
+    body, found = _body(made.backward, frozenset({*batched, *range(num_reads, num_params)}), frozenset(), examples)
+    roots: list[Op] = []
+    places: list[int | None] = []
+    for slot, place in enumerate(made.places):
+        if place is None:
+            places.append(None)
+            continue
+        each = Operand(body.src[place], found[place]).each(examples)
+        places.append(len(roots))
+        roots.append(each if slot in slots else reduce(each, OpCode.ADD, (0,)))
+    back = Op(OpCode.SINK, body.dtype, tuple(roots), body.arg) if roots else body
+    return CustomGradient(back, made.reads, made.num_results, tuple(places))
 
 
 def _loop(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Operand]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from picograd.errors import UnsupportedOp
 from picograd.ir.build import expand, permute, reshape, static_shape, swap_last
+from picograd.ir.host import HostCall
 from picograd.ir.op import Op
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, OpCode
 from picograd.ir.shape import ConvArg
@@ -138,8 +140,16 @@ def _conv(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
     return move_axis(reshape(made, (images, count, outputs, *places)), 1, 0)
 
 
+def _custom(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
+    """A function of the host takes any axes in front."""
+    if not isinstance(op.arg, HostCall):
+        raise UnsupportedOp(f"vmap: the kernel {getattr(op.arg, 'name', op.arg)} has no rule for several examples.")
+    return op.replace(tuple(operand.each(examples) for operand in operands))
+
+
 RULES: Mapping[OpCode, Rule] = {
     **dict.fromkeys(ELEMENTWISE | IDENTITY | {OpCode.COPY}, _elementwise),
+    OpCode.CUSTOM: _elementwise,  # of any number of axes in front: see ir/host.py
     OpCode.LEAF: _leaf,
     OpCode.RESHAPE: _reshape,
     OpCode.PERMUTE: _permute,
@@ -155,6 +165,7 @@ RULES: Mapping[OpCode, Rule] = {
     OpCode.UPDATE: _block,
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
+    OpCode.CUSTOM: _custom,
 }
 
 

@@ -15,7 +15,8 @@ import math
 from picograd.ir.build import both, compare, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.pointwise import absolute, floor, is_infinite, round_even
+from picograd.tensor.inverses import is_negative, turned
+from picograd.tensor.pointwise import is_infinite, round_even
 
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
@@ -47,7 +48,9 @@ def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
 
 def lgamma(x: Op) -> Op:
     """log |gamma(x)|: Stirling's series, less the logarithm of x (x + 1) ... (x + 7); reflected below 1/2."""
-    left, y, small, z = _right_half(where(is_infinite(x), 1.0, x))
+    infinite = is_infinite(x)
+    x = where(infinite, 1.0, x)
+    left, y, small, z = _right_half(x)
     series = _inverse_powers(z, [b / (2 * k * (2 * k - 1)) for k, b in enumerate(BERNOULLI[:9], 1)])
     stirling = (z - 0.5) * (unary(OpCode.LOG, z) - 1.0) + (series / z + (math.log(2 * math.pi) - 1) / 2)
     held = where(small, y, 1.0)
@@ -55,9 +58,10 @@ def lgamma(x: Op) -> Op:
     for k in range(1, RAISED):
         product = product * (held + k)
     value = where(small, stirling - unary(OpCode.LOG, product), stirling)
-    sine = absolute(unary(OpCode.SIN, (x - floor(x)) * math.pi))
+    sine = unary(OpCode.SIN, (x - round_even(x)) * math.pi)
+    sine = turned(is_negative(sine), sine)  # steep at 0 too, unlike |sine|
     mirrored = -unary(OpCode.LOG, where(left, sine, 1.0)) + math.log(math.pi) - value
-    return where(is_infinite(x), math.inf, where(left, mirrored, value))
+    return where(infinite, math.inf, where(left, mirrored, value))
 
 
 def digamma(x: Op) -> Op:
@@ -70,7 +74,8 @@ def digamma(x: Op) -> Op:
     for k in range(1, RAISED):
         total = total + unary(OpCode.RECIPROCAL, held + k)
     value = where(small, value - total, value)
-    rest = where(left, where(compare(OpCode.CMPEQ, x, 0.0), x, x - round_even(x)), 0.25)  # -0.0 keeps its sign
+    whole = round_even(x)
+    rest = where(left, where(compare(OpCode.CMPEQ, whole, 0.0), x, x - whole), 0.25)  # -0.0 stays what it is
     angle = rest * math.pi
     mirrored = value - unary(OpCode.COS, angle) / unary(OpCode.SIN, angle) * math.pi
     pole = both(_less(x, 0.0), compare(OpCode.CMPEQ, rest, 0.0))

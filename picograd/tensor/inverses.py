@@ -16,7 +16,6 @@ from picograd.dtype import DType, float64, int8, int16, int32, int64
 from picograd.ir.build import both, compare, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import detached
 from picograd.tensor.pointwise import absolute, is_infinite, log1p
 
 BITS: dict[int, DType] = {1: int8, 2: int16, 4: int32, 8: int64}  # the integer that holds the bits of a float
@@ -65,8 +64,8 @@ def atan2(y: Op, x: Op) -> Op:
     steep = compare(OpCode.CMPLT, b, a)
     num, den = where(steep, b, a), where(steep, a, b)
     diagonal = both(is_infinite(num), is_infinite(den))
-    nothing = compare(OpCode.CMPEQ, den, 0.0)
-    ratio = where(nothing, detached(num), where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
+    nothing = both(compare(OpCode.CMPEQ, num, 0.0), compare(OpCode.CMPEQ, den, 0.0))
+    ratio = where(nothing, 0.0, where(diagonal, 1.0, num) / where(diagonal, 1.0, where(nothing, 1.0, den)))
     angle = _angle(ratio)
     angle = where(steep, -angle + math.pi / 2, angle)
     return turned(low, where(left, -angle + math.pi, angle))
@@ -109,10 +108,10 @@ def asinh(x: Op) -> Op:
 
 
 def acosh(x: Op) -> Op:
-    """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t (t + 2))) with t = x - 1; NaN below 1."""
+    """log(x + sqrt(x^2 - 1)), exact near 1: log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; NaN below 1."""
     far, t = _held(x - 1.0, MOST_OF_SQUARE[x.dtype is float64])
-    value = where(far, _log_of_double(x, far), log1p(t + unary(OpCode.SQRT, t * (t + 2.0))))
-    return where(compare(OpCode.CMPLT, x, 1.0), math.nan, value)
+    root = unary(OpCode.SQRT, t) * unary(OpCode.SQRT, t + 2.0)  # of the product, the gradient at 0 would be 0 infinity
+    return where(far, _log_of_double(x, far), log1p(t + root))
 
 
 def atanh(x: Op) -> Op:

@@ -66,8 +66,10 @@ def erfcx(x: Op) -> Op:
 def erfc(x: Op) -> Op:
     """1 - erf(x), with all its digits where erf(x) is almost 1."""
     far = compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), x)
-    held = where(far, x, 1.0)
-    return where(far, _bell(held) * _scaled_right(held), -unary(OpCode.ERF, where(far, 0.5, x)) + 1.0)
+    nothing = compare(OpCode.CMPLE, filled(30.0, x.dtype, x.shape), x)
+    held = where(nothing, 1.0, where(far, x, 1.0))
+    tail = where(nothing, 0.0, _bell(held) * _scaled_right(held))
+    return where(far, tail, -unary(OpCode.ERF, where(far, 0.5, x)) + 1.0)
 
 
 # ---- inverses ----

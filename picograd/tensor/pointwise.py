@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from picograd.dtype import Scalar, float64
-from picograd.ir.build import compare, maximum, minimum, unary, where
+from picograd.ir.build import both, compare, maximum, minimum, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
@@ -72,7 +72,9 @@ def floor_divide(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     nearest = round_even(quotient)
     signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
-    return where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
+    result = where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
+    apart = compare(OpCode.CMPLT, where(is_infinite(b), a * sign(b), a), 0.0)  # of a number and infinity: -1 or 0
+    return where(both(is_infinite(b), is_finite(a)), where(apart, filled(-1.0, a.dtype, a.shape), a / b), result)
 
 
 def trunc_divide(a: Op, b: Op) -> Op:
@@ -219,7 +221,7 @@ def logit(x: Op, eps: float | None) -> Op:
     centered = x * 2.0 - 1.0
     near = compare(OpCode.CMPLT, absolute(centered), 0.5)
     z, held = where(near, centered, 0.0), where(near, 0.5, x)
-    return where(near, log1p(z) - log1p(-z), unary(OpCode.LOG, held / (-held + 1.0)))
+    return where(near, log1p(z) - log1p(-z), unary(OpCode.LOG, held) - log1p(-held))
 
 
 def nan_to_num(x: Op, nan: float, posinf: float, neginf: float) -> Op:

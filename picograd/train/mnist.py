@@ -9,15 +9,18 @@ Letters: N images, B batch, P pixels, C classes.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
+from picograd.nn import Module
 from picograd.nn import functional as F
 from picograd.nn.optim import AdamW
 from picograd.tensor.autograd import no_grad
@@ -29,6 +32,29 @@ from picograd.train.loop import check_counts, check_writable, report_end, run_st
 from picograd.train.picture import digit_grid, write_png
 from picograd.train.state import checkpoint_of, resume
 from picograd.transforms.jit import jit
+
+TESTED = 1000  # images read at a time, so that what is between the layers stays small
+
+
+class DigitsConfig(Protocol):
+    """The settings that training any model of digits needs."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def lr(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def out(self) -> Path: ...
+    @property
+    def picture(self) -> Path: ...
+    @property
+    def resume(self) -> Path | None: ...
 
 
 @dataclass(frozen=True)
@@ -55,17 +81,27 @@ def train_mnist(config: MnistConfig) -> int:
       ArgumentError: a setting is out of its range.
       DataError: the data or the checkpoint to resume from is corrupt, or the results cannot be written.
     """
+    return train_digits("mnist", config, lambda: PixelMLP(hidden=config.hidden))
+
+
+def train_digits(kind: str, config: DigitsConfig, make: Callable[[], Module]) -> int:
+    """Trains a model that reads digits; see `train_mnist`.
+
+    Args:
+      kind:  the command's name
+      make:  gives the model, with its start weights drawn
+    """
     check_writable(config.out)
     check_writable(config.picture)
     data = load_mnist()
     check_counts(config, batch=len(data.train_images))
     manual_seed(config.seed)
-    model = PixelMLP(hidden=config.hidden)
+    model = make()
     optimizer = AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
-    print(f"mnist: {len(data.train_images):,} images, {sum(p.numel() for p in model.parameters()):,} parameters")
+    print(f"{kind}: {len(data.train_images):,} images, {sum(p.numel() for p in model.parameters()):,} parameters")
     started = time.perf_counter()
-    done, last = train(config, data, model, optimizer)
-    if not report_end("mnist", config, done, last, time.perf_counter() - started):
+    done, last = train(kind, config, data, model, optimizer)
+    if not report_end(kind, config, done, last, time.perf_counter() - started):
         return 130
     predicted_N = predict(model, data.test_images)
     write_png(config.picture, sheet(data, predicted_N))
@@ -73,7 +109,7 @@ def train_mnist(config: MnistConfig) -> int:
     return 0
 
 
-def train(config: MnistConfig, data: Mnist, model: PixelMLP, optimizer: AdamW) -> tuple[int, int]:
+def train(kind: str, config: DigitsConfig, data: Mnist, model: Module, optimizer: AdamW) -> tuple[int, int]:
     """Trains a model, from the start or from a checkpoint.
 
     Returns:   steps done, steps of a complete training
@@ -81,7 +117,7 @@ def train(config: MnistConfig, data: Mnist, model: PixelMLP, optimizer: AdamW) -
     images_NP, labels_N = normalise(data.train_images), data.train_labels.astype(np.int32)
     per_epoch = len(images_NP) // config.batch
     last = config.epochs * per_epoch
-    first = resume("mnist", config, model, optimizer)
+    first = resume(kind, config, model, optimizer)
 
     @jit
     def step(x_BP: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,9 +135,9 @@ def train(config: MnistConfig, data: Mnist, model: PixelMLP, optimizer: AdamW) -
         return {"loss": loss, "accuracy": accuracy}
 
     def save(steps_done: int) -> None:
-        save_checkpoint(config.out, checkpoint_of("mnist", steps_done, config, model, optimizer))
+        save_checkpoint(config.out, checkpoint_of(kind, steps_done, config, model, optimizer))
 
-    log = TrainingLog("mnist", "images", first, last)
+    log = TrainingLog(kind, "images", first, last)
     return run_steps(log, config.batch, make_step, save, save_every=per_epoch), last
 
 
@@ -125,7 +161,7 @@ def shuffled(seed: int, epoch: int, num_items: int) -> NDArray[np.int64]:
     return np.random.default_rng((seed, epoch)).permutation(num_items)
 
 
-def predict(model: PixelMLP, images: NDArray[np.uint8]) -> NDArray[np.int64]:
+def predict(model: Module, images: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Returns the digit the model reads in each image.
 
     Args:
@@ -133,10 +169,10 @@ def predict(model: PixelMLP, images: NDArray[np.uint8]) -> NDArray[np.int64]:
 
     Returns:   (N,)         int64
     """
+    parts = [images[start : start + TESTED] for start in range(0, len(images), TESTED)]
     with no_grad():
-        logits_NC: Tensor = model(Tensor(normalise(images)))
-    predicted_N: NDArray[np.int64] = logits_NC.argmax(1).numpy()
-    return predicted_N
+        predicted = [model(Tensor(normalise(part))).argmax(1).numpy() for part in parts]
+    return np.concatenate(predicted)
 
 
 def sheet(data: Mnist, predicted_N: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -86,7 +86,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
             yield from dims_of(name, dims, part, longer)
         return
     inner = {key: part for key, _, part in _parts(dims, name)}
-    if not _same_kind(dims, value) or list(inner) != [key for key, _, _ in parts]:
+    if not _same_kind(dims, value) or set(inner) != {key for key, _, _ in parts}:
         raise ArgumentError(
             f"vmap: {name} is {dims!r}, which has another form than {path}.",
             f"one axis, or None, for each part of {path}: in a {type(value).__name__} of {len(parts)}.",

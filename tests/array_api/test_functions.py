@@ -117,3 +117,9 @@ def test_every_function_takes_arrays_by_position_alone():
             wanted = (first.POSITIONAL_ONLY, first.VAR_POSITIONAL)
             by_name = name in ("empty", "full", "ones", "zeros")  # the standard's `shape`
             assert by_name or first.kind in wanted or name in ("moveaxis", "repeat", "tile"), name
+
+
+@pytest.mark.parametrize("dtype", [xp.uint8, xp.int64, xp.float32, xp.bool])
+def test_truth_is_a_bool_of_any_dtype(dtype):
+    x = xp.asarray([1, 0], dtype=xp.int8)
+    assert xp.any(xp.astype(x, dtype)).dtype is xp.bool and not xp.all(xp.astype(x, dtype))

@@ -31,6 +31,7 @@ from picograd.ir.build import (
     unary,
     where,
 )  # fmt: skip
+from picograd.ir.custom import CustomGradient, mark_of
 from picograd.ir.host import host_call
 from picograd.ir.matrices import diagonal, triangle, with_diagonal
 from picograd.ir.op import Buffer, Op, Shape, filled, toposort
@@ -151,6 +152,21 @@ HELD = body_of(unary(OpCode.SIN, H * X), W, B, unary(OpCode.EXP, X), matmul(X, u
 
 def call(number: int, mark: str | None = None) -> Callable[[Op, Op], Op]:
     return lambda a, b: result(Op(OpCode.CALL, f64, (a, b), body_of(*PRODUCT, mark=mark)), number)
+
+
+def written(number: int) -> Callable[[Op, Op], Op]:
+    """f(p, q) = sin(p) q, p q with a gradient that reads the second argument, the second result and cos(p)."""
+    cosine = unary(OpCode.COS, P)
+    body = (unary(OpCode.SIN, P) * Q, P * Q, cosine)
+    q, product, c, first, second = (inside(i, 3, 4) for i in range(5))
+    p = product / q
+    back = body_of(first * q * c + second * q, first * unary(OpCode.SIN, p) + second * p)
+    made = CustomGradient(back, (("source", 1), ("result", 1), ("result", 2)), 2, (0, 1))
+
+    def function(a: Op, b: Op) -> Op:
+        return result(Op(OpCode.CALL, f64, (a, b + 3.0), body_of(*body, mark=mark_of(made))), number)
+
+    return function
 
 
 def both_results(mark: str | None = None) -> Callable[[Op, Op], Op]:
@@ -330,6 +346,7 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
         Case(attention(0, causal=True), ((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5))),
     ],
+    "written": [*(Case(written(number), S * 2) for number in range(3)), Case(lambda a: written(0)(a, a) * 2.0, S)],
     "call": [
         *(Case(call(number), S * 2) for number in range(4)),
         Case(both_results(), S * 2),

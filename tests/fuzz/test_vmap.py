@@ -17,14 +17,20 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.text import format_graph
 from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
-from tests.fuzz.generator import Graph
-from tests.fuzz.test_graphs import SEEDS_WITH_BODIES, graph_of
+from picograd.tools.fuzz.graphs import any_graph
+from picograd.tools.fuzz.values import Graph
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 COUNT = 3
+FEW = 600  # elements of one value of one example
 SEEDS = range(200)
-FEW_WITH_BODIES = range(SEEDS_WITH_BODIES.start, SEEDS_WITH_BODIES.start + 120)
+SEEDS_WITH_BODIES = range(100_000, 100_120)  # graphs with loops and calls
 
 Arrays = dict[Op, np.ndarray[Any, Any]]
+
+
+def graph_of(seed: int) -> Graph:
+    return any_graph(seed, FEW, has_bodies=seed >= SEEDS_WITH_BODIES.start)
 
 
 def examples_of(graph: Graph, seed: int) -> tuple[dict[Op, Op], list[Arrays]]:
@@ -58,6 +64,18 @@ def check(graph: Graph, seed: int, roots: list[Op], errors: list[float]) -> None
         np.testing.assert_allclose(result[i].astype("f8"), expected.astype("f8"), rtol=0, atol=2 * error)
 
 
+@pytest.mark.parametrize("seed", [*range(1, 20, 2), *range(SEEDS_WITH_BODIES.start, SEEDS_WITH_BODIES.start + 6)])
+def test_a_graph_of_all_examples_has_one_meaning_at_every_level(seed: int) -> None:
+    graph = graph_of(seed)
+    values, each = examples_of(graph, seed)
+    examples = Examples(COUNT)
+    roots = [operand.each(examples) for operand in for_all(graph.roots, examples, values)]
+    arrays = {op: array for op, array in graph.arrays.items() if op not in values}
+    arrays.update({values[op]: np.stack([one[op] for one in each]) for op in values})
+    errors = [2 * error for error in graph.errors]
+    check_same_meaning(roots, arrays, errors, [CPU_TARGETS[seed % len(CPU_TARGETS)]], kernel_tolerance=2 * graph.most_error)
+
+
 def first_failing_part(graph: Graph, seed: int) -> Op | None:
     for op in toposort(graph.roots):
         if op.code not in (OpCode.PARAM, OpCode.CALL, OpCode.LOOP):  # whose results are the parts
@@ -69,7 +87,7 @@ def first_failing_part(graph: Graph, seed: int) -> Op | None:
 
 
 @pytest.mark.req("A9")
-@pytest.mark.parametrize("seed", [*SEEDS, *FEW_WITH_BODIES])
+@pytest.mark.parametrize("seed", [*SEEDS, *SEEDS_WITH_BODIES])
 def test_a_random_graph_of_all_examples_is_that_of_each(seed: int) -> None:
     graph = graph_of(seed)
     try:
@@ -83,7 +101,7 @@ def test_a_random_graph_of_all_examples_is_that_of_each(seed: int) -> None:
 def test_the_graphs_have_every_opcode_that_the_generator_knows() -> None:
     """And the number of Ops is the same for 2 examples and for 200."""
     met: set[OpCode] = set()
-    for seed in [*SEEDS, *FEW_WITH_BODIES]:
+    for seed in [*SEEDS, *SEEDS_WITH_BODIES]:
         graph = graph_of(seed)
         counts = []
         for count in (2, 200):

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd import Tensor
+from picograd import Tensor, nn
 from picograd.errors import ArgumentError
+from picograd.nn import utils
 from picograd.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm
 from tests.helpers import same_value
 
@@ -87,3 +88,19 @@ def test_clipping_stays_in_the_plan_of_the_step(rng):
         assert step(Tensor(x)).item() == pytest.approx(norm, rel=1e-6)
         after = before - 0.5 * x * min(1.0, 1.0 / (norm + 1e-6))
         np.testing.assert_allclose(w.detach().numpy(), after, rtol=1e-5, atol=1e-6)
+
+
+def test_all_parameters_as_one_vector(device):
+    net = nn.MLP(2, [3, 1])
+    vector = utils.parameters_to_vector(net.parameters())
+    assert vector.shape == (13,) and vector.requires_grad
+    utils.vector_to_parameters(Tensor.arange(13).float(), net.parameters())
+    assert net.layers[0].weight.tolist() == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+    assert net.layers[1].bias.tolist() == [12.0] and net.layers[1].bias.requires_grad
+
+
+def test_clipping_by_a_norm_that_is_known(device):
+    w = Tensor([3.0, 4.0], requires_grad=True)
+    (w * w).sum().backward()
+    utils.clip_grads_with_norm_([w], 1.0, utils.get_total_norm([w.grad]))
+    np.testing.assert_allclose(w.grad.numpy(), [0.6, 0.8], rtol=1e-5)

@@ -10,8 +10,7 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from picograd.tensor.einsum import einsum, tensordot
-from picograd.tensor.measures import cdist
+import picograd
 from tests.operations.matrices import (
     S,
     calls,
@@ -154,8 +153,8 @@ OPERATIONS = [
     Operation("Tensor.tril", calls((S(3, 4), 1), (S(2, 3, 3),), (S(0, 3),)), dtypes="fiub"),
     Operation("Tensor.triu", calls((S(3, 4), -1), (S(2, 3, 3),), (S(0, 3),)), dtypes="fiub"),
     *map(added, ADDED),
-    Operation("einsum", equations, call=einsum, dtypes="fiu"),
-    Operation("einsum", sublists, _lists(torch.einsum), _lists(einsum), variant="sublists"),
+    Operation("einsum", equations, dtypes="fiu"),
+    Operation("einsum", sublists, _lists(torch.einsum), _lists(picograd.einsum), variant="sublists"),
     Operation(
         "tensordot",
         calls(
@@ -165,7 +164,6 @@ OPERATIONS = [
             (S(2, 3), S(3, 2), 1),
             (S(2, 0), S(0, 3), 1),
         ),
-        call=tensordot,
         dtypes="fiu",
     ),
     Operation(
@@ -179,7 +177,6 @@ OPERATIONS = [
             (S(0, 3), S(2, 3)),
             (S(2, 0), S(3, 0)),
         ),
-        call=cdist,
         dtypes="",
         rtol=1e-4,
         orders=1,
@@ -206,4 +203,8 @@ OPERATIONS = [
         ],
         dtypes="",
     ),
+    Operation(
+        "chain_matmul", calls((S(2, 3), S(3, 4), S(4, 2)), (S(2, 3), S(3, 4))), lambda *xs: torch.linalg.multi_dot(xs)
+    ),
+    Operation("vander", calls((S(4),), (S(3), 5), (S(3), 2, True), (S(0),)), dtypes="i"),
 ]

@@ -15,6 +15,7 @@ from picograd.errors import UnsupportedOp
 from picograd.evaluator import evaluate
 from picograd.ir import build
 from picograd.ir.checks import Site, checked
+from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
@@ -90,10 +91,13 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "CONV in groups": (conv(2, 2, 2, 2), ((2, 4, 5, 6), (6, 2, 2, 3))),
     "ATTENTION": (output(ATTENTION, 0), ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3))),
     "ATTENTION logsumexp": (output(ATTENTION, 1), ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3))),
+    "CUSTOM": (lambda a, b: host_call("solve", f64, (a, b)), ((3, 3), (3, 2))),
+    "CUSTOM in batches": (lambda a: host_call("qr", f64, (a,)), ((2, 4, 3),)),
+    "CUSTOM fft": (lambda a: host_call("fft", f64, (a,), (2, -1)), ((3, 4, 2),)),
     "CALL": (call, (A, A)),
     "LOOP": (loop, ((2,), (2,), (4, 2))),
 }
-WITHOUT = {OpCode.ASSIGN, OpCode.COLLECTIVE, OpCode.CUSTOM}
+WITHOUT = {OpCode.ASSIGN, OpCode.COLLECTIVE}
 
 
 def bits(number: Op, key: Op) -> Op:

@@ -194,3 +194,9 @@ def test_signs_of_zero_and_nan_are_those_of_pytorch(device):
         assert np.signbit(mine.numpy()).tolist() == torch.signbit(theirs).tolist()
     nan = Tensor([float("nan"), 0.0])
     assert np.isnan(nan.atan2(Tensor([0.0, float("nan")])).numpy()).all()
+
+
+def test_floor_division_by_infinity_is_that_of_pytorch(device):
+    inf = float("inf")
+    a, b = [1.0, -1.0, 0.0, inf, float("nan"), 1.0, -1.0], [-inf, inf, inf, inf, inf, inf, -inf]
+    same_value(Tensor(a).floor_divide(Tensor(b)).numpy(), torch.floor_divide(torch.tensor(a), torch.tensor(b)).numpy())

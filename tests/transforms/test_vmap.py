@@ -49,6 +49,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "nothing": lambda x: x,
     "layers": lambda x: nn.functional.layer_norm(x, (4,)) + nn.functional.gelu(x),
     "attention": lambda x: (x @ x.T * 0.5).softmax(-1) @ x,
+    "linear algebra": lambda x: pg.linalg.solve(x @ x.T + Tensor(np.eye(3)), x) + pg.linalg.det(x[:, :3]),
     "outlined": lambda x: pg.outline(lambda y: (y * y).sin())(x) + pg.checkpoint(lambda y: y.exp() * y, x),
     "scan": lambda x: pg.scan(lambda carry, row: (carry * 0.5 + row, carry.sin()), x[0] * 0, x)[1],
     "scan reversed": lambda x: pg.scan(lambda c, row: (c * 0.5 + row.sum(), None), x[0, 0], x, reverse=True)[0],
@@ -178,6 +179,17 @@ def test_different_random_numbers_within_a_scan_and_an_outlined_part() -> None:
     for randomness, number in (("different", 5 * 15), ("same", 15)):
         found = pg.vmap(function, randomness=randomness)(Tensor(np.zeros(5)))
         assert len(np.unique(np.concatenate([part.numpy().ravel() for part in found]))) == number
+
+
+def test_random_numbers_under_jit() -> None:
+    @pg.jit
+    def function(x: Tensor) -> Tensor:
+        return pg.vmap(lambda row: row + Tensor.rand(4), randomness="different")(x)
+
+    seen = [function(Tensor.zeros(3)).numpy() for _ in range(4)]
+    assert len(np.unique(np.concatenate(seen))) == 48
+    pg.manual_seed(0)
+    np.testing.assert_array_equal(function(Tensor.zeros(3)).numpy(), seen[0])
 
 
 def test_random_numbers_drawn_outside_are_no_draw() -> None:

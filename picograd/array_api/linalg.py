@@ -1,0 +1,329 @@
+"""The extension linalg: products, factors, solutions, norms of matrices in the last two axes, batched over the others.
+
+In:    arrays of floats; products take integers, too
+Out:   Arrays, in named tuples where they are several
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from picograd import linalg as torch_linalg
+from picograd.array_api.array import ANY, FLOAT, NUMERIC, Array, array, axes_given, checked_choice, pair
+from picograd.array_api.linear_algebra import matmul as matmul
+from picograd.array_api.linear_algebra import matrix_transpose as matrix_transpose
+from picograd.array_api.linear_algebra import tensordot as tensordot
+from picograd.array_api.linear_algebra import vecdot as vecdot
+from picograd.array_api.manipulation import Axes
+from picograd.array_api.statistical import accumulated
+from picograd.dtype import DType
+from picograd.errors import ShapeError
+from picograd.tensor.build import broadcast_shapes
+from picograd.tensor.tensor import Tensor
+
+
+class Eigen(NamedTuple):
+    """What eigh returns.
+
+    eigenvalues:   (..., n), in rising order
+    eigenvectors:  (..., n, n), of which the columns are the eigenvectors
+    """
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QR(NamedTuple):
+    """What qr returns.
+
+    Q:  (..., m, k), whose columns are orthonormal
+    R:  (..., k, n), an upper triangle
+    """
+
+    Q: Array
+    R: Array
+
+
+class LogDet(NamedTuple):
+    """What slogdet returns.
+
+    sign:       -1, 0 or 1
+    logabsdet:  log |det|; -inf of a singular matrix
+    """
+
+    sign: Array
+    logabsdet: Array
+
+
+class SVD(NamedTuple):
+    """What svd returns.
+
+    U:   (..., m, k), whose columns are orthonormal
+    S:   (..., k), the singular values in falling order
+    Vh:  (..., k, n), whose rows are orthonormal
+    """
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+# ---- factors ----
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Array:
+    """Returns the triangle L with L @ L.T = x, or U with U.T @ U = x if `upper`.
+
+    Raises:
+      ShapeError:    the matrices are not square.
+      ArgumentError: when it is computed: x is not positive definite.
+
+    >>> cholesky(Array([[4.0, 0.0], [0.0, 9.0]]))
+    Array([[2., 0.],
+           [0., 3.]])
+    """
+    return _wrapped("cholesky", torch_linalg.cholesky(array("cholesky", x, FLOAT), upper=upper))
+
+
+def eigh(x: Tensor, /) -> Eigen:
+    """Returns the eigenvalues and eigenvectors of symmetric matrices.
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    >>> eigh(Array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    Array([1., 2.])
+    """
+    values, vectors = torch_linalg.eigh(array("eigh", x, FLOAT))
+    return Eigen(_wrapped("eigh", values), _wrapped("eigh", vectors))
+
+
+def eigvalsh(x: Tensor, /) -> Array:
+    """Returns the eigenvalues of symmetric matrices, in rising order.
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    >>> eigvalsh(Array([[2.0, 0.0], [0.0, 1.0]]))
+    Array([1., 2.])
+    """
+    return _wrapped("eigvalsh", torch_linalg.eigvalsh(array("eigvalsh", x, FLOAT)))
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
+    """Returns Q and R with Q @ R = x.
+
+    Args:
+      mode:  "reduced": k = min(m, n); "complete": k = m
+
+    Raises:
+      ArgumentError: another mode.
+
+    >>> qr(Array([[2.0, 1.0], [0.0, 1.0]])).R.shape
+    (2, 2)
+    """
+    checked_choice("qr", "mode", mode, ("reduced", "complete"))
+    q, r = torch_linalg.qr(array("qr", x, FLOAT), mode)
+    return QR(_wrapped("qr", q), _wrapped("qr", r))
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
+    """Returns U, S and Vh with U @ diag(S) @ Vh = x.
+
+    Args:
+      full_matrices:  U (..., m, m) and Vh (..., n, n); else k = min(m, n)
+
+    >>> svd(Array([[3.0, 0.0], [0.0, 4.0]])).S
+    Array([4., 3.])
+    """
+    u, s, vh = torch_linalg.svd(array("svd", x, FLOAT), full_matrices)
+    return SVD(_wrapped("svd", u), _wrapped("svd", s), _wrapped("svd", vh))
+
+
+def svdvals(x: Tensor, /) -> Array:
+    """Returns the singular values in falling order.
+
+    >>> svdvals(Array([[3.0, 0.0], [0.0, 4.0]]))
+    Array([4., 3.])
+    """
+    return _wrapped("svdvals", torch_linalg.svdvals(array("svdvals", x, FLOAT)))
+
+
+# ---- solutions ----
+def det(x: Tensor, /) -> Array:
+    """Returns the determinants.
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    >>> det(Array([[3.0, 0.0], [0.0, 4.0]]))
+    Array(12.)
+    """
+    return _wrapped("det", torch_linalg.det(array("det", x, FLOAT)))
+
+
+def inv(x: Tensor, /) -> Array:
+    """Returns the inverses.
+
+    Raises:
+      ShapeError:    the matrices are not square.
+      ArgumentError: when it is computed: a matrix is singular.
+
+    >>> inv(Array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    return _wrapped("inv", torch_linalg.inv(array("inv", x, FLOAT)))
+
+
+def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
+    """Returns the pseudoinverses.
+
+    Args:
+      rtol:  singular values up to this times the greatest count as 0: a number, or one for each matrix; by default
+             max(m, n) eps
+
+    >>> pinv(Array([[2.0], [0.0]]))
+    Array([[0.5, 0. ]])
+    """
+    return _wrapped("pinv", torch_linalg.pinv(array("pinv", x, FLOAT), rtol=rtol))
+
+
+def slogdet(x: Tensor, /) -> LogDet:
+    """Returns the signs and the logarithms of the determinants.
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    >>> slogdet(Array([[1.0, 0.0], [0.0, -1.0]])).sign
+    Array(-1.)
+    """
+    sign, logarithm = torch_linalg.slogdet(array("slogdet", x, FLOAT))
+    return LogDet(_wrapped("slogdet", sign), _wrapped("slogdet", logarithm))
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> Array:
+    """Returns the y with x1 @ y = x2.
+
+    Args:
+      x1:  (..., n, n)
+      x2:  (n,), a vector; or (..., n, k)
+
+    Raises:
+      ShapeError:    the matrices are not square, or x2 does not fit.
+      ArgumentError: when it is computed: a matrix is singular.
+
+    >>> solve(Array([[2.0, 0.0], [0.0, 4.0]]), Array([2.0, 2.0]))
+    Array([1. , 0.5])
+    """
+    a, b = pair("solve", array("solve", x1, FLOAT), array("solve", x2, FLOAT), FLOAT)
+    if b.ndim == 1:  # a vector even where torch.linalg would take it for a batch
+        return _wrapped("solve", torch_linalg.solve(a, b.unsqueeze(-1))).squeeze(-1)
+    if a.ndim < 2 or a.shape[-1] != b.shape[-2]:
+        raise ShapeError(f"solve: x1 {a.shape} and x2 {b.shape} do not fit: x2 must have {a.shape[-1:]} rows.")
+    batch = broadcast_shapes("solve", a.op.shape[:-2], b.op.shape[:-2])  # torch.linalg may take x2 for a batch of vectors
+    wide = b.broadcast_to((*batch, *b.op.shape[-2:]))  # type: ignore[arg-type]
+    return _wrapped("solve", torch_linalg.solve(a.broadcast_to((*batch, *a.op.shape[-2:])), wide))  # type: ignore[arg-type]
+
+
+# ---- products and powers ----
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
+    """Returns the cross products of vectors of 3 along one axis, the other axes broadcast.
+
+    Raises:
+      ShapeError: the axis is not of length 3.
+
+    >>> cross(Array([1, 0, 0]), Array([0, 1, 0]))
+    Array([0, 0, 1])
+    """
+    a, b = pair("cross", array("cross", x1), array("cross", x2), NUMERIC)
+    return _wrapped("cross", torch_linalg.cross(a, b, dim=axis))
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Array:
+    """Returns a diagonal of each matrix: the one `offset` above the main one.
+
+    >>> diagonal(Array([[1, 2], [3, 4]]))
+    Array([1, 4])
+    """
+    return _wrapped("diagonal", torch_linalg.diagonal(array("diagonal", x, ANY), offset=offset))
+
+
+def matrix_power(x: Tensor, n: int, /) -> Array:
+    """Returns x @ x @ ... n times; of the inverse for negative n.
+
+    Raises:
+      ShapeError: the matrices are not square.
+
+    >>> matrix_power(Array([[1.0, 1.0], [0.0, 1.0]]), 3)
+    Array([[1., 3.],
+           [0., 1.]])
+    """
+    return _wrapped("matrix_power", torch_linalg.matrix_power(array("matrix_power", x, FLOAT), n))
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Array:
+    """Returns the products of each element of one vector with each of the other.
+
+    Raises:
+      ShapeError: they are no vectors.
+
+    >>> outer(Array([1, 2]), Array([3, 4]))
+    Array([[3, 4],
+           [6, 8]])
+    """
+    a, b = pair("outer", array("outer", x1), array("outer", x2), NUMERIC)
+    if a.ndim != 1 or b.ndim != 1:
+        raise ShapeError(f"outer: needs two vectors, got shapes {a.shape} and {b.shape}.")
+    return a.unsqueeze(1) * b
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Array:
+    """Returns the sum of a diagonal of each matrix: the one `offset` above the main one.
+
+    >>> trace(Array([[1, 2], [3, 4]]))
+    Array(5)
+    """
+    source = array("trace", x, NUMERIC)
+    return diagonal(source, offset=offset).sum(-1, dtype=accumulated(source.dtype, dtype))
+
+
+# ---- norms and ranks ----
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str | None = "fro") -> Array:
+    """Returns a norm of each matrix.
+
+    Args:
+      ord:  "fro": the root of the sum of squares; "nuc": the sum of the singular values; 2, -2: the greatest, the least of
+            them; inf, -inf: the greatest, the least sum of |a row|; 1, -1: of |a column|
+
+    >>> matrix_norm(Array([[3.0, 0.0], [0.0, 4.0]]))
+    Array(5.)
+    """
+    return _wrapped("matrix_norm", torch_linalg.matrix_norm(array("matrix_norm", x, FLOAT), ord or "fro", keepdim=keepdims))
+
+
+def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
+    """Returns how many singular values of each matrix are not 0.
+
+    Args:
+      rtol:  those up to this times the greatest count as 0: a number, or one for each matrix; by default max(m, n) eps
+
+    >>> matrix_rank(Array([[1.0, 1.0], [1.0, 1.0]]))
+    Array(1)
+    """
+    return _wrapped("matrix_rank", torch_linalg.matrix_rank(array("matrix_rank", x, FLOAT), rtol=rtol))
+
+
+def vector_norm(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False, ord: int | float = 2) -> Array:
+    """Returns (sum |x| ** ord) ** (1 / ord) along `axis`, or of all elements.
+
+    Args:
+      ord:  inf and -inf are the greatest and the least |x|, and 0 counts what is not 0
+
+    >>> vector_norm(Array([3.0, 4.0]))
+    Array(5.)
+    """
+    source = array("vector_norm", x, FLOAT)
+    return _wrapped("vector_norm", torch_linalg.vector_norm(source, ord, axes_given(axis), keepdims))
+
+
+def _wrapped(function: str, result: Tensor) -> Array:
+    return array(function, result)

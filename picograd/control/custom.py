@@ -1,0 +1,269 @@
+"""A function with a gradient that its author has written: PyTorch's autograd.Function as one CALL.
+
+In:    a class with forward and backward
+Out:   `Function`, `FunctionContext`
+Next:  picograd/control/closure.py
+
+Both are traced when the function is applied: forward is the body of the CALL, backward the body of another one, which
+differentiation puts in (autodiff/custom.py). What backward reads of forward are arguments, results, or further results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from picograd.control.closure import BodyTrace, close, described, stand_in
+from picograd.control.structure import put, take
+from picograd.errors import ArgumentError, JitError, ShapeError
+from picograd.ir.custom import CustomGradient, mark_of
+from picograd.ir.lines import record
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.substitute import substitute
+from picograd.tensor.build import cast, detached
+from picograd.tensor.modes import no_grad
+from picograd.tensor.tensor import Tensor
+
+
+class FunctionContext:
+    """What forward hands to backward; attributes of its own may hold anything but Tensors.
+
+    needs_input_grad:  for each argument whether its gradient may be asked for
+
+    >>> ctx = FunctionContext((True,))
+    >>> ctx.save_for_backward(Tensor([1.0]))
+    >>> ctx.saved_tensors
+    (Tensor([1.]),)
+    """
+
+    def __init__(self, needs_input_grad: tuple[bool, ...]):
+        """A context of arguments of which these need gradients: `needs_input_grad`."""
+        self.needs_input_grad = needs_input_grad
+        self.saved_tensors: tuple[Tensor, ...] = ()
+        self.constant: tuple[Tensor, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Keeps `tensors`, of whatever kind, for backward, which finds them in saved_tensors.
+
+        >>> FunctionContext((True,)).save_for_backward(Tensor([1.0]), Tensor(2))
+        """
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Says of some results, `tensors`, that no gradient flows through them.
+
+        >>> FunctionContext((True,)).mark_non_differentiable(Tensor([1.0]))
+        """
+        self.constant = tensors
+
+
+class Function:
+    """Base of functions with a gradient of their own: PyTorch's torch.autograd.Function.
+
+    A subclass has two static methods: forward(ctx, *args), which returns a Tensor or a tuple of them, and
+    backward(ctx, *grads), which gets a gradient for each result, zeros where none arrived, and returns one for each
+    argument, None where there is none. Both are traced, so neither may ask for values. Its gradient can be differentiated
+    again; forward mode is derived from backward; it nests with vmap, jit and the others.
+
+    >>> class Clip(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x, bound):
+    ...         ctx.bound = bound
+    ...         return x * 1
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         return grad.clamp(-ctx.bound, ctx.bound), None
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> (Clip.apply(x, 0.5) * Tensor([0.1, 10.0])).sum().backward()
+    >>> x.grad
+    Tensor([0.1, 0.5])
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionContext, *args: Any) -> Any:
+        """Computes the result from `args`, keeping for backward what it tells `ctx`."""
+        raise NotImplementedError("autograd.Function: a subclass defines forward(ctx, *args).")
+
+    @staticmethod
+    def backward(ctx: FunctionContext, *grads: Any) -> Any:
+        """Computes the gradient of each argument from `grads`, those of the results, and what `ctx` has kept.
+
+        >>> class Negated(Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 1
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return -grad
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> Negated.apply(x).sum().backward()
+        >>> x.grad
+        Tensor([-1.])
+        """
+        raise NotImplementedError("autograd.Function: a subclass defines backward(ctx, *grads).")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Calls the function with `args`: Tensors, which are differentiated, and anything else.
+
+        Raises:
+          ArgumentError: forward returns something else than Tensors, or backward another number of gradients than of args.
+          ShapeError:    a gradient has another shape than its argument.
+          JitError:      forward or backward asks for a value, keeps a tensor, or writes to one made before.
+
+        >>> class Double(Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         return x * 2
+        ...     @staticmethod
+        ...     def backward(ctx, grad):
+        ...         return grad * 2
+        >>> Double.apply(Tensor([1.0]))
+        Tensor([2.])
+        """
+        return _Applied(cls, args).results()
+
+
+class _Applied:
+    """A call of a Function on its way to a CALL.
+
+    places:  which of the arguments are Tensors
+    start:   their values
+    """
+
+    def __init__(self, function: type[Function], args: tuple[Any, ...]):
+        self.function, self.args, self.name = function, args, function.__name__
+        self.places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor)]
+        self.start = [args[i].read() for i in self.places]
+        self.context = FunctionContext(tuple(isinstance(arg, Tensor) and arg.requires_grad for arg in args))
+
+    def results(self) -> Any:
+        """Traces forward and backward; returns the results of the CALL."""
+        body, sources, returned, constant = self._forward()
+        back, back_sources, reads, places = self._backward(body, returned.tensors, len(sources))
+        sources = [*sources, *map(detached, back_sources)]  # no gradient flows to what is read as a closure
+        every: list[int | None] = [None] * len(sources)
+        every[: len(places)] = places
+        mark = mark_of(CustomGradient(back, reads, len(returned.tensors), tuple(every))) if back is not None else None
+        sink = Op(OpCode.SINK, body[0].dtype, tuple(body), mark)
+        call = Op(OpCode.CALL, sink.dtype, tuple(sources), sink)
+        record(call)
+        found: list[Tensor] = []
+        for number, tensor in enumerate(returned.tensors):
+            op = Op(OpCode.OUTPUT, body[number].dtype, (call,), number)
+            still = back is None or number in constant or not body[number].dtype.is_float
+            found.append(Tensor.from_op(detached(op) if still else op, tensor.cell.device))
+        return put(returned.container, found)
+
+    # ---- forward ----
+    def _forward(self) -> tuple[list[Op], list[Op], Any, set[int]]:
+        """Returns the roots of the body, what its PARAMs stand for, the result, and which parts of it are constant."""
+        with BodyTrace("autograd.Function", self.name) as watch, no_grad():
+            stands = [
+                stand_in(op.dtype, op.shape, self.args[i].cell.device, False) for i, op in zip(self.places, self.start)
+            ]
+            inside = [Tensor.from_op(op, self.args[i].cell.device) for i, op in zip(self.places, stands)]
+            own = list(self.args)
+            for i, tensor in zip(self.places, inside):
+                own[i] = tensor
+            returned = take(self.function.forward(self.context, *own), "result")
+            roots = [tensor.read() for tensor in returned.tensors]
+            self.saved = [tensor.read() for tensor in self.context.saved_tensors]
+        if returned.others or not roots:
+            raise ArgumentError(f"{self.name}.apply: forward must return a Tensor or a tuple of them.")
+        known = [*returned.tensors, *inside, *self.context.saved_tensors, *self.context.constant]
+        self._check(watch, known, "forward")
+        closed = close(watch, [*roots, *self.saved], stands)
+        constant = {i for i, tensor in enumerate(returned.tensors) if any(tensor is c for c in self.context.constant)}
+        body = [_result(op) for op in closed.roots[: len(roots)]]
+        self.kept = list(closed.roots[len(roots) :])  # what backward reads, over PARAMs of the body
+        return body, [*self.start, *map(detached, closed.sources)], returned, constant
+
+    def _check(self, watch: BodyTrace, known: Sequence[Tensor], part: str) -> None:
+        if watch.changed():
+            raise JitError(
+                f"autograd.Function: {part} of {self.name} writes to a tensor made before.", "return the new value instead."
+            )
+        watch.check_kept(known, "a later call would not replace it.", "ctx.save_for_backward(x), or return it.")
+
+    # ---- backward ----
+    def _backward(
+        self, body: list[Op], results: Sequence[Tensor], num_sources: int
+    ) -> tuple[Op | None, tuple[Op, ...], tuple[tuple[str, int], ...], list[int | None]]:
+        """Returns the backward body, what else it reads from outside, what it reads of the CALL, and where gradients are.
+
+        What was saved and is neither argument nor result becomes a further root of `body`.
+        """
+        with BodyTrace("autograd.Function", self.name) as watch, no_grad():
+            tensors = [_stands_for(op, tensor.cell.device) for op, tensor in zip(self.kept, self.context.saved_tensors)]
+            grads = [_stands_for(op, tensor.cell.device) for op, tensor in zip(body, results)]
+            stands = [tensor.cell.op for tensor in (*tensors, *grads)]
+            self.context.saved_tensors = tuple(tensors)
+            returned = self.function.backward(self.context, *grads)
+            gradients = self._gradients(returned)
+            roots = [cast(tensor.read(), self.start[i].dtype) for i, tensor in gradients]
+        self._check(watch, [*grads, *self.context.saved_tensors, *(tensor for _, tensor in gradients)], "backward")
+        closed = close(watch, roots, stands)
+        reads = [self._read(op, body) for op in self.kept]
+        places: list[int | None] = [None] * len(self.start)
+        for number, (i, _) in enumerate(gradients):
+            places[i] = number
+        if not roots:
+            return None, (), (), places
+        back, reads = _reordered(closed.roots, reads, len(results), num_sources, len(closed.sources))
+        return back, closed.sources, tuple(reads), places
+
+    def _gradients(self, returned: Any) -> list[tuple[int, Tensor]]:
+        """Returns the gradients of Tensors among the arguments, with their numbers among these."""
+        given = returned if isinstance(returned, tuple) else (returned,)
+        if len(given) != len(self.args):
+            raise ArgumentError(
+                f"{self.name}.apply: backward returned {len(given)} gradients, forward got {len(self.args)} arguments.",
+                "return one for each, None where there is none.",
+            )
+        found: list[tuple[int, Tensor]] = []
+        for i, place in enumerate(self.places):
+            tensor = given[place]
+            if tensor is None or not self.start[i].dtype.is_float:
+                continue
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"{self.name}.apply: backward returned {tensor!r}, no Tensor, for argument {place}.")
+            if tensor.op.shape != self.start[i].shape:
+                raise ShapeError(
+                    f"{self.name}.apply: backward returned a gradient of shape {tensor.op.shape} for argument {place},"
+                    f" {described(self.start[i])}."
+                )
+            found.append((i, tensor))
+        return found
+
+    def _read(self, op: Op, body: list[Op]) -> tuple[str, int]:
+        """Returns where backward finds a value: an argument, or a result, which it is made where it is none."""
+        if op.code is OpCode.PARAM:
+            return "source", op.arg[0]
+        if op not in body:
+            body.append(op)
+        return "result", body.index(op)
+
+
+def _stands_for(op: Op, device: str | None) -> Tensor:
+    """Returns a stand-in for a value of the forward part, or for its gradient."""
+    return Tensor.from_op(stand_in(op.dtype, op.shape, device, False), device)
+
+
+def _result(op: Op) -> Op:
+    """Returns a root of a body; a value that is passed on is stored, so that it has a gradient of its own."""
+    return Op(OpCode.CONTIGUOUS, op.dtype, (op,)) if op.code is OpCode.PARAM else op
+
+
+def _reordered(
+    roots: Sequence[Op], reads: list[tuple[str, int]], count: int, num_sources: int, num_more: int
+) -> tuple[Op, list[tuple[str, int]]]:
+    """Returns the backward body with what it reads from outside before the gradients, and its reads with that added."""
+    first = len(reads)
+    slots = {i: i for i in range(first)}
+    slots.update({first + i: first + num_more + i for i in range(count)})
+    slots.update({first + count + i: first + i for i in range(num_more)})
+    params = [op for op in toposort(roots) if op.code is OpCode.PARAM]
+    moved = substitute(roots, {op: Op(OpCode.PARAM, op.dtype, (), (slots[op.arg[0]], op.shape)) for op in params})
+    return Op(OpCode.SINK, moved[0].dtype, tuple(moved)), [*reads, *(("source", num_sources + i) for i in range(num_more))]

@@ -1,0 +1,155 @@
+"""A table of a network's layers: what goes in and out, and what it costs.
+
+In:    a module and its inputs
+Out:   `Summary`
+Next:  picograd/nn/parameter.py
+
+FLOPs are those of the graph that a layer's forward builds: 2 M N K of a product, one for each element of an elementwise
+operation and one for each element that a reduction or scan reads. What is fused or simplified later counts in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.tensor import Tensor
+
+HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")
+FREE = frozenset({
+    OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.PAD, OpCode.SHRINK, OpCode.FLIP, OpCode.CAST, OpCode.BITCAST,
+    OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.COPY, OpCode.LEAF, OpCode.CONST, OpCode.BUFFER, OpCode.IOTA, OpCode.GATHER,
+    OpCode.SCATTER, OpCode.SORT, OpCode.CHECK, OpCode.THREEFRY,
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer.
+
+    name:        its path and class
+    inputs:      shapes of the tensors it gets
+    outputs:     shapes of the tensors it gives
+    parameters:  elements that are trained
+    flops:       floating-point operations of a forward
+    nbytes:      of its parameters and buffers
+    """
+
+    name: str
+    inputs: str
+    outputs: str
+    parameters: int
+    flops: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The layers of a network in the order they run; parameters that are shared count once in the total.
+
+    >>> nn.Linear(2, 3).summary((4, 2)).total.parameters
+    9
+    """
+
+    rows: tuple[Row, ...]
+    total: Row
+
+    def __str__(self) -> str:
+        cells = [HEADS, *(_cells(row) for row in self.rows), _cells(self.total)]
+        widths = [max(max(len(row[i]) for row in cells), 15 if i == 0 else 0) for i in range(len(HEADS))]
+        lines = []
+        for row in cells:
+            texts = [row[i].rjust(widths[i]) if i > 2 else row[i].ljust(widths[i]) for i in range(len(HEADS))]
+            lines.append("  ".join(texts).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return row.name, row.inputs, row.outputs, f"{row.parameters:,}", f"{row.flops:,}", f"{row.nbytes:,}"
+
+
+def summarized(module: Any, inputs: tuple[Any, ...]) -> Summary:
+    """Runs a module's forward without computing anything and returns what its layers did."""
+    given = [value if not _is_shape(value) else Tensor.zeros(*value) for value in inputs]
+    names = {id(m): (path, m) for path, m in module.named_modules()}
+    leaves = [m for _, m in names.values() if not any(True for _ in m.children())]
+    own = [*module.parameters(), *module.buffers()]
+    rows: list[Row] = []
+    handles = []
+
+    def noted(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        path = names[id(layer)][0]
+        label = f"{path} {type(layer).__name__}" if path else type(layer).__name__
+        ins, outs = list(_tensors([args, kwargs])), list(_tensors(output))
+        parameters = sum(p.numel() for p in layer.parameters())
+        flops = _flops(outs, [*ins, *own])
+        rows.append(Row(label, _shapes(ins), _shapes(outs), parameters, flops, _nbytes(layer)))
+
+    try:
+        handles += [leaf.register_forward_hook(noted, with_kwargs=True) for leaf in leaves]
+        with no_grad():
+            output = module(*given)
+    finally:
+        for handle in handles:
+            handle.remove()
+    parameters = sum(p.numel() for p in module.parameters())
+    flops = _flops(list(_tensors(output)), [*_tensors(given), *own])
+    return Summary(tuple(rows), Row("total", "", "", parameters, flops, _nbytes(module)))
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(dim, int) for dim in value)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+
+
+def _shapes(tensors: list[Tensor]) -> str:
+    return ", ".join(str(tensor.shape) for tensor in tensors)
+
+
+def _nbytes(module: Any) -> int:
+    return sum(tensor.nbytes for tensor in [*module.parameters(), *module.buffers()])
+
+
+def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
+    """Returns the operations that lead from inputs (and parameters) to outputs."""
+    seen, stack, total = {tensor.op for tensor in inputs}, [tensor.op for tensor in outputs], 0
+    while stack:
+        op = stack.pop()
+        if op in seen or not op.src:
+            continue
+        seen.add(op)
+        stack.extend(op.src)
+        total += _flops_of(op)
+    return total
+
+
+def _flops_of(op: Op) -> int:
+    if op.code in FREE or not op.dtype.is_float:
+        return 0
+    if op.code is OpCode.MATMUL:
+        return 2 * _numel(op) * int(op.src[0].shape[-1])
+    if op.code.name == "CONV":
+        return 2 * _numel(op) * math.prod(int(dim) for dim in op.src[1].shape[1:])
+    if op.code in (OpCode.REDUCE, OpCode.SCAN):
+        return _numel(op.src[0])
+    return _numel(op)
+
+
+def _numel(op: Op) -> int:
+    return math.prod(int(dim) for dim in op.shape)

@@ -1,0 +1,231 @@
+"""Functions with a gradient that the user has written: against PyTorch's, through every transform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.autograd import Function
+from tests.helpers import same_as_torch
+
+
+def classes(base: Any, ones: Any) -> dict[str, Any]:
+    """Returns the same Functions of either library."""
+
+    class Exp(base):  # type: ignore[misc]
+        """Saves its result."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.exp()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            (y,) = ctx.saved_tensors
+            return grad * y
+
+    class Scaled(base):  # type: ignore[misc]
+        """Saves its arguments, takes a number, and gives two results."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any, power: int) -> Any:
+            ctx.power = power
+            ctx.save_for_backward(x, w)
+            return x**power * w, w.sin()
+
+        @staticmethod
+        def backward(ctx: Any, by_product: Any, by_sine: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return (
+                by_product * w * x ** (ctx.power - 1) * ctx.power, by_product * x**ctx.power + by_sine * w.cos(), None,
+            )
+
+    class Clipped(base):  # type: ignore[misc]
+        """The identity, whose gradient is cut off: not its own."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad.clamp(-0.5, 0.5)
+
+    class Middle(base):  # type: ignore[misc]
+        """Saves what is neither argument nor result, and reads a tensor made before."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            s = x.sigmoid()
+            ctx.save_for_backward(s, x)
+            return x * s + ones
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            s, x = ctx.saved_tensors
+            return grad * (s + x * s * (ones - s))
+
+    return {c.__name__: c for c in (Exp, Scaled, Clipped, Middle)}
+
+
+OURS = classes(Function, Tensor(1.0).double())
+THEIRS = classes(torch.autograd.Function, torch.tensor(1.0).double())
+
+
+@pytest.mark.req("A6")
+@pytest.mark.parametrize("name", ["Exp", "Clipped"])
+def test_values_and_gradients_are_pytorchs(name: str, device: str, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 4))
+    same_as_torch(lambda t: OURS[name].apply(t) * t, x, reference=lambda t: THEIRS[name].apply(t) * t)
+
+
+def test_what_is_saved_in_the_middle_and_read_from_outside(rng: np.random.Generator) -> None:
+    x = rng.standard_normal((3, 4))
+    same_as_torch(lambda t: OURS["Middle"].apply(t) * t, x, reference=lambda t: THEIRS["Middle"].apply(t) * t)
+
+
+def test_several_arguments_and_results(device: str, rng: np.random.Generator) -> None:
+    x, w = rng.uniform(0.5, 2.0, (2, 3)), rng.standard_normal((2, 3))
+    same_as_torch(lambda a, b: OURS["Scaled"].apply(a, b, 3), x, w, reference=lambda a, b: THEIRS["Scaled"].apply(a, b, 3))
+
+
+@pytest.mark.req("A9")
+@pytest.mark.parametrize("name", ["Exp", "Middle"])
+def test_every_order_and_mode_agrees_with_differences(name: str, rng: np.random.Generator) -> None:
+    """Saved results in the middle are differentiated, too: PyTorch takes them as constants."""
+    x = Tensor(rng.standard_normal(3))
+    assert pg.gradcheck(OURS[name].apply, x, check_forward_ad=True, check_batched_grad=True)
+    assert pg.gradgradcheck(OURS[name].apply, x, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+def test_two_arguments_in_every_order_and_mode(rng: np.random.Generator) -> None:
+    inputs = (Tensor(rng.uniform(0.5, 2.0, 3)), Tensor(rng.standard_normal(3)), 3)
+    assert pg.gradcheck(OURS["Scaled"].apply, inputs, check_forward_ad=True, check_batched_grad=True)
+    assert pg.gradgradcheck(OURS["Scaled"].apply, inputs, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+def test_its_own_gradient_and_no_other() -> None:
+    x = Tensor([0.1, 3.0])
+    assert pg.grad(lambda x: (OURS["Clipped"].apply(x) * 2).sum())(x).tolist() == [0.5, 0.5]
+    assert pg.vmap(pg.grad(lambda x: OURS["Clipped"].apply(x) * 2))(x).tolist() == [0.5, 0.5]
+    scanned = lambda x: pg.scan(lambda c, row: (c, OURS["Clipped"].apply(row * 3)), Tensor(0.0), x)[1].sum()  # noqa: E731
+    assert pg.grad(scanned)(x).tolist() == [1.5, 1.5]
+    outlined = lambda x: pg.outline(lambda x: OURS["Clipped"].apply(x * 3))(x).sum()  # noqa: E731
+    assert pg.grad(outlined)(x).tolist() == [1.5, 1.5]
+    captured = pg.jit(lambda x: pg.grad(lambda x: (OURS["Clipped"].apply(x) * 2).sum())(x))
+    for _ in range(3):
+        assert captured(x).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0), (0, None), (None, 0)])
+def test_examples_and_what_is_the_same_for_all(in_dims: Any, rng: np.random.Generator) -> None:
+    shapes = [(4, 3) if dim == 0 else (3,) for dim in in_dims]
+    x, w = Tensor(rng.uniform(0.5, 2.0, shapes[0])), Tensor(rng.standard_normal(shapes[1]))
+
+    def total(f: Any) -> Any:
+        return lambda x, w: sum((part * part).sum() for part in pg.vmap(f, in_dims)(x, w))
+
+    mine = pg.value_and_grad(total(lambda x, w: OURS["Scaled"].apply(x, w, 3)), (0, 1))(x, w)
+    plain = pg.value_and_grad(total(lambda x, w: (x**3 * w, w.sin())), (0, 1))(x, w)
+    np.testing.assert_allclose(mine[0].numpy(), plain[0].numpy(), rtol=1e-12)
+    for a, b in zip(mine[1], plain[1]):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-10)
+
+
+def test_the_identity_and_results_without_gradients() -> None:
+    class Marked(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Any:
+            big = x > 1
+            ones = x * 0 + 1
+            ctx.mark_non_differentiable(ones)
+            return x, big, ones
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor, *rest: Tensor) -> Tensor:
+            assert ctx.needs_input_grad == (True,)
+            return grad * 10
+
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    same, big, ones = Marked.apply(x)
+    assert (same.requires_grad, big.requires_grad, ones.requires_grad) == (True, False, False)
+    assert big.tolist() == [False, True]
+    same.sum().backward()
+    assert x.grad.tolist() == [10.0, 10.0]
+
+
+def test_a_closure_gets_no_gradient() -> None:
+    w = Tensor([2.0], requires_grad=True)
+
+    class Times(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad * w
+
+    assert not Times.apply(Tensor([3.0])).requires_grad
+    x = Tensor([3.0], requires_grad=True)
+    Times.apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0] and w.grad is None
+
+
+def test_what_is_refused() -> None:
+    class Short(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, n: int) -> Tensor:
+            return x * n
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return grad
+
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Any:
+            return x.sum() if x.ndim else 3
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return grad
+
+    class Kept(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.x = x * 2
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad * ctx.x
+
+    class Looks(Kept):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * x.sum().item()
+
+    with pytest.raises(pg.ArgumentError) as error:
+        Short.apply(Tensor([1.0]), 2)
+    assert error.value.fact == "Short.apply: backward returned 1 gradients, forward got 2 arguments."
+    assert error.value.hint == "return one for each, None where there is none."
+    with pytest.raises(pg.ShapeError) as wrong:
+        Wrong.apply(Tensor([1.0, 2.0]))
+    assert wrong.value.fact == (
+        "Wrong.apply: backward returned a gradient of shape () for argument 0, float32 of shape (2,)."
+    )
+    with pytest.raises(pg.ArgumentError, match="Wrong.apply: forward must return a Tensor or a tuple of them"):
+        Wrong.apply(Tensor(1.0))
+    with pytest.raises(pg.JitError) as kept:
+        Kept.apply(Tensor([1.0]))
+    assert kept.value.hint == "ctx.save_for_backward(x), or return it."
+    with pytest.raises(pg.JitError, match="item\\(\\) asks for a value while Looks is traced"):
+        Looks.apply(Tensor([1.0]))

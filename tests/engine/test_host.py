@@ -1,0 +1,205 @@
+"""Functions of the host within plans: eager and under jit, in loops, kept on disk, and what happens when they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.devices import compiler_for
+from picograd.engine.watch import watch
+from picograd.errors import UnsupportedOp
+from picograd.evaluator import host as functions
+
+MATRIX = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
+SINGULAR = np.array([[1.0, 2.0], [2.0, 4.0]], np.float32)
+
+
+def test_a_function_of_the_host_is_one_kernel_of_its_plan(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x = Tensor(MATRIX)
+    with watch() as counts:
+        found = (pg.linalg.inv(x * 2) + 1).numpy()
+    assert counts.plans == 1 and counts.kernels == 3
+    assert counts.names[1] == "inv_2_2"
+    np.testing.assert_allclose(found, np.linalg.inv(MATRIX * 2) + 1, rtol=1e-6)
+
+
+def test_movement_of_what_is_in_memory_is_left_to_the_host(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x = Tensor(np.stack([MATRIX, 2 * MATRIX])).realize()
+    with watch() as counts:
+        found = pg.linalg.inv(x.mT[1:].flip(0)).numpy()
+    assert counts.kernels == 1
+    np.testing.assert_allclose(found[0], np.linalg.inv(2 * MATRIX.T), rtol=1e-6)
+
+
+def test_jit_runs_it_with_new_values(device):
+    captured = pg.jit(lambda a, b: pg.linalg.solve(a @ a.mT + Tensor.eye(2), b).sum(-1))
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        a, b = rng.standard_normal((3, 2, 2)).astype("f4"), rng.standard_normal((3, 2, 1)).astype("f4")
+        expected = np.linalg.solve(a @ a.swapaxes(1, 2) + np.eye(2), b).sum(-1)
+        np.testing.assert_allclose(captured(Tensor(a), Tensor(b)).numpy(), expected, rtol=1e-4)
+
+
+def test_a_loop_calls_it_at_each_step(device):
+    xs = np.stack([MATRIX, MATRIX * 2, MATRIX * 4])
+    total, rows = pg.scan(lambda carry, x: (carry + pg.linalg.inv(x), pg.linalg.det(x)), Tensor.zeros(2, 2), Tensor(xs))
+    np.testing.assert_allclose(total.numpy(), np.linalg.inv(xs).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(rows.numpy(), np.linalg.det(xs), rtol=1e-5)
+
+
+def test_a_symbolic_number_of_matrices(device):
+    x = Tensor(np.stack([MATRIX, MATRIX * 2, MATRIX * 4])).realize()
+    n = pg.Variable("n", 1, 3)
+    for count in (1, 3, 2):
+        found = pg.linalg.inv(x[: n.bind(count)]).sum(0).numpy()
+        np.testing.assert_allclose(found, np.linalg.inv(x.numpy()[:count]).sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "eigvalsh", "slogdet"])
+def test_vmap_has_it_compute_all_examples_at_once(name, device):
+    x = Tensor(np.stack([MATRIX, MATRIX * 2, MATRIX * 4]))
+    function = getattr(pg.linalg, name)
+    mapped, expected = pg.vmap(function)(x), function(x)
+    for found, wanted in zip(*((part,) if isinstance(part, Tensor) else part for part in (mapped, expected)), strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-6)
+
+
+# ---- errors that values decide ----
+def test_the_error_names_the_line_and_the_matrix(device):
+    x = Tensor(np.stack([MATRIX, SINGULAR * 0]))
+    inverse = pg.linalg.inv(x)
+    total = inverse.sum()
+    with pytest.raises(pg.LinAlgError) as caught:
+        total.item()
+    assert caught.value.fact == "linalg.inv: matrix 1 of a stack of 2 is singular."
+    assert caught.value.hint == "pg.linalg.pinv takes any matrix."
+    assert "inverse = pg.linalg.inv(x)" in str(caught.value.line)
+
+
+def test_under_jit_too_and_state_stays_as_it_was(device):
+    state = Tensor(np.eye(2, dtype="f4")).realize()
+
+    @pg.jit
+    def step(x):
+        state.assign(pg.linalg.inv(x) + state)
+        return state.sum()
+
+    good = Tensor(MATRIX)
+    for _ in range(3):
+        step(good).item()
+    before = state.numpy()
+    with pytest.raises(pg.LinAlgError, match="the matrix is singular"):
+        step(Tensor(SINGULAR * 0)).item()
+    np.testing.assert_array_equal(state.numpy(), before)
+    step(good).item()
+    np.testing.assert_allclose(state.numpy(), before + np.linalg.inv(MATRIX), rtol=1e-6)
+
+
+def test_of_several_failures_the_first_in_order_is_raised(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x = Tensor(SINGULAR * 0)
+    with pytest.raises(pg.LinAlgError, match="linalg.cholesky"):
+        pg.linalg.inv(pg.linalg.cholesky(x)).numpy()
+
+
+def test_another_error_leaves_the_plan_as_it_is(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+
+    def fails(a):
+        raise MemoryError("no room")
+
+    monkeypatch.setitem(functions.HOST_FUNCTIONS, "matrix_exp", fails)
+    x = Tensor(MATRIX)
+    with pytest.raises(MemoryError, match="no room"):
+        x.matrix_exp().numpy()
+    monkeypatch.undo()
+    assert np.isfinite(Tensor(MATRIX).matrix_exp().numpy()).all()
+
+
+def test_an_interrupt_waits_until_the_value_is_whole(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    tries = []
+
+    def interrupted_once(a):
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyboardInterrupt
+        return a * 0 + 1
+
+    monkeypatch.setitem(functions.HOST_FUNCTIONS, "matrix_exp", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        Tensor(MATRIX).matrix_exp().numpy()
+    assert len(tries) == 2
+
+
+# ---- threads, devices, disk ----
+def test_threads_of_python_run_plans_at_one_time(monkeypatch):
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    found: dict[int, np.ndarray] = {}
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            found[i] = pg.linalg.inv(Tensor(MATRIX * (i + 1)) + 0.5).numpy()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, value in found.items():
+        np.testing.assert_allclose(value, np.linalg.inv(MATRIX * (i + 1) + 0.5), rtol=1e-5)
+
+
+def test_a_device_whose_plans_cannot_call_the_host_says_so(monkeypatch):
+    class Elsewhere:
+        name = "GPU"
+
+    from picograd.engine import host
+
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    kernels = []
+    monkeypatch.setattr(type(compiler_for("CPU")), "executables", lambda self, found: kernels.extend(found) or [])
+    with pytest.raises(Exception):  # noqa: B017, PT011  nothing was compiled
+        pg.linalg.inv(Tensor(MATRIX)).numpy()
+    with pytest.raises(UnsupportedOp) as caught:
+        host.load_host(kernels[0], Elsewhere())
+    assert caught.value.fact == "inv: plans of GPU cannot call a function of the host."
+    assert caught.value.hint == 'x.to("CPU") moves a tensor to a device whose plans can.'
+
+
+SCRIPT = """
+import picograd as pg
+from picograd.engine.watch import watch
+with watch() as counts:
+    x = pg.Tensor([[2.0, 1.0], [1.0, 3.0]]).realize()
+    y = (pg.linalg.inv(x * 2) + 1).sum()
+    print(round(y.item(), 5), counts.scheduled, counts.compiled)
+    try:
+        (pg.linalg.inv(x * 0) + 1).sum().item()
+    except pg.LinAlgError as error:
+        print(error.fact)
+"""
+
+
+def test_a_second_process_finds_the_plan_on_disk(tmp_path):
+    names = {"PICOGRAD_CACHE": str(tmp_path / "cache"), "PICOGRAD_DEVICE": "CPU", "PICOGRAD_VERIFY": "0"}
+    environment = {**os.environ, **names, "PYTHONPATH": str(Path(pg.__file__).parent.parent)}
+    runs = [
+        subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
+    first, second = (run.stdout.splitlines() for run in runs)
+    assert first[1:] == second[1:] == ["linalg.inv: the matrix is singular."]
+    assert first[0].split()[0] == second[0].split()[0] == "4.3"
+    assert int(first[0].split()[1]) > 0
+    assert second[0].split()[1:] == ["0", "0"]

@@ -1,0 +1,99 @@
+"""Modules that hold modules or parameters, against PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor, nn
+
+
+def layers(library):
+    return [library.Linear(2, 3), library.Tanh(), library.Linear(3, 2), library.Identity()]
+
+
+@pytest.mark.req("C7")
+def test_sequential_slices_and_changes():
+    mine, other = nn.Sequential(*layers(nn)), torch.nn.Sequential(*layers(torch.nn))
+    assert list(mine[1:].state_dict()) == list(other[1:].state_dict())
+    for net, library in ((mine, nn), (other, torch.nn)):
+        net.append(library.Linear(2, 1))
+        net.insert(1, library.ReLU())
+        del net[2]
+        net.pop(-2)
+        net[0] = library.Linear(2, 3, bias=False)
+    assert list(mine.state_dict()) == list(other.state_dict())
+    assert [type(layer).__name__ for layer in mine] == [type(layer).__name__ for layer in other]
+    assert mine(Tensor.ones(1, 2)).shape == (1, 1) and mine[-1] is mine[len(mine) - 1]
+
+
+def test_sequential_by_name():
+    named = {"first": nn.Linear(2, 3), "second": nn.Tanh()}
+    net = nn.Sequential(named)
+    assert list(net.state_dict()) == ["first.weight", "first.bias"] and net[1] is net.second
+    assert net(Tensor.ones(1, 2)).shape == (1, 3)
+
+
+def test_module_list():
+    held = nn.ModuleList(layers(nn)).extend([nn.Tanh()])
+    held.insert(0, nn.Identity())
+    assert len(held) == 6 and isinstance(held[1:3], nn.ModuleList) and len(held[1:3]) == 2
+    assert list(held.state_dict()) == ["1.weight", "1.bias", "3.weight", "3.bias"]
+    assert [name for name, _ in held.named_children()] == list("012345")
+
+
+def test_module_dict():
+    held = nn.ModuleDict({"a": nn.Linear(2, 3)})
+    held["b"] = nn.Tanh()
+    held["a"] = nn.Linear(3, 2)
+    assert list(held) == ["a", "b"] and "b" in held and held["a"].weight.shape == (2, 3)
+    del held["b"]
+    assert list(held.keys()) == ["a"] and list(held.state_dict()) == ["a.weight", "a.bias"]
+    held.clear()
+    assert not len(held) and not held.state_dict()
+
+
+def test_parameters_in_lists_and_dicts():
+    class Net(nn.Module):
+        def __init__(self):
+            self.several = nn.ParameterList([Tensor([1.0]), Tensor([2.0])])
+            self.named = nn.ParameterDict({"scale": Tensor([3.0])})
+
+        def forward(self, x):
+            return x * self.several[0] + self.several[-1] + self.named["scale"]
+
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == ["several.0", "several.1", "named.scale"]
+    net(Tensor([1.0])).backward(Tensor([1.0]))
+    assert all(parameter.grad is not None for parameter in net.parameters())
+    net.several.append(Tensor([4.0]))
+    assert len(list(net.parameters())) == 4
+
+
+def test_a_container_changed_after_a_capture_is_noticed():
+    net = nn.Sequential(nn.Identity())
+
+    @pg.jit
+    def run(x):
+        return net(x)
+
+    for _ in range(3):
+        assert run(Tensor([1.0])).tolist() == [1.0]
+    net.append(nn.Threshold(2.0, 5.0))
+    with pytest.raises(pg.JitError, match="net.names was"):
+        run(Tensor([1.0]))
+
+
+@pytest.mark.parametrize(
+    ("call", "fact"),
+    [
+        (lambda: nn.ModuleList([nn.Tanh()])[1], "ModuleList: index 1 is out of range for 1 items."),
+        (lambda: nn.ModuleDict()["a"], "ModuleDict: there is no 'a', only nothing."),
+        (lambda: nn.ModuleDict({"forward": nn.Tanh()}), "ModuleDict: 'forward' is taken, or no name without dots."),
+    ],
+)
+def test_errors(call, fact):
+    with pytest.raises(pg.PicogradError) as caught:
+        call()
+    assert caught.value.fact == fact and caught.value.line.file == __file__

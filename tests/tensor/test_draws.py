@@ -1,0 +1,100 @@
+"""Random numbers of further distributions: their means, bounds, dtypes, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import ArgumentError, DTypeError, Generator, Tensor, dtypes
+
+N = 20000
+# name: (what fills, the mean of which function of it, that mean, its deviation for one number)
+MEANS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any], float, float]] = {
+    "bernoulli_": (lambda x: x.bernoulli_(0.3), lambda v: v, 0.3, 0.46),
+    "bernoulli_ of a tensor": (lambda x: x.bernoulli_(Tensor.full((N,), 0.7)), lambda v: v, 0.7, 0.46),
+    "exponential_": (lambda x: x.exponential_(2.0), lambda v: v, 0.5, 0.5),
+    "exponential_ squared": (lambda x: x.exponential_(), np.square, 2.0, 4.5),
+    "geometric_": (lambda x: x.geometric_(0.25), lambda v: v, 4.0, 3.5),
+    "log_normal_": (lambda x: x.log_normal_(0.5, 0.25), np.log, 0.5, 0.25),
+    "cauchy_": (lambda x: x.cauchy_(1.0, 2.0), lambda v: np.arctan((v - 1) / 2), 0.0, 0.91),
+    "random_": (lambda x: x.random_(5), lambda v: v, 2.0, 1.42),
+    "random_ between": (lambda x: x.random_(-3, 4), lambda v: v, 0.0, 2.0),
+}
+
+
+@pytest.mark.req("C1")
+@pytest.mark.parametrize("name", MEANS)
+def test_means(name: str, device: str) -> None:
+    fill, function, mean, deviation = MEANS[name]
+    x = Tensor.zeros(N)
+    assert fill(x) is x
+    assert abs(function(x.numpy()).mean() - mean) < 5 * deviation / np.sqrt(N)  # five deviations
+
+
+@pytest.mark.req("C1")
+def test_the_same_seed_gives_the_same_numbers_on_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for device in ("CPU", "NUMPY"):
+        monkeypatch.setenv("PICOGRAD_DEVICE", device)
+        integers = Tensor.zeros(50, dtype=dtypes.int64).random_(generator=Generator(3)).numpy()
+        bools = Tensor.zeros(50).bernoulli_(0.3, generator=Generator(3)).numpy()
+        found.append((integers, bools, pg.randint_like(Tensor.zeros(50), 9, generator=Generator(3)).numpy()))
+    for a, b in zip(*found):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.req("C1")
+def test_bounds_of_random_are_those_of_the_dtype(device: str) -> None:
+    assert Tensor.zeros(N, dtype=dtypes.uint8).random_().numpy().max() == 255
+    assert Tensor.zeros(N, dtype=dtypes.float16).random_().numpy().max() <= 2048
+    assert set(Tensor.zeros(200).random_(2).numpy()) == {0.0, 1.0}
+    assert Tensor.zeros(200, dtype=dtypes.int64).random_().numpy().min() >= 0
+
+
+@pytest.mark.req("C1")
+def test_normal_takes_tensors_and_numbers(device: str) -> None:
+    mean, std = Tensor.full((N, 1), 3.0), Tensor([0.5, 2.0])
+    x = pg.normal(mean, std).numpy()
+    assert x.shape == (N, 2) and np.allclose(x.mean(0), 3.0, atol=0.1) and np.allclose(x.std(0), [0.5, 2.0], rtol=0.1)
+    assert pg.normal(Tensor([1.0, 2.0]), 0.0).tolist() == [1.0, 2.0]
+    assert pg.normal(1.0, 0.0, (2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    with pytest.raises(ArgumentError) as caught:
+        pg.normal(0.0, 1.0)
+    assert caught.value.fact == "normal: mean and std are numbers; say how many, e.g. size=(3,)."
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "bernoulli_": (
+        lambda: Tensor.zeros(2).bernoulli_(1.5), ArgumentError, "bernoulli_: a probability lies in 0..1, got 1.5.",
+    ),
+    "exponential_": (
+        lambda: Tensor.zeros(2).exponential_(0), ArgumentError, "exponential_: lambd must be positive, got 0.",
+    ),
+    "exponential_ of integers": (
+        lambda: Tensor([1, 2]).exponential_(), DTypeError,
+        "exponential_: needs a float tensor to fill, got int64 of shape (2,).",
+    ),
+    "geometric_": (
+        lambda: Tensor.zeros(2).geometric_(0), ArgumentError, "geometric_: a probability lies in (0, 1], got 0.",
+    ),
+    "log_normal_": (
+        lambda: Tensor.zeros(2).log_normal_(0, -1), ArgumentError, "log_normal_: std must be positive, got -1.",
+    ),
+    "cauchy_": (lambda: Tensor.zeros(2).cauchy_(0, 0), ArgumentError, "cauchy_: sigma must be positive, got 0."),
+    "random_": (
+        lambda: Tensor.zeros(2).random_(5, 5), ArgumentError,
+        "random_: there is no integer from 5 up to but without 5.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_meaning_is_refused_on_its_line(name: str) -> None:
+    call, kind, fact = REFUSED[name]
+    with pytest.raises(kind) as caught:
+        call()
+    assert caught.value.fact == fact and caught.value.line.file == __file__  # type: ignore[attr-defined]
