@@ -2,7 +2,7 @@
 
 In:    tensors (N, C, spatial axes...)
 Out:   `OPERATORS`, `Windows`
-Next:  picograd/onnx/operators/normalization.py
+Next:  picograd/onnx/operators/convolution.py
 """
 
 from __future__ import annotations
