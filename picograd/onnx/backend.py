@@ -2,7 +2,6 @@
 
 In:    ModelProtos and arrays
 Out:   `Backend`, `Prepared`; arrays
-Next:  picograd/onnx/model.py
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from picograd.onnx.operators import (
     casts,
     control,
+    convolution,
     indexing,
     learning,
     linear,
@@ -35,7 +36,7 @@ from picograd.onnx.record import Operator
 
 CHAPTERS = (
     math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, windows, normalization,
-    resize, text, learning, recurrent, vision, signal,
+    resize, text, learning, recurrent, vision, signal, convolution,
 )  # fmt: skip
 # Versions of domains that the rows were written for: what changes later is not computed by an older rule.
 NEWEST = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}

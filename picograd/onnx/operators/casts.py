@@ -2,7 +2,7 @@
 
 In:    tensors, or arrays of strings, 8-bit floats with no zero of their own, and types below a byte
 Out:   `OPERATORS`, `cast`, `widened`
-Next:  picograd/onnx/operators/quantization.py
+Next:  picograd/onnx/operators/linear.py
 """
 
 from __future__ import annotations

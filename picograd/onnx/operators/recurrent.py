@@ -2,7 +2,7 @@
 
 In:    tensors: X (T, B, I), W (D, G*H, I), R (D, G*H, H), B (D, 2*G*H)
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/vision.py
+Next:  picograd/onnx/operators/windows.py
 
 Letters: T steps, B batches, I features of the input, H of the state, G gates, D directions.
 """

@@ -2,7 +2,7 @@
 
 In:    tensors; scales or sizes
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/recurrent.py
+Next:  picograd/onnx/operators/vision.py
 
 Source: the operator's specification, versions 10 to 19, and its reference implementation for antialias.
 """

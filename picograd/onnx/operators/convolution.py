@@ -1,0 +1,190 @@
+"""Convolutions: of floats, of integers, transposed, deformed; and what undoes a division into windows.
+
+In:    tensors x (N, C, spatial axes...), weights (O, C / group, kernel...)
+Out:   `OPERATORS`
+Next:  picograd/onnx/operators/normalization.py
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.errors import ShapeError, UnsupportedOp
+from picograd.nn import functional as F
+from picograd.onnx.operators.quantization import quantize
+from picograd.onnx.operators.vision import fetched, taps
+from picograd.onnx.operators.windows import Windows, windows_of
+from picograd.onnx.record import row
+from picograd.onnx.values import Array
+from picograd.tensor.tensor import Tensor
+
+Numbers = Sequence[int] | None
+CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+def _axes(function: str, x: Tensor) -> int:
+    axes = x.ndim - 2
+    if axes not in CONV:
+        raise UnsupportedOp(f"{function}: {axes} spatial axes are not supported; 1 to 3 are.")
+    return axes
+
+
+# ---- convolution ----
+def conv(
+    x: Tensor, w: Tensor, b: Tensor | None = None, *, kernel_shape: Numbers = None, strides: Numbers = None,
+    pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
+) -> Tensor:  # fmt: skip
+    """Returns the sums of products of weights with each window."""
+    axes = _axes("Conv", x)
+    if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
+        raise ShapeError(f"Conv: kernel_shape {[*kernel_shape]} is not that of the weights, {w.shape}.")
+    windows = windows_of("Conv", x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
+    if windows.before == windows.after:
+        return CONV[axes](x, w, b, windows.strides, windows.before, windows.dilations, group)
+    return CONV[axes](windows.padded(x, 0.0), w, b, windows.strides, 0, windows.dilations, group)
+
+
+def conv_integer(
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **about: Any
+) -> Tensor:
+    """Returns the convolution of x - x_zero with w - w_zero in int32."""
+    # NOTE: in float64, whose integers are exact up to 2**53: sums of int8 products reach 2**31 at most.
+    values, weights = x.to(dtypes.float64), w.to(dtypes.float64)
+    if x_zero is not None:
+        values = values - x_zero.to(dtypes.float64)
+    if w_zero is not None:
+        weights = weights - w_zero.to(dtypes.float64).reshape(-1, *(1,) * (w.ndim - 1))
+    return conv(values, weights, **about).to(dtypes.int32)
+
+
+def integer_conv(
+    x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, *, kernel_shape: Numbers = None,
+    strides: Numbers = None, pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
+) -> Tensor:  # fmt: skip
+    """Returns conv_integer."""
+    return conv_integer(
+        x, w, x_zero, w_zero, kernel_shape=kernel_shape, strides=strides, pads=pads, dilations=dilations, group=group,
+        auto_pad=auto_pad,
+    )  # fmt: skip
+
+
+def quantized_conv(
+    x: Tensor, x_scale: Tensor, x_zero: Tensor, w: Tensor, w_scale: Tensor, w_zero: Tensor, y_scale: Tensor, y_zero: Tensor,
+    b: Tensor | None = None, *, kernel_shape: Numbers = None, strides: Numbers = None, pads: Numbers = None,
+    dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
+) -> Any:  # fmt: skip
+    """Returns the convolution of quantized tensors, quantized."""
+    total = integer_conv(
+        x, w, x_zero, w_zero, kernel_shape=kernel_shape, strides=strides, pads=pads, dilations=dilations, group=group,
+        auto_pad=auto_pad,
+    )  # fmt: skip
+    if b is not None:
+        total = total + b.reshape(-1, *(1,) * (x.ndim - 2))
+    scale = x_scale * w_scale.reshape(-1, *(1,) * (x.ndim - 2))
+    return quantize(total.to(dtypes.float32) * scale, y_scale, y_zero)
+
+
+# ---- transposed ----
+def conv_transpose(
+    x: Tensor, w: Tensor, b: Tensor | None = None, *, kernel_shape: Numbers = None, strides: Numbers = None,
+    pads: Numbers = None, dilations: Numbers = None, group: int = 1, auto_pad: str = "NOTSET",
+    output_padding: Numbers = None, output_shape: Numbers = None,
+) -> Tensor:  # fmt: skip
+    """Returns the transpose of a convolution: what its gradient with respect to its input is."""
+    axes = _axes("ConvTranspose", x)
+    steps, gaps = strides or [1] * axes, dilations or [1] * axes
+    extra = output_padding or [0] * axes
+    whole = CONV_TRANSPOSE[axes](x, w, None, steps, 0, 0, group, gaps)
+    wanted = output_shape
+    if wanted is None and auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [n * step for n, step in zip(x.shape[2:], steps)]
+    cut = [*(pads or [0] * (2 * axes))] if auto_pad == "NOTSET" else [0] * (2 * axes)
+    if wanted is not None:
+        rest = [n + more - asked for n, more, asked in zip(whole.shape[2:], extra, [*wanted][-axes:])]
+        first = [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in rest]
+        cut = [*first, *(n - start for n, start in zip(rest, first))]
+    margins = [n for axis in reversed(range(axes)) for n in (-cut[axis], extra[axis] - cut[axes + axis])]
+    result = whole.pad(margins) if any(margins) else whole
+    return result if b is None else result + b.reshape(-1, *(1,) * axes)
+
+
+def columns_to_image(
+    x: Tensor, image_shape: Array, block_shape: Array, *, dilations: Numbers = None, pads: Numbers = None,
+    strides: Numbers = None,
+) -> Tensor:  # fmt: skip
+    """Returns the image whose windows are the columns of x, summed where they overlap."""
+    lengths, kernel = image_shape.tolist(), block_shape.tolist()
+    count, axes = math.prod(kernel), len(kernel)
+    windows = windows_of("Col2Im", lengths, kernel, strides, pads, dilations)
+    if x.ndim != 3 or x.shape[1] % count or x.shape[2] != math.prod(windows.outputs):
+        raise ShapeError(f"Col2Im: columns of shape {x.shape} are not those of blocks {kernel} of an image {lengths}.")
+    channels = x.shape[1] // count
+    # A column is spread over its window by a transposed convolution with one element of the window for each row.
+    one = Tensor.eye(count, dtype=x.dtype, device=x.device).reshape(count, 1, *kernel).repeat(channels, *(1,) * (axes + 1))
+    return conv_transpose(
+        x.reshape(x.shape[0], -1, *windows.outputs), one, strides=windows.strides, dilations=windows.dilations,
+        pads=[*windows.before, *windows.after], group=channels, output_padding=_left(windows, lengths),
+    )  # fmt: skip
+
+
+def _left(windows: Windows, lengths: Sequence[int]) -> list[int]:
+    """Returns how many elements at the end of each axis no window reaches."""
+    spans = [(k - 1) * gap + 1 for k, gap in zip(windows.kernel, windows.dilations)]
+    return [
+        n + windows.before[i] + windows.after[i] - spans[i] - (windows.outputs[i] - 1) * windows.strides[i]
+        for i, n in enumerate(lengths)
+    ]  # fmt: skip
+
+
+# ---- deformed ----
+def deform_conv(
+    x: Tensor, w: Tensor, offset: Tensor, b: Tensor | None = None, mask: Tensor | None = None, *, dilations: Numbers = None,
+    group: int = 1, kernel_shape: Numbers = None, offset_group: int = 1, pads: Numbers = None, strides: Numbers = None,
+) -> Tensor:  # fmt: skip
+    """Returns a convolution whose windows see x where offsets say, between elements too, times a mask."""
+    kernel = tuple(kernel_shape or w.shape[2:])
+    windows = windows_of("DeformConv", x.shape[2:], kernel, strides, pads, dilations)
+    axes, count, batch = len(kernel), math.prod(kernel), x.shape[0]
+    moved = offset.reshape(batch, offset_group, count, axes, *windows.outputs)
+    groups = []
+    for number, part in enumerate(x.chunk(offset_group, 1)):
+        taken = []
+        for tap, place in enumerate(itertools.product(*map(range, kernel))):
+            seen = _deformed(part, moved[:, number, tap], place, windows)
+            if mask is not None:
+                seen = seen * mask.reshape(batch, offset_group, count, 1, -1)[:, number, tap]
+            taken.append(seen)
+        groups.append(Tensor.stack(taken, 2))  # (N, C / offset_group, K, P)
+    columns = Tensor.cat(groups, 1).reshape(batch, group, -1, math.prod(windows.outputs))
+    weights = w.reshape(1, group, w.shape[0] // group, -1)
+    result = (weights @ columns).reshape(batch, w.shape[0], *windows.outputs)
+    return result if b is None else result + b.reshape(-1, *(1,) * axes)
+
+
+def _deformed(x: Tensor, offset: Tensor, place: Sequence[int], windows: Windows) -> Tensor:
+    """Returns (N, C, P): what one element of each window sees, (N, axes, outputs...) away from where it stands."""
+    where = []
+    for axis, at in enumerate(place):
+        starts = Tensor.arange(windows.outputs[axis], device=x.device) * windows.strides[axis]
+        base = starts - windows.before[axis] + at * windows.dilations[axis]
+        base = base.reshape(-1, *(1,) * (len(place) - axis - 1))
+        where.append((offset[:, axis] + base.to(offset.dtype)).flatten(1))
+    result: Any = 0
+    for corner in itertools.product(*(taps(one, "linear") for one in where)):
+        part = fetched(x, [index for index, _ in corner], 0, "zeros")
+        for _, weight in corner:
+            part = part if weight is None else part * weight.unsqueeze(1)
+        result = part + result
+    return result  # type: ignore[no-any-return]
+
+
+OPERATORS = [
+    row("Conv", 1, conv), row("ConvTranspose", 1, conv_transpose), row("ConvInteger", 10, integer_conv, state=(2, 3)),
+    row("QLinearConv", 10, quantized_conv, state=(1, 2, 4, 5, 6, 7)),
+    row("Col2Im", 18, columns_to_image, static=(1, 2)), row("DeformConv", 19, deform_conv),
+]  # fmt: skip
