@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench import growth  # noqa: E402
 from bench.driver import without_paths  # noqa: E402
 from bench.grids import Figures, all_grids, history_grid, step_grids  # noqa: E402
 from bench.kernels import KernelTimes  # noqa: E402
@@ -139,3 +140,10 @@ def test_a_variant_too_slow_at_one_depth_is_left_out_of_deeper_ones(monkeypatch:
     found = {(s.workload, s.variant): s.problem for s in measure_depths(["gpt_1", "gpt_12"], ["jax", "torch_compile"], 2)}
     assert found.pop(("gpt_12", "torch_compile")) == "left out: gpt_1 took 50 s"
     assert set(found.values()) == {""} and len(found) == 3
+
+
+def test_cost_against_size_names_every_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["growth", "--alone", "--sizes", "20", "200"])
+    growth.main()
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in growth.CALLS) and "picograd 200" in printed

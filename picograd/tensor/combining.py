@@ -90,6 +90,7 @@ def mask_scattered(base: Op, mask: Op, source: Op) -> Op:
     line = reshape(source, (length,))
     if length == 0:  # one element to read where nothing is chosen
         line = pad(line, ((0, 1),))
+        site = Site("masked_scatter: the mask needs elements of a source that has none.")
         place = checked(where(chosen, filled(1, dtypes.int64, flat), 0), 1, site)
     else:
         place = checked(place, length, site)

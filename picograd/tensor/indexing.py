@@ -82,10 +82,9 @@ class Indexing(Linalg):
 
     def _selected_shape(self, subscript: Subscript, shape: Shape) -> Shape:
         """Returns the shape of what the arrays of a subscript select from a view of `shape`."""
-        places, common = subscript.places, common_shape(subscript.arrays)
-        others = tuple(dim for axis, dim in enumerate(shape) if axis not in places)
-        at = places[0] if places == tuple(range(places[0], places[0] + len(places))) else 0
-        return (*others[:at], *common, *others[at:])
+        others = tuple(dim for axis, dim in enumerate(shape) if axis not in subscript.places)
+        at = _front(subscript)
+        return (*others[:at], *common_shape(subscript.arrays), *others[at:])
 
     def _fill_mask(self, mask: TensorCore, value: Any) -> None:
         """Stores one number where the mask, over the leading axes, holds: no need to know how often."""
@@ -122,10 +121,9 @@ class Indexing(Linalg):
         Several arrays become one index into the merged axes.
         """
         places = subscript.places
-        adjacent = places == tuple(range(places[0], places[0] + len(places)))
-        axis = places[0] if adjacent else 0
+        axis = _front(subscript)
         others = [a for a in range(len(shape)) if a not in places]
-        order = tuple(range(len(shape))) if adjacent else (*places, *others)
+        order = (*others[:axis], *places, *others[axis:])
         common = common_shape(subscript.arrays)
         index: Op | None = None
         for array, place in zip(subscript.arrays, places):
@@ -275,6 +273,17 @@ class Indexing(Linalg):
         axis = axis_of("index_select", op.shape, dim)
         taken = gather_op(op, along_axis("index_select", line, op.shape, axis), axis)
         return self.from_op(taken, self.other_device("index_select", index))
+
+
+def _front(subscript: Subscript) -> int:
+    """Returns how many axes stand before what the arrays select: none, if a slice separates the arrays.
+
+    An array of no axes is an int to PyTorch: its axis is gone before it is asked where the other arrays stand.
+    """
+    places = subscript.places
+    lines = [place for place, array in zip(places, subscript.arrays) if array.ndim] or places[:1]
+    between = [axis for axis in range(lines[0], lines[-1]) if axis not in places]
+    return 0 if between else lines[0] - sum(place < lines[0] for place in places)
 
 
 # ---- on Ops ----

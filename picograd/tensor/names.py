@@ -135,35 +135,74 @@ tril, triu = Tensor.tril, Tensor.triu
 argsort, gather, index_select, masked_select = Tensor.argsort, Tensor.gather, Tensor.index_select, Tensor.masked_select
 nonzero, sort, take_along_dim, topk = Tensor.nonzero, Tensor.sort, Tensor.take_along_dim, Tensor.topk
 
+# ---- views ----
+adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
+ravel, select, swapaxes, swapdims, t = Tensor.ravel, Tensor.select, Tensor.swapaxes, Tensor.swapdims, Tensor.t
+
+# ---- pieces ----
+dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, Tensor.split_with_sizes, Tensor.tensor_split
+vsplit = Tensor.vsplit
+
+# ---- several tensors ----
+atleast_1d, atleast_2d, atleast_3d, block_diag = Tensor.atleast_1d, Tensor.atleast_2d, Tensor.atleast_3d, Tensor.block_diag
+broadcast_tensors, cartesian_prod, column_stack = Tensor.broadcast_tensors, Tensor.cartesian_prod, Tensor.column_stack
+combinations, concat, concatenate, dstack = Tensor.combinations, Tensor.concat, Tensor.concatenate, Tensor.dstack
+hstack, meshgrid, row_stack, vstack = Tensor.hstack, Tensor.meshgrid, Tensor.row_stack, Tensor.vstack
+
+# ---- order and ranks ----
+fliplr, flipud, kthvalue, median, mode = Tensor.fliplr, Tensor.flipud, Tensor.kthvalue, Tensor.median, Tensor.mode
+msort, nanmedian, nanquantile, quantile = Tensor.msort, Tensor.nanmedian, Tensor.nanquantile, Tensor.quantile
+rot90, tile = Tensor.rot90, Tensor.tile
+
+# ---- searches, counts, sets ----
+argwhere, bincount, bucketize, histc = Tensor.argwhere, Tensor.bincount, Tensor.bucketize, Tensor.histc
+histogram, isin, searchsorted, unique = Tensor.histogram, Tensor.isin, Tensor.searchsorted, Tensor.unique
+unique_consecutive = Tensor.unique_consecutive
+
+# ---- places ----
+diag, diag_embed, diagflat, diagonal_scatter = Tensor.diag, Tensor.diag_embed, Tensor.diagflat, Tensor.diagonal_scatter
+index_add, index_copy, index_fill, index_put = Tensor.index_add, Tensor.index_copy, Tensor.index_fill, Tensor.index_put
+index_put_, index_reduce, masked_scatter, put = Tensor.index_put_, Tensor.index_reduce, Tensor.masked_scatter, Tensor.put
+scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tensor.scatter_reduce
+select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take
+
 __all__ = [
-    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "all", "allclose", "amax",
-    "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh",
-    "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort", "as_tensor",
-    "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "bartlett_window",
-    "bernoulli", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "blackman_window", "bmm", "broadcast_shapes", "broadcast_to", "can_cast", "cat", "ceil", "ceil_", "chunk", "clamp",
-    "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone", "conj", "conj_physical",
-    "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
-    "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "diff", "digamma", "dist", "div", "divide", "dot", "empty",
-    "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1",
-    "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip", "float_power", "floor", "floor_", "floor_divide",
+    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "adjoint", "all",
+    "allclose", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin",
+    "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort",
+    "argwhere", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_",
+    "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "bernoulli", "bincount", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman_window",
+    "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize", "can_cast",
+    "cartesian_prod", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min",
+    "clamp_min_", "clip", "clip_", "clone", "column_stack", "combinations", "concat", "concatenate", "conj",
+    "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin", "cumprod", "cumsum",
+    "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "diag", "diag_embed", "diagflat", "diagonal",
+    "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "empty", "empty_like", "eq",
+    "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill",
+    "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide",
     "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge",
     "get_default_dtype", "get_device", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
-    "heaviside", "hypot", "i0", "i0_", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
-    "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isinf", "isnan", "isneginf",
-    "isposinf", "isreal", "kaiser_window", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp", "less", "less_equal", "lgamma",
-    "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp",
-    "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logspace",
-    "logsumexp", "lt", "masked_fill", "masked_select", "matmul", "max", "maximum", "mean", "min", "minimum", "mm",
-    "movedim", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nansum",
-    "narrow", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel",
-    "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow", "prod", "promote_types", "rad2deg", "rad2deg_",
-    "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "reciprocal", "reciprocal_", "relu",
-    "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll",
-    "round", "round_", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "seed", "sgn", "sigmoid", "sigmoid_", "sign", "signbit",
-    "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "softmax", "sort", "split", "sqrt", "sqrt_", "square", "square_",
-    "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "take_along_dim", "tan", "tan_", "tanh", "tanh_",
-    "tensor", "topk", "transpose", "trapezoid", "trapz", "tril", "tril_indices", "triu", "triu_indices", "true_divide",
-    "trunc", "trunc_", "unbind", "unflatten", "unsqueeze", "var", "var_mean", "where", "xlogy", "xlogy_", "zero_", "zeros",
+    "heaviside", "histc", "histogram", "hsplit", "hstack", "hypot", "i0", "i0_", "index_add", "index_copy", "index_fill",
+    "index_put", "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj",
+    "is_floating_point", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin",
+    "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_",
+    "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_",
+    "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_scatter", "masked_select",
+    "matmul", "max", "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim",
+    "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian",
+    "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero",
+    "norm", "normal", "not_equal", "numel", "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow",
+    "prod", "promote_types", "put", "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like",
+    "randn", "randn_like", "randperm", "ravel", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
+    "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90", "round", "round_",
+    "row_stack", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
+    "seed", "select", "select_scatter", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin", "sin_", "sinc", "sinc_",
+    "sinh", "sinh_", "slice_scatter", "softmax", "sort", "split", "split_with_sizes", "sqrt", "sqrt_", "square", "square_",
+    "squeeze", "stack", "std", "std_mean", "sub", "subtract", "sum", "swapaxes", "swapdims", "t", "take", "take_along_dim",
+    "tan", "tan_", "tanh", "tanh_", "tensor", "tensor_split", "tile", "topk", "transpose", "trapezoid", "trapz", "tril",
+    "tril_indices", "triu", "triu_indices", "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unique",
+    "unique_consecutive", "unsqueeze", "var", "var_mean", "vsplit", "vstack", "where", "xlogy", "xlogy_", "zero_", "zeros",
     "zeros_like",
 ]  # fmt: skip

@@ -1,0 +1,43 @@
+"""The functions of the package einops on tensors, as on PyTorch's."""
+
+from __future__ import annotations
+
+import einops
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+import picograd.tools.einops  # noqa: F401  (tells einops of tensors)
+from picograd import Tensor
+from tests.helpers import same_value
+
+CALLS = [
+    ("rearrange", ("a (b c) d -> d (a c) b",), {"b": 2}),
+    ("rearrange", ("a b ... -> ... (b a)",), {}),
+    ("reduce", ("a (b c) d -> a b", "mean"), {"c": 2}),
+    ("reduce", ("a b d -> () d", "max"), {}),
+    ("reduce", ("a b d -> b", "prod"), {}),
+    ("repeat", ("a b d -> a (n b) d m",), {"n": 2, "m": 3}),
+]
+
+
+@pytest.mark.req("C10")
+@pytest.mark.parametrize(("function", "args", "lengths"), CALLS, ids=[args[0] for _, args, _ in CALLS])
+def test_patterns_with_gradients(function, args, lengths, device, rng):
+    data = rng.standard_normal((2, 4, 3))
+    ours, theirs = Tensor(data, requires_grad=True), torch.tensor(data, requires_grad=True)
+    mine, other = (getattr(einops, function)(x, *args, **lengths) for x in (ours, theirs))
+    same_value(mine, other)
+    (other * other).sum().backward()
+    same_value(pg.grad((mine * mine).sum(), [ours])[0], theirs.grad)
+
+
+@pytest.mark.req("C10")
+def test_lists_and_packs(device):
+    parts = [Tensor([[1, 2]]), Tensor([[3, 4]])]
+    assert einops.rearrange(parts, "n a b -> (n a) b").tolist() == [[1, 2], [3, 4]]
+    packed, shapes = einops.pack(parts, "* b")
+    assert packed.shape == (2, 2)
+    assert [part.tolist() for part in einops.unpack(packed, shapes, "* b")] == [[[1, 2]], [[3, 4]]]
+    assert np.array_equal(einops.asnumpy(parts[0]), [[1, 2]])
