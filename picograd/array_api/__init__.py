@@ -11,8 +11,8 @@ Code written for the standard runs on picograd unchanged, on every device and wi
 Array(1.25)
 
 A module for each chapter of the standard: creation, data_types, elementwise, indexing, linear_algebra, manipulation,
-searching, sorting, statistical, utility; the extensions linalg and fft. There is no complex dtype, so of fft only what
-needs none.
+searching, sets, sorting, statistical, utility; the extensions linalg and fft. There is no complex dtype, so of fft only
+what needs none.
 """
 # ruff: noqa: I001  (several names a line)
 
@@ -40,7 +40,8 @@ from picograd.array_api.manipulation import (
     broadcast_arrays, broadcast_shapes, broadcast_to, concat, expand_dims, flip, moveaxis, permute_dims, repeat, reshape,
     roll, squeeze, stack, tile, unstack,
 )  # fmt: skip
-from picograd.array_api.searching import argmax, argmin, count_nonzero, nonzero, where
+from picograd.array_api.searching import argmax, argmin, count_nonzero, nonzero, searchsorted, where
+from picograd.array_api.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
 from picograd.array_api.sorting import argsort, sort
 from picograd.array_api.statistical import cumulative_prod, cumulative_sum, max, mean, min, prod, std, sum, var
 from picograd.array_api.utility import all, any, diff
@@ -56,12 +57,13 @@ __all__ = [
     "cos", "cosh", "count_nonzero", "cumulative_prod", "cumulative_sum", "diff", "divide", "e", "empty", "empty_like",
     "equal", "exp", "expand_dims", "expm1", "eye", "fft", "finfo", "flip", "float32", "float64", "floor", "floor_divide",
     "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int16", "int32",
-    "int64", "int8", "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linalg", "linspace", "log", "log10",
-    "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose",
-    "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative", "newaxis",
-    "nextafter", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real",
-    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "sign", "signbit", "sin", "sinh",
-    "sort", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "take_along_axis", "tan", "tanh",
-    "tensordot", "tile", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8", "unstack", "var", "vecdot",
-    "where", "zeros", "zeros_like",
+    "int64", "int8", "isdtype", "isfinite", "isin", "isinf", "isnan", "less", "less_equal", "linalg", "linspace", "log",
+    "log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul",
+    "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "negative",
+    "newaxis", "nextafter", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod",
+    "real", "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sign",
+    "signbit", "sin", "sinh", "sort", "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take",
+    "take_along_axis", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "uint16", "uint32", "uint64", "uint8",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros",
+    "zeros_like",
 ]  # fmt: skip

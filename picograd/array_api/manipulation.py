@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from picograd.array_api.array import Array, array, axes_given, promote
+from picograd.array_api.array import INTEGER, Array, array, axes_given, promote
 from picograd.errors import ArgumentError
 from picograd.tensor.build import axes_of, axis_of
 from picograd.tensor.build import broadcast_shapes as common_shape
@@ -133,13 +133,17 @@ def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Array:
     return array("permute_dims", x).permute(tuple(axes))
 
 
-def repeat(x: Tensor, repeats: int, /, *, axis: int | None = None) -> Array:
-    """Returns each element repeated `repeats` times, along one axis or along the flattened array.
+def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Array:
+    """Returns each element repeated, along one axis or along the flattened array.
+
+    Args:
+      repeats:  how often: a number for all, or an integer array with one for each, whose values are computed now
 
     >>> repeat(Array([1, 2]), 2)
     Array([1, 1, 2, 2])
     """
-    return array("repeat", x).repeat_interleave(repeats, axis)
+    times = array("repeat", repeats, INTEGER) if isinstance(repeats, Tensor) else repeats
+    return array("repeat", x).repeat_interleave(times, axis)
 
 
 def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:

@@ -6,7 +6,7 @@ Out:   Arrays; indices are int64
 
 from __future__ import annotations
 
-from picograd.array_api.array import ANY, BOOL, NUMERIC, Array, array, axes_given, pair
+from picograd.array_api.array import ANY, BOOL, INTEGER, NUMERIC, Array, array, axes_given, checked_choice, pair
 from picograd.array_api.elementwise import Operand
 from picograd.array_api.manipulation import Axes
 from picograd.errors import ArgumentError
@@ -58,8 +58,33 @@ def nonzero(x: Tensor, /) -> tuple[Array, ...]:
     source = array("nonzero", x)
     if not source.ndim:
         raise ArgumentError("nonzero: a 0-d array has no axis.", hint="reshape(x, (1,))")
-    places: tuple[Array, ...] = source.nonzero(as_tuple=True)
-    return places
+    places: Array = source.nonzero()
+    return places.unbind(1)
+
+
+def searchsorted(
+    x1: Tensor, x2: Operand, /, *, side: str = "left", sorter: Tensor | None = None
+) -> Array:
+    """Returns where elements of x2 would have to stand in x1 for it to stay in order.
+
+    Args:
+      x1:      one axis, in rising order, or brought into it by `sorter`
+      side:    "left": before equal elements; "right": behind them
+      sorter:  integer array of places that bring x1 into order, as argsort gives it
+
+    Raises:
+      ArgumentError: x1 has not one axis, or another side.
+
+    >>> searchsorted(Array([1, 3, 5]), Array([3, 4]))
+    Array([1, 2])
+    """
+    checked_choice("searchsorted", "side", side, ("left", "right"))
+    line, values = pair("searchsorted", x1, x2, NUMERIC)
+    if line.ndim != 1:
+        raise ArgumentError(f"searchsorted: x1 must have one axis, got shape {line.shape}.")
+    if sorter is not None:
+        line = line[array("searchsorted", sorter, INTEGER)]
+    return line.searchsorted(values, right=side == "right")
 
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Array:

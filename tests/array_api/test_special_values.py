@@ -61,3 +61,10 @@ def test_nan_wins_over_bounds(device):
     x = xp.asarray([1.0, NAN, 5.0])
     assert np.isnan(np.asarray(xp.clip(x, 2.0, NAN))).all()
     assert np.asarray(xp.clip(x, 2.0, 4.0)).tolist()[::2] == [2.0, 4.0]
+
+
+def test_each_nan_is_distinct(device):
+    x = xp.asarray([NAN, 1.0, NAN, 1.0])
+    values, indices, inverse, counts = xp.unique_all(x)
+    assert counts.tolist() == [2, 1, 1] and np.isnan(np.asarray(values)).tolist() == [False, True, True]
+    assert indices.tolist() == [1, 0, 2] and inverse.tolist() == [1, 0, 2, 0]
