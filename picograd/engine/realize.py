@@ -67,7 +67,7 @@ def realize(ops: Sequence[Op]) -> list[Op]:
         if name is not None and not reads_shared(form.buffers):
             for op in roots:
                 op.realized = made[op]
-    if shared:
+    if shared.data:
         _forget_copies(order)
     return [op if op.code is OpCode.BUFFER else made.get(op) or _value_of(op) for op in ops]
 

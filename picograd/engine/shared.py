@@ -56,7 +56,13 @@ class Shared:
         self.steps: tuple[Any, ...] = ()
 
 
-shared: weakref.WeakKeyDictionary[Buffer, Shared] = weakref.WeakKeyDictionary()
+class KnownBuffers(weakref.WeakKeyDictionary[Buffer, Shared]):
+    """What is known of each Buffer on shared memory; `data` is the dict within, whose length costs no call."""
+
+    data: dict[weakref.ref[Buffer], Shared]
+
+
+shared = KnownBuffers()
 
 
 def share(known: Shared, dtype: DType, device: str) -> Buffer:
@@ -69,7 +75,7 @@ def share(known: Shared, dtype: DType, device: str) -> Buffer:
 
 def reads_shared(buffers: tuple[Buffer, ...]) -> bool:
     """Returns whether one of these Buffers is on shared memory."""
-    return bool(shared) and any(buffer in shared for buffer in buffers)
+    return bool(shared.data) and any(buffer in shared for buffer in buffers)
 
 
 def private_memory(buffer: Buffer) -> Any:

@@ -82,7 +82,7 @@ class Cell:
 
     def _set(self, op: Op) -> None:
         if op.code is OpCode.BUFFER:
-            if shared and (known := shared.get(op.arg[0])) is not None and known.home() is not self:
+            if shared.data and (known := shared.get(op.arg[0])) is not None and known.home() is not self:
                 op = own_copy(op)
             self.content, self._named = op.arg, (op.arg, op)
         else:

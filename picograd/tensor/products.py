@@ -33,17 +33,12 @@ class Products(InPlacePairs):
         self (..., M, K), other (..., K, N)  ->  (..., M, N)
 
         Raises:
-          ShapeError: K differs, or the batch axes do not broadcast.
+          ShapeError: K differs, the batch axes do not broadcast, or an operand has no axis.
 
         >>> (Tensor([1.0, 2.0]) @ Tensor([3.0, 4.0])).item()
         11.0
         """
-        lhs, rhs = self.read(), tensor_of("matmul", "other", other).read()
-        if not lhs.shape or not rhs.shape:
-            raise ShapeError(
-                f"matmul: both operands need at least one axis, got {lhs.shape} and {rhs.shape}.", hint="lhs * rhs"
-            )
-        return self._product("matmul", other)
+        return self._product("matmul", other if isinstance(other, TensorCore) else tensor_of("matmul", "other", other))
 
     def __matmul__(self, other: Any) -> Self:
         return self.matmul(other) if isinstance(other, TensorCore) else NotImplemented
@@ -51,10 +46,16 @@ class Products(InPlacePairs):
     def _product(self, function: str, other: TensorCore) -> Self:
         """Returns the matrix product, with errors that name `function`."""
         lhs, rhs = self.read(), other.read()
-        dtype = lowered(promoted(lhs, rhs))
+        if not lhs.shape or not rhs.shape:
+            raise ShapeError(
+                f"{function}: both operands need at least one axis, got {lhs.shape} and {rhs.shape}.", hint="lhs * rhs"
+            )
+        dtype = lowered(lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs))
         if dtype.kind == "b":
             raise DTypeError(f"{function}: bools have no product of matrices.", hint="cast them: x.int()")
-        return self._result(function, matmul_op(cast(lhs, dtype), cast(rhs, dtype), function), other)
+        lhs = lhs if lhs.dtype is dtype else cast(lhs, dtype)
+        rhs = rhs if rhs.dtype is dtype else cast(rhs, dtype)
+        return self._result(function, matmul_op(lhs, rhs, function), other)
 
     def _of_ranks(self, function: str, ranks: tuple[int, int], other: Any) -> Self:
         """Returns the product of operands with so many axes."""

@@ -34,7 +34,7 @@ COUNTS_TELL = sys.implementation.name == "cpython" and sys.version_info < (3, 14
 
 def is_shared(cell: Cell) -> bool:
     """Returns whether a cell's storage is memory that another library knows."""
-    return bool(shared) and type(cell.content) is tuple and cell.content[0] in shared
+    return bool(shared.data) and type(cell.content) is tuple and cell.content[0] in shared
 
 
 def store(function: str, cell: Cell, op: Op) -> None:
