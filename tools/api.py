@@ -35,9 +35,16 @@ def page() -> str:
     chapters = [chapter for name in MODULES for chapter in chapters_of(name)]
     contents = "\n".join(f"- [{title}](#{anchor(title)}): {len(entries)}" for title, _, entries in chapters)
     parts = [HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)]
+    first: dict[int, str] = {}  # by function or class, the name that it is described under
     for title, about, entries in chapters:
         parts.append(f"## {title}\n\n{about}\n")
-        parts += [entry_text(name, value, rows.get(name, [])) for name, value in entries]
+        others = [(name, first[id(value)]) for name, value in entries if id(value) in first]
+        if others:
+            parts.append("The same by another name: " + ", ".join(f"`{name}` ({home})" for name, home in others) + ".\n")
+        for name, value in entries:
+            if id(value) not in first:
+                first[id(value)] = name
+                parts.append(entry_text(name, value, rows.get(name, [])))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -107,13 +114,8 @@ def anchor(title: str) -> str:
 
 # ---- one name ----
 def entry_text(name: str, value: object, rows: list[Operation]) -> str:
-    """Returns heading, facts of the table, and docstring of one public name; an alias points at the first name."""
-    own = getattr(value, "__name__", name.rsplit(".", 1)[-1])
-    alias = "" if own == name.rsplit(".", 1)[-1] else f"Another name of `{own}`.\n\n"
-    text = f"### `{name}{signature(value)}`\n\n{alias}"
-    if not alias:
-        text += body(inspect.getdoc(value) or "")
-    return text + facts(rows)
+    """Returns heading, docstring and facts of the table of one public name."""
+    return f"### `{name}{signature(value)}`\n\n{body(inspect.getdoc(value) or '')}{facts(rows)}"
 
 
 def signature(value: object) -> str:
@@ -125,7 +127,7 @@ def signature(value: object) -> str:
     except (TypeError, ValueError):
         return ""
     kept = [p.replace(annotation=p.empty) for name, p in shown.parameters.items() if name not in ("self", "cls")]
-    return re.sub(r"<class '([\w.]+)'>", r"\1", str(shown.replace(parameters=kept, return_annotation=shown.empty)))
+    return re.sub(r"<(?:class|function) '?([\w.]+)[^>]*>", r"\1", str(shown.replace(parameters=kept, return_annotation=shown.empty)))
 
 
 def facts(rows: list[Operation]) -> str:
