@@ -127,7 +127,8 @@ def signature(value: object) -> str:
     except (TypeError, ValueError):
         return ""
     kept = [p.replace(annotation=p.empty) for name, p in shown.parameters.items() if name not in ("self", "cls")]
-    return re.sub(r"<(?:class|function) '?([\w.]+)[^>]*>", r"\1", str(shown.replace(parameters=kept, return_annotation=shown.empty)))
+    text = str(shown.replace(parameters=kept, return_annotation=shown.empty))
+    return re.sub(r"<(?:class|function) '?([\w.]+)[^>]*>", r"\1", text)
 
 
 def facts(rows: list[Operation]) -> str:
