@@ -85,5 +85,5 @@ def test_graphs_are_deep_and_know_every_opcode() -> None:
 # Made by users' state and devices (tests/runtime, tests/transforms), by schedule and codegen, or not lowered yet.
 NOT_DRAWN = {
     "BUFFER", "VARIABLE", "BIND", "LEAF", "COPY", "ASSIGN", "UPDATE", "CHECK", "COLLECTIVE", "CUSTOM", "ATTENTION",
-    "CONV", "SINK", "RANGE", "LOAD", "ALLOC", "VAR", "LANES",
+    "SINK", "RANGE", "LOAD", "ALLOC", "VAR", "LANES",
 }  # fmt: skip

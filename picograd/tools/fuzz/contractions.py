@@ -1,4 +1,4 @@
-"""Random products of matrices, gathers, scatters, writes of blocks and stored values, with bounds.
+"""Random products of matrices, convolutions, gathers, scatters, writes of blocks and stored values, with bounds.
 
 In:    a Generator and a value it has made
 Out:   a new value, or None where the operation does not apply
@@ -7,10 +7,13 @@ Next:  picograd/tools/fuzz/bodies.py
 
 from __future__ import annotations
 
+import math
+
 from picograd import dtype as dtypes
 from picograd.ir import build
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import ConvArg
 from picograd.tools.fuzz.generator import LENGTHS, Action, Generator
 from picograd.tools.fuzz.values import ADD, EXACT, MAX, MIN, ULP, Value, combined
 
@@ -40,6 +43,30 @@ def matmul(g: Generator, v: Value) -> Value | None:
     error += 0.0 if exact or not v.op.dtype.is_float else size * k * ULP[v.op.dtype]
     size, error = (2e9, 0.0) if v.op.dtype.is_int else (size, error)
     return Value(Op(OpCode.MATMUL, v.op.dtype, (v.op, b.op)), size, error)
+
+
+def conv(g: Generator, v: Value) -> Value | None:
+    """v as batch, channels and windows, with weights that are a PARAM."""
+    dtype = v.op.dtype
+    if not 3 <= len(v.shape) <= 5 or 0 in v.shape or dtype.kind == "b" or (dtype.is_float and dtype.itemsize < 4):
+        return None
+    channels, *lengths = v.shape[1:]
+    groups = int(g.pick([count for count in range(1, channels + 1) if channels % count == 0]))
+    taps = [int(g.rng.integers(1, min(length, 3) + 1)) for length in lengths]
+    weights = g.param((groups * int(g.rng.integers(1, 4)), channels // groups, *taps), dtype)
+    few = [int(n) for n in g.rng.integers(1, 3, 3 * len(lengths))]
+    stride, dilation, apart = (tuple(few[i :: 3]) for i in range(3))
+    span = [(k - 1) * d + 1 for k, d in zip(taps, dilation)]
+    short = [max(0, s - (n - 1) * e - 1) for s, n, e in zip(span, lengths, apart)]  # zeros that a window needs
+    padding = tuple((least, int(g.rng.integers(0, 2))) for least in short)
+    arg = ConvArg(stride, padding, dilation, apart, groups)
+    count = channels // groups * math.prod(taps)
+    size = v.size * weights.size * count
+    error = count * (v.error * (weights.size + weights.error) + weights.error * v.size)
+    exact = v.exact and weights.exact and size <= EXACT.get(dtype, 1)
+    error += 0.0 if exact or not dtype.is_float else size * count * ULP[dtype]
+    size, error = (2e9, 0.0) if dtype.is_int else (size, error)
+    return Value(Op(OpCode.CONV, dtype, (v.op, weights.op), arg), size, error)
 
 
 def gather(g: Generator, v: Value) -> Value | None:
@@ -105,4 +132,4 @@ def update(g: Generator, v: Value) -> Value | None:
     return Value(op, max(v.size, value.size), max(v.error, value.error))
 
 
-CONTRACTIONS: tuple[Action, ...] = (matmul, matmul, gather, scatter, store, positions, update)
+CONTRACTIONS: tuple[Action, ...] = (matmul, matmul, conv, conv, gather, scatter, store, positions, update)

@@ -113,6 +113,8 @@ def convert(g: Generator, v: Value) -> Value | None:
     target = g.pick((*g.dtypes, dtypes.float32))
     if not v.exact and (target.kind != "f" or (target.itemsize < 4)):
         return None
+    if g.is_smooth and target is dtypes.float32:
+        return None  # the steps between its floats are longer than those of a central difference
     if target.is_float and v.size > EXACT[target]:
         return None
     if target.is_int and v.op.dtype.is_float and (target.kind == "u" or v.size > 120):
