@@ -146,7 +146,7 @@ def lp_pool1d(
     >>> lp_pool1d(Tensor([[3.0, 4.0]]), 2, 2)
     Tensor([[5.]])
     """
-    return _lp_pool("lp_pool1d", input, norm_type, kernel_size, stride, ceil_mode)
+    return _lp_pool("lp_pool1d", 1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool2d(
@@ -166,7 +166,7 @@ def lp_pool2d(
     >>> lp_pool2d(Tensor([[[3.0, 0.0], [0.0, 4.0]]]), 2, 2)
     Tensor([[[5.]]])
     """
-    return _lp_pool("lp_pool2d", input, norm_type, kernel_size, stride, ceil_mode)
+    return _lp_pool("lp_pool2d", 2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 def lp_pool3d(
@@ -181,7 +181,7 @@ def lp_pool3d(
     >>> lp_pool3d(Tensor.ones(1, 1, 2, 2, 2), 3, 2)
     Tensor([[[[[2.]]]]])
     """
-    return _lp_pool("lp_pool3d", input, norm_type, kernel_size, stride, ceil_mode)
+    return _lp_pool("lp_pool3d", 3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
 # ---- the work ----
@@ -271,8 +271,9 @@ def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
     return total / _repeated(cast(size, x.dtype), total.shape, axis)
 
 
-def _lp_pool(function: str, x: Tensor, p: float, kernel_size: Each, stride: Each | None, ceil_mode: bool) -> Tensor:
-    axes = int(function[-2])
+def _lp_pool(
+    function: str, axes: int, x: Tensor, p: float, kernel_size: Each, stride: Each | None, ceil_mode: bool
+) -> Tensor:
     kernel = each_axis(function, "kernel_size", kernel_size, axes, 1)
     mean = _avg_pool(function, axes, x.pow(p), (kernel, stride, 0), ceil_mode, True, None)
     total = mean.sign() * mean.abs().relu() * float(prod(kernel))

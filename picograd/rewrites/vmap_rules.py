@@ -149,7 +149,6 @@ def _custom(op: Op, operands: Sequence[Operand], examples: Examples) -> Op:
 
 RULES: Mapping[OpCode, Rule] = {
     **dict.fromkeys(ELEMENTWISE | IDENTITY | {OpCode.COPY}, _elementwise),
-    OpCode.CUSTOM: _elementwise,  # of any number of axes in front: see ir/host.py
     OpCode.LEAF: _leaf,
     OpCode.RESHAPE: _reshape,
     OpCode.PERMUTE: _permute,

@@ -225,8 +225,8 @@ def first_zero_pivot(function: str, a: Op) -> Op:
 
 def where_possible(a: Op, info: Op) -> Op:
     """Returns the matrices whose info is 0, and for the others the identity."""
-    bad = compare(OpCode.CMPNE, info, 0)
-    whole = broadcast_to(Op(OpCode.RESHAPE, bad.dtype, (bad,), (*bad.shape, 1, 1)), a.shape)
+    impossible = compare(OpCode.CMPNE, info, 0)
+    whole = broadcast_to(Op(OpCode.RESHAPE, impossible.dtype, (impossible,), (*impossible.shape, 1, 1)), a.shape)
     one = with_diagonal(zeros_like(a), filled(1, a.dtype, a.shape[:-1]))
     return where(whole, one, a)
 

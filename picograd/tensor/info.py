@@ -32,7 +32,21 @@ class Info(InPlace):
         """
         return False
 
-    is_conj = is_neg = is_complex
+    def is_conj(self) -> bool:
+        """Returns False: real numbers have no conjugate to be computed later.
+
+        >>> Tensor([1.0]).is_conj()
+        False
+        """
+        return False
+
+    def is_neg(self) -> bool:
+        """Returns False: no negation is left to be computed later.
+
+        >>> Tensor([-1.0]).is_neg()
+        False
+        """
+        return False
 
     def is_signed(self) -> bool:
         """Returns True if the dtype has negative numbers.

@@ -76,7 +76,7 @@ less, less_equal, greater, greater_equal = lt, le, gt, ge
 logical_and, logical_not, logical_or = Tensor.logical_and, Tensor.logical_not, Tensor.logical_or
 
 # ---- questions ----
-is_conj, is_neg = Tensor.is_complex, Tensor.is_complex
+is_conj, is_neg = Tensor.is_conj, Tensor.is_neg
 clone, detach, get_device, is_complex = Tensor.clone, Tensor.detach, Tensor.get_device, Tensor.is_complex
 is_floating_point, is_nonzero, is_signed = Tensor.is_floating_point, Tensor.is_nonzero, Tensor.is_signed
 numel = Tensor.numel

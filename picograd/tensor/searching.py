@@ -1,4 +1,4 @@
-"""Looking things up in what is in order,.
+"""Looking things up in what is in order: searchsorted, bucketize, isin.
 
 In:    tensors
 Out:   `Searching`

@@ -372,7 +372,6 @@ ELSEWHERE = [
     "empty",
     "from_op",
     "from_memory",
-    "holding",
     "viewed",
     "viewed_by",
     "read",

@@ -37,22 +37,22 @@ def reduce(g: Generator, v: Value) -> Value | None:
     code = g.pick((ADD, ADD, ADD, MAX, MIN, MUL))
     if code in (MAX, MIN) and count == 0:
         return None
-    if code is MUL and v.op.dtype.is_float and (v.size > 4 or count > 3):
+    if code is MUL and v.op.dtype.is_float and (v.magnitude > 4 or count > 3):
         return None
     if code is ADD:
-        size, error = v.size * count, v.error * count
-        error += 0.0 if v.exact and size <= EXACT.get(v.op.dtype, 1) else size * count * ULP.get(v.op.dtype, 0.0)
+        magnitude, error = v.magnitude * count, v.error * count
+        error += 0.0 if v.exact and magnitude <= EXACT.get(v.op.dtype, 1) else magnitude * count * ULP.get(v.op.dtype, 0.0)
     elif code is MUL and v.op.dtype.is_float:
-        size = max(1.0, v.size) ** count
-        error = 0.0 if v.exact else count * size * (v.error + ULP.get(v.op.dtype, 0.0))
+        magnitude = max(1.0, v.magnitude) ** count
+        error = 0.0 if v.exact else count * magnitude * (v.error + ULP.get(v.op.dtype, 0.0))
     else:
-        size, error = v.size, v.error
+        magnitude, error = v.magnitude, v.error
     if v.op.dtype.is_int:
-        size, error = 2e9, 0.0
+        magnitude, error = 2e9, 0.0
     op = build.reduce(v.op, code, axes)
     if g.chance(0.6):
         op = build.reshape(op, tuple(1 if a in axes else dim for a, dim in enumerate(v.shape)))
-    return Value(op, size, error)
+    return Value(op, magnitude, error)
 
 
 def normalise(g: Generator, v: Value) -> Value | None:
@@ -64,24 +64,24 @@ def normalise(g: Generator, v: Value) -> Value | None:
     code = g.pick((ADD, MAX, MIN))
     if count == 0:
         return None
-    size = v.size * (count if code is ADD else 1)
-    exact = v.exact and size <= EXACT.get(v.op.dtype, 1e9)
+    magnitude = v.magnitude * (count if code is ADD else 1)
+    exact = v.exact and magnitude <= EXACT.get(v.op.dtype, 1e9)
     error = v.error * (count if code is ADD else 1)
-    error += 0.0 if exact or code is not ADD else size * count * ULP.get(v.op.dtype, 0.0)
+    error += 0.0 if exact or code is not ADD else magnitude * count * ULP.get(v.op.dtype, 0.0)
     row = build.repeat_axes(build.reduce(v.op, code, axes), axes, v.shape)
-    return combined(g.pick((ADD, OpCode.SUB, MAX, MUL)), v, Value(row, size, error))
+    return combined(g.pick((ADD, OpCode.SUB, MAX, MUL)), v, Value(row, magnitude, error))
 
 
 def softmax(g: Generator, v: Value) -> Value | None:
     """exp(x - max) / sum: three levels over the same rows."""
-    if v.op.dtype not in (dtypes.float32, dtypes.float64) or not v.shape or v.size > 30 or 0 in v.shape:
+    if v.op.dtype not in (dtypes.float32, dtypes.float64) or not v.shape or v.magnitude > 30 or 0 in v.shape:
         return None
     axes = random_axes(g, len(v.shape))
     count = int(np.prod([v.shape[a] for a in axes]))
     top = build.repeat_axes(build.reduce(v.op, MAX, axes), axes, v.shape)
     e = build.unary(OpCode.EXP, v.op - top)
     total = build.repeat_axes(build.reduce(e, ADD, axes), axes, v.shape)
-    return Value(e / total, 1.0, (4 * v.error + 16 * ULP[v.op.dtype] * (1 + v.size)) * 2 + count * ULP[v.op.dtype])
+    return Value(e / total, 1.0, (4 * v.error + 16 * ULP[v.op.dtype] * (1 + v.magnitude)) * 2 + count * ULP[v.op.dtype])
 
 
 def scan(g: Generator, v: Value) -> Value | None:
@@ -90,12 +90,12 @@ def scan(g: Generator, v: Value) -> Value | None:
     axis = int(g.rng.integers(len(v.shape)))
     count = int(v.shape[axis])
     code = g.pick((ADD, ADD, MAX, MIN))
-    size, error = (v.size * count, v.error * count) if code is ADD else (v.size, v.error)
-    if code is ADD and v.op.dtype.is_float and not (v.exact and size <= EXACT[v.op.dtype]):
-        error += size * count * ULP[v.op.dtype]
+    magnitude, error = (v.magnitude * count, v.error * count) if code is ADD else (v.magnitude, v.error)
+    if code is ADD and v.op.dtype.is_float and not (v.exact and magnitude <= EXACT[v.op.dtype]):
+        error += magnitude * count * ULP[v.op.dtype]
     if v.op.dtype.is_int:
-        size, error = 2e9, 0.0
-    return Value(build.scan(v.op, code, axis), size, error)
+        magnitude, error = 2e9, 0.0
+    return Value(build.scan(v.op, code, axis), magnitude, error)
 
 
 def sort(g: Generator, v: Value) -> Value | None:

@@ -59,12 +59,12 @@ class Inside(Generator):
     def row(self, value: Value) -> None:
         stand = Op(OpCode.PARAM, value.op.dtype, (), (ROWS + len(self.rows), value.shape[1:]))
         self.rows.append(value.op)
-        self.add(Value(stand, value.size, value.error))
+        self.add(Value(stand, value.magnitude, value.error))
 
     def same(self, value: Value) -> Value:
         stand = Op(OpCode.PARAM, value.op.dtype, (), (FIXED + len(self.fixed), value.shape))
         self.fixed.append(value.op)
-        return Value(stand, value.size, value.error)
+        return Value(stand, value.magnitude, value.error)
 
     def param(self, shape: tuple[int, ...], dtype: DType) -> Value:
         return self.same(self.outer.param(shape, dtype))
@@ -79,8 +79,8 @@ class Inside(Generator):
         fitting = [v for v in self.values if v.op.dtype is dtype and v.shape == before.shape and self.may_carry(v)]
         op: Op = self.pick(fitting[-4:]).op
         if dtype.is_float:
-            op = Op(OpCode.MIN, dtype, (op, filled(before.size, dtype, before.shape)))
-            op = Op(OpCode.MAX, dtype, (op, filled(-before.size, dtype, before.shape)))
+            op = Op(OpCode.MIN, dtype, (op, filled(before.magnitude, dtype, before.shape)))
+            op = Op(OpCode.MAX, dtype, (op, filled(-before.magnitude, dtype, before.shape)))
         return op
 
     def may_carry(self, value: Value) -> bool:
@@ -98,7 +98,7 @@ class Inside(Generator):
 
 def _within(value: Value) -> float:
     """A bound that a carry keeps: whole numbers stay whole where they are cut off."""
-    return float(math.ceil(value.size)) if value.op.dtype.is_float else ANY_INTEGER if value.op.dtype.is_int else 1.0
+    return float(math.ceil(value.magnitude)) if value.op.dtype.is_float else ANY_INTEGER if value.op.dtype.is_int else 1.0
 
 
 def loop(g: Generator, v: Value) -> Value | None:
@@ -106,7 +106,7 @@ def loop(g: Generator, v: Value) -> Value | None:
     if v.shape and v.shape[0] <= 5 and g.chance(0.7):
         steps = v.shape[0]
     inside = Inside(g)
-    exact = [w for w in g.values[-6:] if inside.may_carry(w) and (not w.op.dtype.is_float or w.size <= 100)]
+    exact = [w for w in g.values[-6:] if inside.may_carry(w) and (not w.op.dtype.is_float or w.magnitude <= 100)]
     for _ in range(int(g.rng.integers(0, 4)) if exact else 0):
         inside.carry(g.pick(exact))
     for stack in [w for w in g.values[-6:] if w.shape and w.shape[0] == steps][: int(g.rng.integers(0, 3))]:
@@ -123,8 +123,8 @@ def loop(g: Generator, v: Value) -> Value | None:
     body, sources = inside.body([*carry, *fixed, *(w.op for w in rows)])
     num_carry = len(carry) + len(fixed)
     made = Op(OpCode.LOOP, body.dtype, sources, (body, num_carry, steps))
-    results = [Value(_output(made, i), inside.values[i].size, 0.0) for i in range(len(carry))]
-    results += [Value(_output(made, num_carry + i), w.size, w.error) for i, w in enumerate(rows)]
+    results = [Value(_output(made, i), inside.values[i].magnitude, 0.0) for i in range(len(carry))]
+    results += [Value(_output(made, num_carry + i), w.magnitude, w.error) for i, w in enumerate(rows)]
     return _all_but_last(g, results)
 
 
@@ -145,7 +145,7 @@ def call(g: Generator, v: Value) -> Value | None:
             other = made.replace(src=tuple(again))
             g.graph.roots += [_output(other, i) for i in range(len(chosen))] if _is_outer(g) else []
             g.graph.errors += [w.error for w in chosen] if _is_outer(g) else []
-    return _all_but_last(g, [Value(_output(made, i), w.size, w.error) for i, w in enumerate(chosen)])
+    return _all_but_last(g, [Value(_output(made, i), w.magnitude, w.error) for i, w in enumerate(chosen)])
 
 
 def _is_outer(g: Generator) -> bool:

@@ -34,15 +34,15 @@ def matmul(g: Generator, v: Value) -> Value | None:
         b = g.pick(others)
     elif swapped and g.chance(0.6):
         w = g.pick(swapped)
-        b = Value(build.swap_last(w.op), w.size, w.error)
+        b = Value(build.swap_last(w.op), w.magnitude, w.error)
     else:
         b = g.param((*batch, k, int(g.pick(LENGTHS))), v.op.dtype)
-    size = v.size * b.size * k
-    exact = v.exact and b.exact and size <= EXACT.get(v.op.dtype, 1)
-    error = k * (v.error * (b.size + b.error) + b.error * v.size)
-    error += 0.0 if exact or not v.op.dtype.is_float else size * k * ULP[v.op.dtype]
-    size, error = (2e9, 0.0) if v.op.dtype.is_int else (size, error)
-    return Value(Op(OpCode.MATMUL, v.op.dtype, (v.op, b.op)), size, error)
+    magnitude = v.magnitude * b.magnitude * k
+    exact = v.exact and b.exact and magnitude <= EXACT.get(v.op.dtype, 1)
+    error = k * (v.error * (b.magnitude + b.error) + b.error * v.magnitude)
+    error += 0.0 if exact or not v.op.dtype.is_float else magnitude * k * ULP[v.op.dtype]
+    magnitude, error = (2e9, 0.0) if v.op.dtype.is_int else (magnitude, error)
+    return Value(Op(OpCode.MATMUL, v.op.dtype, (v.op, b.op)), magnitude, error)
 
 
 def conv(g: Generator, v: Value) -> Value | None:
@@ -61,12 +61,12 @@ def conv(g: Generator, v: Value) -> Value | None:
     padding = tuple((least, int(g.rng.integers(0, 2))) for least in short)
     arg = ConvArg(stride, padding, dilation, apart, groups)
     count = channels // groups * math.prod(taps)
-    size = v.size * weights.size * count
-    error = count * (v.error * (weights.size + weights.error) + weights.error * v.size)
-    exact = v.exact and weights.exact and size <= EXACT.get(dtype, 1)
-    error += 0.0 if exact or not dtype.is_float else size * count * ULP[dtype]
-    size, error = (2e9, 0.0) if dtype.is_int else (size, error)
-    return Value(Op(OpCode.CONV, dtype, (v.op, weights.op), arg), size, error)
+    magnitude = v.magnitude * weights.magnitude * count
+    error = count * (v.error * (weights.magnitude + weights.error) + weights.error * v.magnitude)
+    exact = v.exact and weights.exact and magnitude <= EXACT.get(dtype, 1)
+    error += 0.0 if exact or not dtype.is_float else magnitude * count * ULP[dtype]
+    magnitude, error = (2e9, 0.0) if dtype.is_int else (magnitude, error)
+    return Value(Op(OpCode.CONV, dtype, (v.op, weights.op), arg), magnitude, error)
 
 
 def gather(g: Generator, v: Value) -> Value | None:
@@ -77,7 +77,7 @@ def gather(g: Generator, v: Value) -> Value | None:
     if v.shape[axis] == 0:
         return None
     shape = (*v.shape[:batch], *g.random_shape(20)[:2])
-    return Value(build.gather(v.op, g.index(shape, v.shape[axis]), axis, batch), v.size, v.error)
+    return Value(build.gather(v.op, g.index(shape, v.shape[axis]), axis, batch), v.magnitude, v.error)
 
 
 def scatter(g: Generator, v: Value) -> Value | None:
@@ -95,17 +95,17 @@ def scatter(g: Generator, v: Value) -> Value | None:
         updates = g.pick(fitting)
     code = g.pick((None, ADD, ADD, MAX, MIN))
     count = index.numel
-    size, error = max(v.size, updates.size), max(v.error, updates.error)
+    magnitude, error = max(v.magnitude, updates.magnitude), max(v.error, updates.error)
     if code is ADD and v.op.dtype.kind != "b":
-        size = v.size + updates.size * count
+        magnitude = v.magnitude + updates.magnitude * count
         error = v.error + updates.error * count
-        exact = v.exact and updates.exact and size <= EXACT.get(v.op.dtype, 1e9)
-        error += 0.0 if exact or not v.op.dtype.is_float else size * count * ULP[v.op.dtype]
-    return Value(build.scatter(v.op, index, updates.op, code, axis, batch), size, error)
+        exact = v.exact and updates.exact and magnitude <= EXACT.get(v.op.dtype, 1e9)
+        error += 0.0 if exact or not v.op.dtype.is_float else magnitude * count * ULP[v.op.dtype]
+    return Value(build.scatter(v.op, index, updates.op, code, axis, batch), magnitude, error)
 
 
 def store(g: Generator, v: Value) -> Value | None:
-    return Value(Op(OpCode.CONTIGUOUS, v.op.dtype, (v.op,)), v.size, v.error)
+    return Value(Op(OpCode.CONTIGUOUS, v.op.dtype, (v.op,)), v.magnitude, v.error)
 
 
 def positions(g: Generator, v: Value) -> Value | None:
@@ -129,7 +129,7 @@ def update(g: Generator, v: Value) -> Value | None:
     margins = tuple((start, dim - stop) for start, stop, dim in zip(starts, stops, v.shape))
     inside = build.pad(filled(True, dtypes.bool_, shape), margins)
     op = build.where(inside, build.pad(value.op, margins), v.op)
-    return Value(op, max(v.size, value.size), max(v.error, value.error))
+    return Value(op, max(v.magnitude, value.magnitude), max(v.error, value.error))
 
 
 CONTRACTIONS: tuple[Action, ...] = (matmul, matmul, conv, conv, gather, scatter, store, positions, update)

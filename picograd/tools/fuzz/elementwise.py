@@ -31,14 +31,14 @@ def divide(g: Generator, v: Value) -> Value | None:
     if v.op.dtype is not dtypes.float32 and v.op.dtype is not dtypes.float64:
         return None
     w = g.partner(v)
-    if w.size > 100:
+    if w.magnitude > 100:
         return None
     square = combined(MUL, w, w)
     assert square is not None
     below = combined(ADD, square, Value(filled(2.0, v.op.dtype, v.shape), 2.0, 0.0))
     assert below is not None
-    error = v.error / 2 + v.size * below.error / 4 + v.size * ULP[v.op.dtype]
-    return Value(v.op / below.op, v.size / 2, error)
+    error = v.error / 2 + v.magnitude * below.error / 4 + v.magnitude * ULP[v.op.dtype]
+    return Value(v.op / below.op, v.magnitude / 2, error)
 
 
 def integer_divide(g: Generator, v: Value) -> Value | None:
@@ -47,8 +47,8 @@ def integer_divide(g: Generator, v: Value) -> Value | None:
     code = g.pick((OpCode.IDIV, OpCode.MOD))
     if g.chance(0.5):
         low = -5 if v.op.dtype.kind == "i" else 1
-        return Value(Op(code, v.op.dtype, (v.op, filled(int(g.rng.integers(low, 9)), v.op.dtype, v.shape))), v.size, 0)
-    return Value(Op(code, v.op.dtype, (v.op, g.partner(v).op)), v.size, 0.0)
+        return Value(Op(code, v.op.dtype, (v.op, filled(int(g.rng.integers(low, 9)), v.op.dtype, v.shape))), v.magnitude, 0)
+    return Value(Op(code, v.op.dtype, (v.op, g.partner(v).op)), v.magnitude, 0.0)
 
 
 def bits(g: Generator, v: Value) -> Value | None:
@@ -66,21 +66,21 @@ def unary(g: Generator, v: Value) -> Value | None:
     if dtype.kind == "b":
         return None
     if g.chance(0.5) or dtype not in (dtypes.float32, dtypes.float64):
-        return Value(-v.op, v.size, v.error)
+        return Value(-v.op, v.magnitude, v.error)
     if v.exact and g.chance(0.5):
         halves = v.op * 0.5
-        return Value(Op(OpCode.FLOOR, dtype, (halves,)), v.size / 2 + 1, 0.0)
-    if v.size > 4:
+        return Value(Op(OpCode.FLOOR, dtype, (halves,)), v.magnitude / 2 + 1, 0.0)
+    if v.magnitude > 4:
         return None
     code = g.pick(tuple(FUNCTIONS))
-    size, slope = FUNCTIONS[code]
-    own = 4 * ULP[dtype] * size
-    return Value(build.unary(code, v.op), size, v.error * slope * 1.1 + own)
+    magnitude, slope = FUNCTIONS[code]
+    own = 4 * ULP[dtype] * magnitude
+    return Value(build.unary(code, v.op), magnitude, v.error * slope * 1.1 + own)
 
 
 def root(g: Generator, v: Value) -> Value | None:
     """A root, logarithm, reciprocal or power of v * v + 1."""
-    if v.op.dtype not in (dtypes.float32, dtypes.float64) or v.size > 100:
+    if v.op.dtype not in (dtypes.float32, dtypes.float64) or v.magnitude > 100:
         return None
     square = combined(MUL, v, v)
     assert square is not None
@@ -89,9 +89,9 @@ def root(g: Generator, v: Value) -> Value | None:
     if g.chance(0.2):
         exponent = float(g.pick((0.3, -0.7, -1.5, 0.5)))
         power = Op(OpCode.POW, v.op.dtype, (above.op, filled(exponent, v.op.dtype, v.shape)))
-        return Value(power, max(1.0, v.size + 1), above.error * 1.5 + 8 * ULP[v.op.dtype] * (v.size + 1))
+        return Value(power, max(1.0, v.magnitude + 1), above.error * 1.5 + 8 * ULP[v.op.dtype] * (v.magnitude + 1))
     code = g.pick((OpCode.SQRT, OpCode.LOG, OpCode.LOG2, OpCode.RECIPROCAL))
-    return Value(build.unary(code, above.op), max(1.0, v.size + 4), above.error * 1.5 + 20 * ULP[v.op.dtype])
+    return Value(build.unary(code, above.op), max(1.0, v.magnitude + 4), above.error * 1.5 + 20 * ULP[v.op.dtype])
 
 
 def choose(g: Generator, v: Value) -> Value | None:
@@ -106,7 +106,7 @@ def choose(g: Generator, v: Value) -> Value | None:
         return Value(condition, 1.0, 0.0)
     a = g.pick([w for w in g.values if w.shape == v.shape])
     b = g.partner(a)
-    return Value(build.where(condition, a.op, b.op), max(a.size, b.size), max(a.error, b.error))
+    return Value(build.where(condition, a.op, b.op), max(a.magnitude, b.magnitude), max(a.error, b.error))
 
 
 def convert(g: Generator, v: Value) -> Value | None:
@@ -115,12 +115,13 @@ def convert(g: Generator, v: Value) -> Value | None:
         return None
     if g.is_smooth and target is dtypes.float32:
         return None  # the steps between its floats are longer than those of a central difference
-    if target.is_float and v.size > EXACT[target]:
+    if target.is_float and v.magnitude > EXACT[target]:
         return None
-    if target.is_int and v.op.dtype.is_float and (target.kind == "u" or v.size > 120):
+    if target.is_int and v.op.dtype.is_float and (target.kind == "u" or v.magnitude > 120):
         return None
-    error = v.error + (v.size * ULP[target] if target.is_float and not v.exact else 0.0)
-    return Value(build.cast(v.op, target), max(1.0, v.size) if target.is_float else 2e9 * (target.bits > 8) + 255, error)
+    error = v.error + (v.magnitude * ULP[target] if target.is_float and not v.exact else 0.0)
+    magnitude = max(1.0, v.magnitude) if target.is_float else 2e9 * (target.bits > 8) + 255
+    return Value(build.cast(v.op, target), magnitude, error)
 
 
 def fused(g: Generator, v: Value) -> Value | None:
@@ -132,7 +133,7 @@ def fused(g: Generator, v: Value) -> Value | None:
     assert product is not None
     total = combined(ADD, product, u)
     assert total is not None
-    return Value(Op(OpCode.FMA, v.op.dtype, (v.op, w.op, u.op)), total.size, total.error)
+    return Value(Op(OpCode.FMA, v.op.dtype, (v.op, w.op, u.op)), total.magnitude, total.error)
 
 
 def other_bits(g: Generator, v: Value) -> Value | None:
@@ -146,7 +147,7 @@ def other_bits(g: Generator, v: Value) -> Value | None:
 
 def random_bits(g: Generator, v: Value) -> Value | None:
     """Random bits of a counter and a key."""
-    if not v.exact or v.op.dtype.kind == "b" or (v.op.dtype.is_float and v.size > 100):
+    if not v.exact or v.op.dtype.kind == "b" or (v.op.dtype.is_float and v.magnitude > 100):
         return None
     counter = build.cast(build.cast(v.op, dtypes.int64), dtypes.uint64)
     key = filled(int(g.rng.integers(1 << 62)), dtypes.uint64, v.shape)
@@ -155,7 +156,7 @@ def random_bits(g: Generator, v: Value) -> Value | None:
 
 def cut(g: Generator, v: Value) -> Value | None:
     """v, through which no gradient flows: not a slope of it either."""
-    return None if g.is_smooth else Value(Op(OpCode.DETACH, v.op.dtype, (v.op,)), v.size, v.error)
+    return None if g.is_smooth else Value(Op(OpCode.DETACH, v.op.dtype, (v.op,)), v.magnitude, v.error)
 
 
 ELEMENTWISE: tuple[Action, ...] = (

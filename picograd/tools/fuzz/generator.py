@@ -98,10 +98,10 @@ class Generator:
         self.graph.most_error = max(self.graph.most_error, value.error)
 
     def is_usable(self, value: Value) -> bool:
-        if value.op.numel > self.most or len(value.shape) > 6 or not np.isfinite(value.size):
+        if value.op.numel > self.most or len(value.shape) > 6 or not np.isfinite(value.magnitude):
             return False
         if value.op.dtype.is_float:
-            return value.size <= 1e4 and value.error <= 1e-2 * max(1.0, value.size)
+            return value.magnitude <= 1e4 and value.error <= 1e-2 * max(1.0, value.magnitude)
         return True
 
     # ---- leaves ----
@@ -109,17 +109,17 @@ class Generator:
         slot = len(self.graph.arrays)
         op = Op(OpCode.PARAM, dtype, (), (slot, shape))
         if dtype.kind == "b":
-            array, size = self.rng.integers(0, 2, shape).astype(np.bool_), 1.0
+            array, magnitude = self.rng.integers(0, 2, shape).astype(np.bool_), 1.0
         elif dtype.is_int:
             low = -9 if dtype.kind == "i" else 0
-            array, size = self.rng.integers(low, 10, shape).astype(dtype.numpy), 9.0
+            array, magnitude = self.rng.integers(low, 10, shape).astype(dtype.numpy), 9.0
         elif self.is_smooth:
             self.graph.arrays[op] = np.asarray(self.rng.uniform(-1.5, 1.5, shape)).astype(dtype.numpy)
             return Value(op, 1.5, ULP[dtype])
         else:
-            array, size = self.rng.integers(-4, 5, shape).astype(dtype.numpy), 4.0
+            array, magnitude = self.rng.integers(-4, 5, shape).astype(dtype.numpy), 4.0
         self.graph.arrays[op] = np.asarray(array)
-        return Value(op, size, 0.0)
+        return Value(op, magnitude, 0.0)
 
     def index(self, shape: tuple[int, ...], length: int) -> Op:
         """A PARAM of integers below `length`."""
@@ -136,14 +136,14 @@ class Generator:
         fitting = [v for v in self.values if v.op.dtype is value.op.dtype and _broadcasts(v.shape, value.shape)]
         if fitting and self.chance(0.6):
             chosen = self.pick(fitting)
-            return Value(_broadcast(chosen.op, value.shape), chosen.size, chosen.error)
+            return Value(_broadcast(chosen.op, value.shape), chosen.magnitude, chosen.error)
         if self.chance(0.4):
             number = int(self.rng.integers(0 if value.op.dtype.kind in "bu" else -3, 4))
             number = number % 2 if value.op.dtype.kind == "b" else number
             return Value(filled(number, value.op.dtype, value.shape), abs(number), 0.0)
         shape = tuple(1 if self.chance(0.25) else dim for dim in value.shape)
         made = self.param(shape, value.op.dtype)
-        return Value(_broadcast(made.op, value.shape), made.size, made.error)
+        return Value(_broadcast(made.op, value.shape), made.magnitude, made.error)
 
 
 def _broadcasts(small: Shape, shape: Shape) -> bool:

@@ -14,7 +14,7 @@ from picograd.tools.fuzz.values import Value
 
 
 def move(g: Generator, v: Value) -> Value | None:
-    return Value(moved(g, v.op), v.size, v.error)
+    return Value(moved(g, v.op), v.magnitude, v.error)
 
 
 def moved(g: Generator, op: Op) -> Op:

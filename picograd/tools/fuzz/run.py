@@ -72,16 +72,17 @@ def fuzz(config: FuzzConfig) -> int:
     console = Console(highlight=False, soft_wrap=True)
     end = time.monotonic() + 60 * config.minutes
     held: Counter[str] = Counter()
-    failures = 0
+    failures = tried = 0
     for seed in seeds(config.seed, end):
         kind = config.kinds[seed % len(config.kinds)]
-        failure = try_seed(kind, seed // len(config.kinds), config.device)
-        held[kind] += 1
+        failure, was_held = try_seed(kind, seed // len(config.kinds), config.device)
+        held[kind] += was_held
+        tried += 1
         if failure is not None:
             failures += 1
             report(failure, config.folder, console)
     counts = ", ".join(f"{count:,} of {kind}" for kind, count in held.items())
-    console.print(f"{sum(held.values()):,} seeds from {config.seed} on ({counts}): {failures} failures")
+    console.print(f"{tried:,} seeds from {config.seed} on ({counts or 'none'} held): {failures} failures")
     return 1 if failures else 0
 
 
@@ -95,20 +96,20 @@ def seeds(first: int, end: float) -> Iterator[int]:
             return
 
 
-def try_seed(kind: str, seed: int, device: str) -> Failure | None:
-    """Returns what fails for one seed, made small; None: nothing does."""
+def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
+    """Returns what fails for one seed, made small, or None; and whether there was anything to hold."""
     if kind == "writes":
-        return _try_writes(seed, device)
+        return _try_writes(seed, device), True
     graph = any_graph(seed) if kind == "values" else smooth_graph(seed)
     check: Callable[..., object] = check_values if kind == "values" else check_gradients
     arguments = (device,) if kind == "values" else (device, seed)
-    error = said(lambda: check(graph, *arguments))
-    if error is None:
-        return None
-    small = shrink(graph, lambda smaller: check(smaller, *arguments))
-    error = said(lambda: check(small, *arguments)) or error
+    try:
+        return None, check(graph, *arguments) is not False
+    except Exception as error:
+        small = shrink(graph, lambda smaller: check(smaller, *arguments), type(error))
+    fact = said(lambda: check(small, *arguments)) or "fails only at times"
     title = f"picograd fuzz: {kind}, seed {seed}"
-    return Failure(kind, seed, error, script(small, check.__name__, repr(arguments)[1:-1].rstrip(","), title, error))
+    return Failure(kind, seed, fact, script(small, check.__name__, repr(arguments)[1:-1].rstrip(","), title, fact)), True
 
 
 def _try_writes(seed: int, device: str) -> Failure | None:

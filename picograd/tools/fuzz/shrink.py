@@ -19,39 +19,39 @@ from picograd.ir.substitute import substitute
 from picograd.tools.fuzz.values import Graph
 
 Check = Callable[[Graph], object]
+Fails = Callable[[Graph], bool]
 NO_VALUE = (OpCode.CALL, OpCode.LOOP, OpCode.SINK)  # several results: what is seen of them is their OUTPUTs
 
 
-def fails(check: Check, graph: Graph) -> bool:
-    """Returns whether a check raises."""
-    try:
-        check(graph)
-    except Exception:
-        return True
-    return False
+def shrink(graph: Graph, check: Check, kind: type[Exception] = Exception) -> Graph:
+    """Returns the smallest graph found for which the check raises an error of this kind."""
+
+    def fails(smaller: Graph) -> bool:
+        try:
+            check(smaller)
+        except Exception as error:
+            return isinstance(error, kind)
+        return False
+
+    return with_fewer_parts(with_fewer_roots(graph, fails), fails)
 
 
-def shrink(graph: Graph, check: Check) -> Graph:
-    """Returns the smallest graph found that fails the check."""
-    return with_fewer_parts(with_fewer_roots(graph, check), check)
-
-
-def with_fewer_roots(graph: Graph, check: Check) -> Graph:
+def with_fewer_roots(graph: Graph, fails: Fails) -> Graph:
     """Returns a graph whose one root is the first Op that fails alone; or with only the roots it needs."""
     for op in toposort(graph.roots):
         if op.code is not OpCode.PARAM and op.code not in NO_VALUE:
             alone = replace(graph, roots=[op], errors=[graph.most_error])
-            if fails(check, alone):
+            if fails(alone):
                 return alone
     kept = list(zip(graph.roots, graph.errors))
     for pair in list(kept):
         rest = [other for other in kept if other is not pair]
-        if rest and fails(check, replace(graph, roots=[op for op, _ in rest], errors=[error for _, error in rest])):
+        if rest and fails(replace(graph, roots=[op for op, _ in rest], errors=[error for _, error in rest])):
             kept = rest
     return replace(graph, roots=[op for op, _ in kept], errors=[error for _, error in kept])
 
 
-def with_fewer_parts(graph: Graph, check: Check) -> Graph:
+def with_fewer_parts(graph: Graph, fails: Fails) -> Graph:
     """Returns the graph with every Op that need not be computed for it to fail replaced by its value.
 
     The last Ops are tried first: what they alone need goes with them, so there are about as many checks as Ops stay.
@@ -62,7 +62,7 @@ def with_fewer_parts(graph: Graph, check: Check) -> Graph:
             if op in needed or op in graph.roots or op.code in (OpCode.PARAM, OpCode.CONST, *NO_VALUE):
                 continue
             smaller = without(graph, op)
-            if fails(check, smaller):
+            if fails(smaller):
                 graph = smaller
                 break
             needed.add(op)

@@ -30,12 +30,12 @@ ADD, MUL, MAX, MIN = OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN
 class Value:
     """An Op with what is known of it.
 
-    size:   bound on the magnitude
+    magnitude:   bound on the magnitude
     error:  bound on the absolute error; 0 is exact (whole numbers in a float)
     """
 
     op: Op
-    size: float
+    magnitude: float
     error: float
 
     @property
@@ -60,11 +60,11 @@ class Graph:
     most_error: float = 0.0
 
 
-def rounding(dtype: DType, size: float, exact: bool) -> float:
-    """The error of rounding a result of magnitude `size`: none while whole numbers fit."""
-    if not dtype.is_float or (exact and size <= EXACT[dtype]):
+def rounding(dtype: DType, magnitude: float, exact: bool) -> float:
+    """The error of rounding a result of `magnitude`: none while whole numbers fit."""
+    if not dtype.is_float or (exact and magnitude <= EXACT[dtype]):
         return 0.0
-    return size * ULP[dtype]
+    return magnitude * ULP[dtype]
 
 
 def combined(code: OpCode, a: Value, b: Value) -> Value | None:
@@ -72,12 +72,12 @@ def combined(code: OpCode, a: Value, b: Value) -> Value | None:
     dtype = a.op.dtype
     exact = a.exact and b.exact
     if code is OpCode.MUL:
-        size = a.size * b.size
-        error = a.error * (b.size + b.error) + b.error * a.size
+        magnitude = a.magnitude * b.magnitude
+        error = a.error * (b.magnitude + b.error) + b.error * a.magnitude
     elif code in (MAX, MIN):
-        size, error = max(a.size, b.size), max(a.error, b.error)
+        magnitude, error = max(a.magnitude, b.magnitude), max(a.error, b.error)
     else:
-        size, error = a.size + b.size, a.error + b.error
+        magnitude, error = a.magnitude + b.magnitude, a.error + b.error
     if dtype.kind == "b" and code not in (MAX, MIN):
         return None
-    return Value(Op(code, dtype, (a.op, b.op)), size, error + rounding(dtype, size, exact))
+    return Value(Op(code, dtype, (a.op, b.op)), magnitude, error + rounding(dtype, magnitude, exact))
