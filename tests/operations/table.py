@@ -52,6 +52,7 @@ class Operation:
     drawn:      further calls, drawn by hypothesis
     rtol, atol: of float32 values; gradients are compared in float64, to 1e-7
     variant:    tells rows of one name apart
+    is_single:  PyTorch computes float64 with the digits of float32 here; else ours has a million times the digits there
     """
 
     name: str
@@ -64,6 +65,7 @@ class Operation:
     rtol: float = 1e-5
     atol: float = 1e-6
     variant: str = ""
+    is_single: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name
