@@ -93,7 +93,7 @@ OPERATIONS = [
     function("digamma", POSITIVE),
     function("digamma", (-1.9, -1.1), dtypes="f", variant="negative"),
     # PyTorch's trigamma has nine digits in float64
-    Operation("Tensor.polygamma", polygamma, torch=lambda x, n: torch.polygamma(n, x), dtypes="f", rtol=1e-4, is_single=True),
+    Operation("Tensor.polygamma", polygamma, lambda x, n: torch.polygamma(n, x), dtypes="f", rtol=1e-4, is_single=True),
     Operation("Tensor.mvlgamma", with_argument(OVER_ONE, 2), dtypes="f"),
     function("i0", (-12.0, 12.0)),
     function("logit", (0.1, 0.9), dtypes="f"),
