@@ -37,7 +37,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Expected one of {train, sample, doctor, cache}"),
+        ([], "Expected one of {train, sample, doctor, cache, fuzz}"),
         (["train"], "Expected one of {mnist, cnn, names, lstm, gpt}"),
         (["train", "cifar"], "Available subcommands: mnist, cnn, names, lstm, gpt"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),

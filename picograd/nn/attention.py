@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
 
     Raises:
       ShapeError:    query, key and value do not fit each other.
-      DTypeError:    query is no float.
+      DTypeError:    query is no float, or the mask is of integers.
       ArgumentError: both a mask and is_causal.
 
     Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
@@ -100,6 +100,11 @@ def _causal_mask(query: Tensor, key: Tensor) -> Tensor:
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype.is_int:
+        raise DTypeError(
+            f"scaled_dot_product_attention: attn_mask must be bool or a float, got {mask.dtype} of shape {mask.shape}.",
+            hint="mask.bool(): True takes part.",
+        )
     return scores.masked_fill(~mask, -math.inf) if mask.dtype.kind == "b" else scores + mask.to(scores.dtype)
 
 

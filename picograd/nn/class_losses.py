@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, reduce, where
 from picograd.ir.checks import Site, checked
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.precision import widened
 from picograd.nn.reduction import check_reduction
@@ -68,7 +68,7 @@ def cross_entropy(
     total = logsumexp_op(x, (last,))
     classes = class_numbers("cross_entropy", labels, x, ignore_index)
     rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
+    factor = _class_factor("cross_entropy", weight, x, classes)
     rows = rows if factor is None else rows * factor
     if label_smoothing:
         smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
@@ -86,6 +86,19 @@ def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) ->
         labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
         hint += f"; rows of class {ignore_index} (ignore_index) are left out"
     return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
+
+
+def _class_factor(function: str, weight: Tensor | None, x: Op, classes: Op) -> Op | None:
+    """Returns the factor of each row's class."""
+    if weight is None:
+        return None
+    _check_class_weight(function, weight, x.shape[-1])
+    return gather_op(cast(weight.read(), x.dtype), classes, 0)
+
+
+def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:
+    if weight.op.shape != (count,):
+        raise ShapeError(f"{function}: weight must be ({count},), a factor for each class, got {weight.shape}.")
 
 
 def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
@@ -131,6 +144,7 @@ def _soft_cross_entropy(
     target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
     parts = target * input.log_softmax(dim)
     if weight is not None:
+        _check_class_weight("cross_entropy", weight, input.shape[dim])
         parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
     rows = -parts.sum(dim)
     return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.mean())
@@ -160,7 +174,7 @@ def nll_loss(
     labels = target.read()
     classes = class_numbers("nll_loss", labels, x, ignore_index)
     rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
-    factor = None if weight is None else gather_op(cast(weight.read(), x.dtype), classes, 0)
+    factor = _class_factor("nll_loss", weight, x, classes)
     rows = rows if factor is None else rows * factor
     return _reduced_rows(rows, labels, factor, ignore_index, reduction, input, target)
 
@@ -174,6 +188,6 @@ def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # no
             f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
             hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
         )
-    if target.dtype.kind == "b":
-        raise DTypeError(f"{function}: target must hold integer classes, got bool of shape {target.shape}.")
+    if not target.dtype.is_int:
+        raise DTypeError(f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.")
     return input.movedim(dim, -1) if dim != input.ndim - 1 else input

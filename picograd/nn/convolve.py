@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 from picograd.autodiff.convolution import reversed_weight
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import expand, reshape
+from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.nn.windows import Each, each_axis, tensor_op, with_batch, without_batch
+from picograd.tensor.autocast import lowered
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -172,6 +173,7 @@ def _conv(
     dilation: Each, groups: int,
 ) -> Tensor:  # fmt: skip
     op, has_batch = with_batch(function, x, axes)
+    op = cast(op, lowered(op.dtype))
     w = _weight(function, op, weight, axes, groups)
     if op.shape[1] != static(w.shape[1]) * groups:
         raise ShapeError(
@@ -195,6 +197,7 @@ def _transposed(
 ) -> Tensor:
     """The elements of x, stride apart, convolved with the weight backwards; padding takes from K - 1 zeros around."""
     op, has_batch = with_batch(function, x, axes)
+    op = cast(op, lowered(op.dtype))
     w = _weight(function, op, weight, axes, groups)
     if op.shape[1] != w.shape[0]:
         raise ShapeError(
@@ -223,6 +226,7 @@ def _transposed(
 def _weight(function: str, x: Op, weight: Tensor, axes: int, groups: int) -> Op:
     """Returns the weight, which must fit in all but its channels."""
     w = tensor_op(function, "weight", weight)
+    w = cast(w, lowered(w.dtype))
     if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
         raise ShapeError(f"{function}: weight must have {axes + 2} axes, the last {axes} not empty, got {w.shape}.")
     if not isinstance(groups, int) or groups < 1:
@@ -259,6 +263,7 @@ def _finished(function: str, op: Op, has_batch: bool, x: Tensor, weight: Tensor,
     """Adds the bias, and takes off a batch axis that was added."""
     if bias is not None:
         own = tensor_op(function, "bias", bias)
+        own = cast(own, lowered(own.dtype))
         if own.shape != op.shape[1:2]:
             raise ShapeError(f"{function}: bias must be ({op.shape[1]},), one number for each output, got {own.shape}.")
         if own.dtype is not op.dtype:

@@ -258,10 +258,11 @@ class Module(ModuleState):
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
-            for name, own in module._kinds().items():
-                tensor = vars(module).get(name)
-                if own in kinds and tensor is not None:
-                    yield (f"{path}.{name}" if path else name), tensor
+            for kind in kinds:
+                for name, own in module._kinds().items():
+                    tensor = vars(module).get(name)
+                    if own == kind and tensor is not None:
+                        yield (f"{path}.{name}" if path else name), tensor
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -38,7 +38,7 @@ class ModuleState:
     """What a module does with all its tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor) of these kinds: parameter, buffer, temporary."""
+        """Yields (path, tensor), module by module, of these kinds in order: parameter, buffer, temporary."""
         raise NotImplementedError
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
@@ -49,7 +49,7 @@ class ModuleState:
         >>> list(nn.MLP(2, [3, 1]).state_dict())
         ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
         """
-        named = [*self._named_tensors("parameter"), *self._named_tensors("buffer")]
+        named = self._named_tensors("parameter", "buffer")
         return {prefix + name: tensor if keep_vars else tensor.detach() for name, tensor in named}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:

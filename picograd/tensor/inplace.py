@@ -14,7 +14,7 @@ from picograd.errors import DTypeError, ShapeError
 from picograd.ir.op import filled
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elementwise import Elementwise, Operand
+from picograd.tensor.elementwise import Elementwise, Operand, scalar_of
 from picograd.tensor.host import fitting
 
 
@@ -151,12 +151,14 @@ class InPlace(Elementwise):
     __ilshift__, __irshift__ = bitwise_left_shift_, bitwise_right_shift_
 
     # ---- what is stored as it is ----
-    def copy_(self, source: TensorCore) -> Self:
-        """Stores `source`, broadcast and cast to this tensor's shape and dtype, in place.
+    def copy_(self, source: Operand) -> Self:
+        """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
 
         >>> Tensor.zeros(2).copy_(Tensor([1, 2]))
         Tensor([1., 2.])
         """
+        if not isinstance(source, TensorCore):
+            return self.fill_(scalar_of("copy_", source))
         self.cell.device = self.other_device("copy_", source)
         return self.write("copy_", broadcast_to(source.read(), self.op.shape))
 
