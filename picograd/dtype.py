@@ -215,6 +215,23 @@ def from_numpy(dtype: np.dtype[np.generic]) -> DType | None:
     return _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
 
 
+PYTHONS = {float: float64, int: int64, bool: bool_}  # what Python's own types mean as dtypes, as in PyTorch
+
+
+def known(function: str, dtype: Any, default: DType) -> DType:
+    """Returns the dtype an argument names, or the default where it is None.
+
+    Raises:
+      DTypeError: it is no dtype.
+    """
+    if dtype is None:
+        return default
+    found = dtype if isinstance(dtype, DType) else PYTHONS.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        raise DTypeError(f"{function}: dtype must be one of picograd's, got {dtype!r}.", hint="picograd.float32")
+    return found
+
+
 def dtype_of_scalar(value: Scalar) -> DType:
     """Returns the dtype a Python scalar has on its own: bool, int64 or float32."""
     if isinstance(value, bool):

@@ -55,7 +55,7 @@ class Creation(Patterns):
         >>> Tensor.full((2,), 7)
         Tensor([7, 7])
         """
-        chosen = dtype or dtypes.dtype_of_scalar(fill_value)
+        chosen = dtypes.known("full", dtype, dtypes.dtype_of_scalar(fill_value))
         lengths = shape_of_sizes("full", (shape,))
         return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
 
@@ -68,7 +68,7 @@ class Creation(Patterns):
                 [0., 0., 0.]])
         """
         lengths = shape_of_sizes("zeros", shape)
-        return cls._made(filled(0, dtype or dtypes.default_float, lengths), device, requires_grad)
+        return cls._made(filled(0, dtypes.known("zeros", dtype, dtypes.default_float), lengths), device, requires_grad)
 
     @classmethod
     def ones(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
@@ -78,7 +78,7 @@ class Creation(Patterns):
         Tensor([1, 1], dtype=int32)
         """
         lengths = shape_of_sizes("ones", shape)
-        return cls._made(filled(1, dtype or dtypes.default_float, lengths), device, requires_grad)
+        return cls._made(filled(1, dtypes.known("ones", dtype, dtypes.default_float), lengths), device, requires_grad)
 
     @classmethod
     def empty(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
@@ -116,7 +116,7 @@ class Creation(Patterns):
         if step == 0 or (end - start) * step < 0:
             raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
         whole = all(isinstance(value, int) for value in (start, end, step))
-        chosen = dtype or (dtypes.default_int if whole else dtypes.default_float)
+        chosen = dtypes.known("arange", dtype, dtypes.default_int if whole else dtypes.default_float)
         length = math.ceil((end - start) / step) if not whole else -(-(int(end) - int(start)) // int(step))
         op = cast(iota(length), dtypes.int64 if whole else dtypes.float64)
         if step != 1:
@@ -146,7 +146,7 @@ class Creation(Patterns):
         """
         if steps < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
-        op = cast(_evenly(start, end, steps), dtype or dtypes.default_float)
+        op = cast(_evenly(start, end, steps), dtypes.known("linspace", dtype, dtypes.default_float))
         return cls._made(op, device, requires_grad)
 
     @classmethod
@@ -173,7 +173,7 @@ class Creation(Patterns):
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
         exponent = _evenly(start, end, steps)
         op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
-        return cls._made(cast(op, dtype or dtypes.default_float), device, requires_grad)
+        return cls._made(cast(op, dtypes.known("logspace", dtype, dtypes.default_float)), device, requires_grad)
 
     @classmethod
     def eye(
@@ -193,7 +193,7 @@ class Creation(Patterns):
         """
         shape = shape_of_sizes("eye", (n, n if m is None else m))
         diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
-        return cls._made(cast(diagonal, dtype or dtypes.default_float), device, requires_grad)
+        return cls._made(cast(diagonal, dtypes.known("eye", dtype, dtypes.default_float)), device, requires_grad)
 
     # ---- like another ----
     @classmethod
@@ -211,7 +211,7 @@ class Creation(Patterns):
         >>> Tensor.full_like(Tensor([1, 2]), 7)
         Tensor([7, 7])
         """
-        chosen = dtype or tensor.dtype
+        chosen = dtypes.known("full_like", dtype, tensor.dtype)
         op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
         return cls._made(op, tensor.cell.device if device is None else device, requires_grad)
 

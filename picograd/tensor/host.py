@@ -28,8 +28,8 @@ def host_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
       ShapeError: the list is ragged.
       DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
     """
-    if dtype is not None and not isinstance(dtype, DType):
-        raise DTypeError(f"Tensor: dtype must be a picograd dtype, got {dtype!r}.", hint="picograd.dtypes.float32")
+    if dtype is not None:
+        dtype = dtypes.known("Tensor", dtype, dtypes.default_float)
     try:
         array = np.asarray(data)
     except ValueError as error:

@@ -199,7 +199,7 @@ class Random(Creation):
         lengths = shape_of_sizes("randint", (size,))
         place = device_named(device) if device is not None else default_device()
         op = integers_op(random_bits(lengths, generator, place), low, high)
-        return cls._drawn(cast(op, dtype or dtypes.int64), place)
+        return cls._drawn(cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
 
     @classmethod
     def randperm(
@@ -213,7 +213,7 @@ class Random(Creation):
         place = device_named(device) if device is not None else default_device()
         bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
-        return cls._drawn(cast(order, dtype or dtypes.int64), place)
+        return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
 
     @classmethod
     def rand_like(cls, tensor: TensorCore, *, generator: Generator | None = None, dtype: DType | None = None) -> Self:

@@ -71,7 +71,7 @@ class Reduce(Pairs):
         >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
         [4, 6]
         """
-        op = cast(self.read(), dtype or _sum_dtype(self.dtype))
+        op = cast(self.read(), dtypes.known("sum", dtype, _sum_dtype(self.dtype)))
         return self._reduced("sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
 
     def prod(
@@ -88,7 +88,7 @@ class Reduce(Pairs):
         >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
         Tensor([3, 8])
         """
-        op = cast(self.read(), dtype or _sum_dtype(self.dtype))
+        op = cast(self.read(), dtypes.known("prod", dtype, _sum_dtype(self.dtype)))
         return self._reduced("prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
 
     def mean(
@@ -323,7 +323,8 @@ class Reduce(Pairs):
         >>> Tensor([1, 2, 3]).cumsum(0)
         Tensor([1, 3, 6])
         """
-        return self._scan("cumsum", OpCode.ADD, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
+        chosen = dtypes.known("cumsum", dtype, _sum_dtype(self.dtype))
+        return self._scan("cumsum", OpCode.ADD, dim if axis is None else axis, chosen)
 
     def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
         """Returns the products of all elements up to each along one axis; of integers as int64.
@@ -331,7 +332,8 @@ class Reduce(Pairs):
         >>> Tensor([1, 2, 3]).cumprod(0)
         Tensor([1, 2, 6])
         """
-        return self._scan("cumprod", OpCode.MUL, dim if axis is None else axis, dtype or _sum_dtype(self.dtype))
+        chosen = dtypes.known("cumprod", dtype, _sum_dtype(self.dtype))
+        return self._scan("cumprod", OpCode.MUL, dim if axis is None else axis, chosen)
 
     def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:
         if dim is None:

@@ -83,3 +83,32 @@ def test_constants_take_no_memory_and_can_be_written_to(device):
     x[1] = 5
     assert x.tolist() == [0.0, 5.0, 0.0]
     assert Tensor.zeros(3).tolist() == [0.0] * 3
+
+
+@pytest.mark.req("C9")
+def test_pythons_types_are_dtypes_as_in_pytorch(device):
+    for kind in (float, int, bool):
+        same_value(pg.ones(2, dtype=kind), torch.ones(2, dtype=kind))
+        same_value(Tensor([1, 2], dtype=kind), torch.tensor([1, 2], dtype=kind))
+        same_value(pg.ones(2).sum(dtype=kind), torch.ones(2).sum(dtype=kind))
+
+
+MAKERS = {
+    "zeros": lambda dtype: pg.zeros(2, dtype=dtype),
+    "full": lambda dtype: pg.full((2,), 1, dtype=dtype),
+    "arange": lambda dtype: pg.arange(3, dtype=dtype),
+    "linspace": lambda dtype: pg.linspace(0, 1, 3, dtype=dtype),
+    "eye": lambda dtype: pg.eye(2, dtype=dtype),
+    "randint": lambda dtype: pg.randint(0, 3, (2,), dtype=dtype),
+    "sum": lambda dtype: pg.ones(2).sum(dtype=dtype),
+    "cumsum": lambda dtype: pg.ones(2).cumsum(0, dtype=dtype),
+    "Tensor": lambda dtype: Tensor([1], dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_no_dtype_is_refused_by_name(name):
+    for wrong in ("float32", 3, np.float32):
+        with pytest.raises(pg.DTypeError) as caught:
+            MAKERS[name](wrong)
+        assert caught.value.fact == f"{name}: dtype must be one of picograd's, got {wrong!r}."
