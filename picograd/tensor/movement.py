@@ -164,7 +164,7 @@ class Movement(TensorCore):
         order = sizes(dims)
         axes = tuple(axis_of("permute", self.shape, d) for d in order)
         if sorted(axes) != list(range(self.ndim)):
-            raise ShapeError(f"permute: {tuple(order)} does not name each of the {self.ndim} axes of {self.shape} once.")
+            raise ShapeError(f"permute: {axes} is no order of the {self.ndim} axes of {self.shape}.")
         return self.viewed(OpCode.PERMUTE, axes)
 
     def transpose(self, dim0: int, dim1: int) -> Self:
