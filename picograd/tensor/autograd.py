@@ -226,7 +226,7 @@ def _leaves(roots: Sequence[Op]) -> list[Op]:
 
 
 def _gradients(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
-    hooked = hooks_among(_leaves(list(seeds))) if LeafNumber.any_hooked else {}
+    hooked = hooks_among(_leaves(list(seeds))) if LeafNumber.hooked else {}
     return reverse(seeds, set(leaves), chain_rules, changes=hooked)
 
 

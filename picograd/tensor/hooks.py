@@ -8,7 +8,7 @@ Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/modes.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from picograd.errors import GradientError
 from picograd.ir.op import Op
@@ -20,17 +20,21 @@ class LeafNumber(int):
     make:      Op -> tensor of the kind and on the device of the leaf
     collects:  backward() adds to the `.grad` of its tensor
     hooks:     functions that its gradient goes through, in order
+    hooked:    numbers of the leaves that have hooks now: mostly there are none, and nobody has to look for them
     """
 
     make: Callable[[Op], Any]
     collects: bool
     hooks: dict[int, Callable[[Any], Any]]
-    any_hooked = False  # whether there ever was a hook: mostly nobody has to look for them
+    hooked: ClassVar[set[int]] = set()
 
     def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
         self = super().__new__(cls, number)
         self.make, self.collects, self.hooks = make, collects, {}
         return self
+
+    def __del__(self) -> None:
+        self.hooked.discard(int(self))
 
 
 class RemovableHandle:
@@ -46,9 +50,9 @@ class RemovableHandle:
 
     def __init__(self, number: LeafNumber, hook: Callable[[Any], Any]):
         """Adds the function `hook` to those of the leaf with this `number`."""
-        LeafNumber.any_hooked = True
-        self._hooks = number.hooks
+        self._hooks, self._number = number.hooks, int(number)
         self._hooks[id(self)] = hook
+        LeafNumber.hooked.add(self._number)
 
     def remove(self) -> None:
         """Takes the function away.
@@ -58,6 +62,8 @@ class RemovableHandle:
         >>> x.sum().backward()
         """
         self._hooks.pop(id(self), None)
+        if not self._hooks:
+            LeafNumber.hooked.discard(self._number)
 
     def __enter__(self) -> RemovableHandle:
         return self
