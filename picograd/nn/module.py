@@ -258,11 +258,11 @@ class Module(ModuleState):
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
-            for kind in kinds:
-                for name, own in module._kinds().items():
-                    tensor = vars(module).get(name)
-                    if own == kind and tensor is not None:
-                        yield (f"{path}.{name}" if path else name), tensor
+            asked = [(name, kind) for name, kind in module._kinds().items() if kind in kinds]
+            for name, _ in sorted(asked, key=lambda pair: pair[1] != "parameter"):  # parameters first, then as they came
+                tensor = vars(module).get(name)
+                if tensor is not None:
+                    yield (f"{path}.{name}" if path else name), tensor
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True

@@ -38,7 +38,7 @@ class ModuleState:
     """What a module does with all its tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """Yields (path, tensor), module by module, of these kinds in order: parameter, buffer, temporary."""
+        """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
         raise NotImplementedError
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
