@@ -7,6 +7,8 @@ Next:  picograd/nn/attention.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
@@ -36,7 +38,7 @@ def dropout(
     >>> dropout(Tensor([1.0, 2.0]), training=False)
     Tensor([1., 2.])
     """
-    return _dropped("dropout", input, p, training, inplace, generator, input.ndim)
+    return _dropped("dropout", input, p, training, inplace, generator, input.ndim, _zeros)
 
 
 def dropout1d(
@@ -58,7 +60,7 @@ def dropout1d(
     (1, 2, 2)
     """
     _check_rank("dropout1d", input, "(N, C, L) or (C, L)", (2, 3))
-    return _dropped("dropout1d", input, p, training, inplace, generator, input.ndim - 1)
+    return _dropped("dropout1d", input, p, training, inplace, generator, input.ndim - 1, _zeros)
 
 
 def dropout2d(
@@ -80,7 +82,7 @@ def dropout2d(
     (1, 2, 2, 2)
     """
     _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (3, 4))
-    return _dropped("dropout2d", input, p, training, inplace, generator, 2)
+    return _dropped("dropout2d", input, p, training, inplace, generator, 2, _zeros)
 
 
 def dropout3d(
@@ -102,7 +104,7 @@ def dropout3d(
     (1, 2, 2, 2, 2)
     """
     _check_rank("dropout3d", input, "(N, C, D, H, W) or (C, D, H, W)", (4, 5))
-    return _dropped("dropout3d", input, p, training, inplace, generator, input.ndim - 3)
+    return _dropped("dropout3d", input, p, training, inplace, generator, input.ndim - 3, _zeros)
 
 
 def alpha_dropout(
@@ -124,7 +126,7 @@ def alpha_dropout(
     >>> alpha_dropout(Tensor([1.0, 2.0]))
     Tensor([1., 2.])
     """
-    return _alpha("alpha_dropout", input, p, training, inplace, generator, input.ndim)
+    return _dropped("alpha_dropout", input, p, training, inplace, generator, input.ndim, _least_of_selu)
 
 
 def feature_alpha_dropout(
@@ -144,7 +146,7 @@ def feature_alpha_dropout(
     (1, 2, 2)
     """
     _check_rank("feature_alpha_dropout", input, "(N, C, ...)", tuple(range(2, max(input.ndim, 2) + 1)))
-    return _alpha("feature_alpha_dropout", input, p, training, inplace, generator, 2)
+    return _dropped("feature_alpha_dropout", input, p, training, inplace, generator, 2, _least_of_selu)
 
 
 # ---- what they share ----
@@ -156,8 +158,9 @@ def _dropped(
     inplace: bool,
     generator: Generator | None,
     axes: int,
+    formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
-    """Returns input with 0 for what is dropped; what differs only behind `axes` axes is dropped together."""
+    """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
     check_probability(function, p)
     if not training or p == 0.0:
         return input
@@ -166,35 +169,22 @@ def _dropped(
     if p == 1.0:
         result = input * 0.0
     else:
-        op = input.read()
-        kept = _kept(input, p, generator, axes)
-        result = Tensor.from_op(where(kept, op * (1.0 / (1.0 - p)), 0.0), input.cell.device)
+        result = Tensor.from_op(formula(input.read(), _kept(input, p, generator, axes), p), input.cell.device)
     return input._in_place(function, result) if inplace else result
 
 
-def _alpha(
-    function: str,
-    input: Tensor,  # noqa: A002
-    p: float,
-    training: bool,
-    inplace: bool,
-    generator: Generator | None,
-    axes: int,
-) -> Tensor:
-    check_probability(function, p)
-    if not training or p == 0.0:
-        return input
-    if not input.dtype.is_float:
-        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
-    if p == 1.0:
-        result = input * 0.0
-    else:
-        least: Scalar = -SELU_ALPHA * SELU_SCALE
-        scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
-        op = input.read()
-        chosen = where(_kept(input, p, generator, axes), op, filled(least, op.dtype, op.shape))
-        result = Tensor.from_op(chosen * scale - scale * p * least, input.cell.device)
-    return input._in_place(function, result) if inplace else result
+def _zeros(op: Op, kept: Op, p: float) -> Op:
+    """x / (1 - p) where it is kept, else 0: the mean stays."""
+    return where(kept, op * (1.0 / (1.0 - p)), 0.0)
+
+
+def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
+    """x where it is kept, else the least value of selu, then scaled and shifted so that mean and variance stay."""
+    least: Scalar = -SELU_ALPHA * SELU_SCALE
+    scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
+    chosen = where(kept, op, filled(least, op.dtype, op.shape))
+    result: Op = chosen * scale - scale * p * least
+    return result
 
 
 def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002
