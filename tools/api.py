@@ -20,7 +20,7 @@ from tests.operations.table import Operation, all_operations
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 # The public modules, in the order of the page; those of Tensor and nn are its families, by file.
 MODULES = ("", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_scheduler", "linalg", "fft", "func",
-           "autograd", "autograd.functional", "dtypes", "array_api", "onnx", "data", "models")  # fmt: skip
+           "autograd", "autograd.functional", "cuda", "dtypes", "array_api", "onnx", "data", "models")  # fmt: skip
 KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.
 INTERNAL = {"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
@@ -31,7 +31,8 @@ def page() -> str:
     """Returns the text of docs/api.md."""
     rows: dict[str, list[Operation]] = {}
     for row in all_operations():
-        rows.setdefault(row.name, []).append(row)
+        for name in (row.name, *row.also):
+            rows.setdefault(name, []).append(row)
     chapters = [chapter for name in MODULES for chapter in chapters_of(name)]
     contents = "\n".join(f"- [{title}](#{anchor(title)}): {len(entries)}" for title, _, entries in chapters)
     parts = [HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)]
@@ -99,7 +100,7 @@ def tensor_chapters() -> Iterator[Chapter]:
                 entries.append((f"Tensor.{name}", function))
         if entries:
             about = first_line(importlib.import_module(home.__module__))
-            yield f"Tensor: {home.__module__.rsplit('.', 1)[-1]}", about, entries
+            yield f"Tensor: {home.__module__.removeprefix('picograd.tensor.').replace('.', ', ')}", about, entries
 
 
 def first_line(value: object) -> str:
