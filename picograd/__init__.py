@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import importlib
 import math
+from importlib.util import find_spec
 from types import ModuleType
 
 from picograd import autograd as autograd
+from picograd import cuda as cuda
 from picograd import dtype as dtypes
 from picograd import fft as fft
 from picograd import func as func
@@ -23,6 +25,7 @@ from picograd.control.accumulate import accumulate
 from picograd.control.checkpoint import checkpoint
 from picograd.control.outline import outline
 from picograd.control.scan import scan
+from picograd.device import device as device  # the class, in the place of the module of its name
 from picograd.dtype import (
     bfloat16,
     float8_e4m3,
@@ -60,16 +63,16 @@ from picograd.errors import (
 )  # fmt: skip
 from picograd.linalg import named
 from picograd.linalg.named import *  # noqa: F403
-from picograd.nn.scaler import GradScaler
 from picograd.nn.state import load, save
+from picograd.optim.scaler import GradScaler
 from picograd.tensor import names
 from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
+from picograd.tensor.creation.random import Generator, manual_seed
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
 from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from picograd.tensor.names import *  # noqa: F403
-from picograd.tensor.random import Generator, manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
@@ -85,14 +88,19 @@ from picograd.transforms.vmap import vmap
 # ---- what torch.* calls numbers and dtypes ----
 e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 double, half, long, short = float64, float16, int64, int16
+float8_e4m3fn = float8_e4m3
+# Under Python's own names, so not in __all__: `from picograd import *` leaves those what they are.
+bool, float, int = bool_, float32, int32  # noqa: A001
+Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, since it is nothing of ours
 
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
     "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor",
     "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
-    "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "double", "draw", "dtypes",
-    "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e5m2", "func",
+    "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes",
+    "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2",
+    "func",
     "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
     "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
@@ -101,6 +109,11 @@ __all__ = [
     "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__ + named.__all__
+
+
+# einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
+if find_spec("einops") is not None:
+    importlib.import_module("picograd.tools.einops")
 
 
 def __getattr__(name: str) -> ModuleType:

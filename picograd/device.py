@@ -1,12 +1,78 @@
-"""What picograd knows of a machine, as data: stages read a Target and never ask a backend.
+"""Devices: the names users give them, and what picograd knows of a machine, as data.
 
-In:    measured or given facts of a machine
-Out:   `Target`
+In:    names; measured or given facts of a machine
+Out:   `device`; `Target`, which stages read: they never ask a backend
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from picograd.errors import ArgumentError, DeviceError
+
+
+class device(str):  # noqa: N801  # as PyTorch spells it
+    """A device by name: "cpu", "cuda", "cuda:0", device("cuda", 0). It is the name in capitals, as a string.
+
+    Whether this machine can use it is asked when something is put there. Equal to its name in small letters, too; but
+    only the name in capitals finds it in a dict.
+
+    type:   the name in small letters, as PyTorch has it
+    index:  the number after the colon, which is 0; None where none was given
+
+    Args:
+      type:   a name, or a device
+      index:  0: each process has one device of a kind
+
+    Raises:
+      ArgumentError: it is no name, or what follows the colon is no number.
+      DeviceError:   another number than 0.
+
+    >>> device("cuda:0")
+    device(type='cuda', index=0)
+    >>> device("cpu") == "cpu" == device("cpu").type
+    True
+    """
+
+    index: int | None  # type: ignore[assignment]  # str.index, which nobody asks of a name, gives way
+
+    def __new__(cls, type: str, index: int | None = None) -> device:  # noqa: A002
+        if not isinstance(type, str) or not type:
+            raise ArgumentError(f'device: needs a name such as "CPU", got {type!r}.')
+        name, colon, digits = type.partition(":")
+        if colon and (index is not None or not digits.isdecimal()):
+            raise ArgumentError(f'device: needs a name such as "cuda" or "cuda:0", got {type!r}, index {index!r}.')
+        number = int(digits) if colon else getattr(type, "index", None) if isinstance(type, cls) else index
+        if number not in (None, 0):
+            raise DeviceError(f"device: each process has one {name.upper()}, number 0, got number {number!r}.")
+        made = str.__new__(cls, name.upper())
+        made.index = number
+        return made
+
+    @property
+    def type(self) -> str:
+        """The name in small letters: "cpu", "cuda"."""
+        return self.lower()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and str.__eq__(self, other.upper().removesuffix(":0"))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __repr__(self) -> str:
+        number = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{number})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self), self.index)
+
+
+named = cache(device)  # for names of devices as cells have them: few, and asked for often
 
 
 @dataclass(frozen=True)

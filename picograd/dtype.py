@@ -44,6 +44,21 @@ class DType:
     def is_float(self) -> bool:
         return self.kind == "f"
 
+    @property
+    def is_floating_point(self) -> bool:
+        """True for floats, as PyTorch asks it."""
+        return self.is_float
+
+    @property
+    def is_signed(self) -> bool:
+        """True where there are negative numbers."""
+        return self.kind in "if"
+
+    @property
+    def is_complex(self) -> bool:
+        """False: there are no complex numbers."""
+        return False
+
     @cached_property
     def is_narrow(self) -> bool:
         """True for floats below float32: they are stored as they are and computed with in float32."""
@@ -224,8 +239,15 @@ def known(function: str, dtype: Any, default: DType) -> DType:
     Raises:
       DTypeError: it is no dtype.
     """
-    if dtype is None:
-        return default
+    return default if dtype is None else named(function, dtype)
+
+
+def named(function: str, dtype: Any) -> DType:
+    """Returns the dtype an argument names: one of picograd's, or float, int or bool.
+
+    Raises:
+      DTypeError: it is no dtype.
+    """
     found = dtype if isinstance(dtype, DType) else PYTHONS.get(dtype) if isinstance(dtype, type) else None
     if found is None:
         raise DTypeError(f"{function}: dtype must be one of picograd's, got {dtype!r}.", hint="picograd.float32")

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ShapeError
+from picograd.errors import DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor import arithmetic, bessel, gamma, normal
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
+from picograd.tensor.elements import arithmetic, bessel, gamma, normal
+from picograd.tensor.elements.pointwise import Function
 from picograd.tensor.free import polygamma, xlogy
-from picograd.tensor.pointwise import Function
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -35,25 +35,29 @@ logsumexp, log_softmax, round, sinc, softmax = (
 )  # fmt: skip
 
 
-def _in_double(function: Function, *operands: Tensor) -> Tensor:
+def _in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
     """Returns a function of tensors computed in float64, in the float dtype they have together."""
     first, *others = operands
     ops = [to_float(x.read()) for x in operands]
     dtype = ops[0].dtype
     for op in ops[1:]:
         dtype = dtypes.promote(dtype, op.dtype)
-    shape = broadcast_shapes("special", *(op.shape for op in ops))
+    shape = broadcast_shapes(name, *(op.shape for op in ops))
     wide = [broadcast_to(cast(op, dtypes.float64), shape) for op in ops]
-    return Tensor.from_op(cast(function(*wide), dtype), first.other_device("special", *others))
+    return Tensor.from_op(cast(function(*wide), dtype), first.other_device(name, *others))
 
 
-def _tensor(operand: Tensor | Scalar, like: Tensor | Scalar) -> Tensor:
+def _pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
+    """Returns two operands as tensors, of which one may be a number."""
+    return _beside(name, input, other), _beside(name, other, input)
+
+
+def _beside(name: str, operand: Tensor | Scalar, like: Tensor | Scalar) -> Tensor:
     if isinstance(operand, Tensor):
         return operand
     if not isinstance(like, Tensor):
-        raise ShapeError("special: one of both operands must be a tensor.")
-    dtype = like.dtype if like.dtype.is_float else dtypes.default_float
-    return Tensor(operand, dtype, like.device)
+        raise DTypeError(f"{name}: one of both must be a tensor, got {type(like).__name__} beside a number.")
+    return Tensor(operand, like.dtype if like.dtype.is_float else dtypes.default_float, like.device)
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002
@@ -66,7 +70,7 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
     def formula(x: Op) -> Op:
         return where(compare(OpCode.CMPLT, x, 0.0), float("-inf"), -arithmetic.xlogy(x, x))
 
-    return _in_double(formula, input)
+    return _in_double("entr", formula, input)
 
 
 def erfcx(input: Tensor) -> Tensor:  # noqa: A002
@@ -75,7 +79,7 @@ def erfcx(input: Tensor) -> Tensor:  # noqa: A002
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
     """
-    return _in_double(normal.erfcx, input)
+    return _in_double("erfcx", normal.erfcx, input)
 
 
 def i0e(input: Tensor) -> Tensor:  # noqa: A002
@@ -84,7 +88,7 @@ def i0e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i0e(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.4657596])
     """
-    return _in_double(lambda x: bessel.bessel(x, 0, True), input)
+    return _in_double("i0e", lambda x: bessel.bessel(x, 0, True), input)
 
 
 def i1(input: Tensor) -> Tensor:  # noqa: A002
@@ -93,7 +97,7 @@ def i1(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1(Tensor([0.0, 1.0]))
     Tensor([0.       , 0.5651591])
     """
-    return _in_double(lambda x: bessel.bessel(x, 1, False), input)
+    return _in_double("i1", lambda x: bessel.bessel(x, 1, False), input)
 
 
 def i1e(input: Tensor) -> Tensor:  # noqa: A002
@@ -102,7 +106,7 @@ def i1e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1e(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.20791042])
     """
-    return _in_double(lambda x: bessel.bessel(x, 1, True), input)
+    return _in_double("i1e", lambda x: bessel.bessel(x, 1, True), input)
 
 
 def ndtr(input: Tensor) -> Tensor:  # noqa: A002
@@ -111,7 +115,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
     """
-    return _in_double(normal.ndtr, input)
+    return _in_double("ndtr", normal.ndtr, input)
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
@@ -120,7 +124,7 @@ def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
     """
-    return _in_double(normal.log_ndtr, input)
+    return _in_double("log_ndtr", normal.log_ndtr, input)
 
 
 def ndtri(input: Tensor) -> Tensor:  # noqa: A002
@@ -129,7 +133,7 @@ def ndtri(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtri(Tensor([0.5, 0.975]))
     Tensor([0.       , 1.9599644])
     """
-    return _in_double(normal.ndtri, input)
+    return _in_double("ndtri", normal.ndtri, input)
 
 
 def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -141,7 +145,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
     >>> xlog1py(0, Tensor([-1.0, 1.0]))
     Tensor([0., 0.])
     """
-    return _in_double(arithmetic.xlog1py, _tensor(input, other), _tensor(other, input))
+    return _in_double("xlog1py", arithmetic.xlog1py, *_pair("xlog1py", input, other))
 
 
 def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -153,4 +157,4 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     >>> zeta(2, Tensor([1.0]))
     Tensor([1.644934])
     """
-    return _in_double(gamma.zeta, _tensor(input, other), _tensor(other, input))
+    return _in_double("zeta", gamma.zeta, *_pair("zeta", input, other))

@@ -19,7 +19,7 @@ PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"special"}, {"linalg"}, {"fft"},
-    {"control"}, {"nn"}, {"optim"}, {"transforms"}, {"autograd", "func", "array_api"}, {"models", "data", "onnx"},
+    {"control"}, {"nn"}, {"optim"}, {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"},
     {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
@@ -143,8 +143,8 @@ def test_following_next_from_the_tensor_reads_the_whole_compiler_once() -> None:
 def test_what_is_built_on_tensors_leads_to_the_road() -> None:
     roads = walk_from(PACKAGE / "nn" / "__init__.py")
     for road in roads:
-        assert packages_of(road)[:4] == ["nn", "transforms", "control", "tensor"]
-    built = {path for path in modules() if packages_of([path])[0] in {"nn", "transforms", "control"}}
+        assert packages_of(road)[:5] == ["nn", "optim", "transforms", "control", "tensor"]
+    built = {path for path in modules() if packages_of([path])[0] in {"nn", "optim", "transforms", "control"}}
     missed = {path for path in built if path.name != "__init__.py"} - {path for road in roads for path in road}
     assert not missed
 
@@ -153,7 +153,8 @@ def test_what_is_built_on_tensors_leads_to_the_road() -> None:
 def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
     text = header(path)
     part = packages_of([path])[0]
-    if path.name != "__init__.py" and part in {*READ, "nn", "transforms", "control"} and "backends" not in path.parts:
+    with_header = {*READ, "nn", "optim", "transforms", "control"}
+    if path.name != "__init__.py" and part in with_header and "backends" not in path.parts:
         assert "\nIn: " in text and "\nOut: " in text, f"{path} does not say what goes in and out"
     if part in STAGES:
         called = re.search(r"Called by:(.*?)(?:Next:|\n\n|$)", text, re.DOTALL)

@@ -48,14 +48,16 @@ INTERNAL = {"Tensor.from_op", "Tensor.from_memory", "Tensor.viewed", "Tensor.vie
             "Tensor.write", "Tensor.other_device", "Tensor.forget_old", "Generator.state", "Generator.next_key",
             "Module.extra_repr"}  # fmt: skip
 # What has no example that runs everywhere: a GPU, a file in the current folder.
-NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"}
+NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"} | {
+    f"cuda.{name}" for name in picograd.cuda.__all__ if name not in ("device_count", "is_available", "is_bf16_supported")
+}
 
 
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    modules = [picograd, picograd.nn.functional, picograd.nn.losses, picograd.nn.init, picograd.nn.utils, picograd.linalg]
-    for module in [*modules, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
+    modules = [picograd, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    for module in [*modules, picograd.cuda, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(home)]
         for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):

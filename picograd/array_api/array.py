@@ -2,13 +2,15 @@
 
 In:    tensors and Python scalars, as the functions of this namespace are given them
 Out:   `Array`; `array`, `pair`, `promote`: arguments checked and brought to one dtype
+Next:  picograd/array_api/data_types.py
 
 Tensor follows PyTorch. An Array differs from it in this, and in nothing else:
 - a 0-d array takes part in type promotion like any other (PyTorch: it only lifts the other operand to its category);
 - no integer meets a float but as a Python number, nor a bool a number;
 - floor division by infinity, or of it, is floor(x1 / x2): 1 // -inf is -0 (PyTorch: -1, as in Python);
 - `size` is the number of elements (PyTorch: a method);
-- `T` wants two axes (PyTorch: reverses any number).
+- `T` wants two axes (PyTorch: reverses any number);
+- a mask may have an axis of length 0 where the array's is longer: it chooses nothing (PyTorch: IndexError).
 """
 
 from __future__ import annotations
@@ -57,6 +59,21 @@ class Array(Tensor):
         if self.ndim != 2:
             raise ShapeError(f"T: needs two axes, got shape {self.shape}.", hint="permute_dims(x, axes)")
         return self.transpose(0, 1)
+
+    def __getitem__(self, index: Any) -> Self:
+        return super().__getitem__(self._whole_mask(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        super().__setitem__(self._whole_mask(index), value)
+
+    def _whole_mask(self, index: Any) -> Any:
+        """Returns a mask that has no elements, though the axes it stands for have some, with all of them: none chosen."""
+        if not isinstance(index, Tensor) or index.dtype is not dtypes.bool_ or 0 not in index.shape:
+            return index
+        axes = self.op.shape[: index.ndim]
+        if index.ndim > self.ndim or any(length not in (0, dim) for length, dim in zip(index.op.shape, axes)):
+            return index
+        return Tensor.zeros(axes, dtype=dtypes.bool_, device=self.device)
 
     def _operands(self, function: str, other: Any, kinds: str = ANY) -> tuple[Op, Op]:
         if isinstance(other, Tensor) and other.dtype is not self.dtype:

@@ -2,6 +2,7 @@
 
 In:    nothing
 Out:   `e`, `inf`, `nan`, `newaxis`, `pi`
+Next:  picograd/array_api/creation.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:    shapes, Python numbers, nested lists of them, arrays of other libraries
 Out:   Arrays: float32 by default, int64 of integers, on the default device
+Next:  picograd/array_api/elementwise.py
 """
 
 from __future__ import annotations

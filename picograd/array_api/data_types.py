@@ -2,6 +2,7 @@
 
 In:    arrays and dtypes
 Out:   arrays, dtypes, facts of dtypes
+Next:  picograd/array_api/constants.py
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 In:    numbers, arrays
 Out:   Arrays
+Next:  picograd/array_api/info.py
 
 picograd.fft has the transforms, with complex numbers as pairs of real ones along a last axis of length 2.
 """

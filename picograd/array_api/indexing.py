@@ -2,6 +2,7 @@
 
 In:    arrays and integer arrays
 Out:   Arrays
+Next:  picograd/array_api/manipulation.py
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from picograd.array_api.array import checked_choice
 from picograd.array_api.data_types import KINDS, STANDARD
 from picograd.dtype import DType
 from picograd.engine.devices import usable
-from picograd.tensor.host import default_device, device_named
+from picograd.tensor.exchange.host import default_device, device_named
 
 NOT_FOR_VALUES = {"NULL"}  # compiles and computes nothing
 

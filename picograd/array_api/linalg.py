@@ -2,6 +2,7 @@
 
 In:    arrays of floats; products take integers, too
 Out:   Arrays, in named tuples where they are several
+Next:  picograd/array_api/fft.py
 """
 
 from __future__ import annotations
@@ -235,6 +236,8 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
     Array([0, 0, 1])
     """
     a, b = pair("cross", array("cross", x1), array("cross", x2), NUMERIC)
+    rank = max(a.ndim, b.ndim)
+    a, b = (x.reshape((1,) * (rank - x.ndim) + tuple(x.op.shape)) for x in (a, b))
     return _wrapped("cross", torch_linalg.cross(a, b, dim=axis))
 
 

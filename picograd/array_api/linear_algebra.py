@@ -2,6 +2,7 @@
 
 In:    arrays
 Out:   Arrays
+Next:  picograd/array_api/linalg.py
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from picograd.array_api.array import NUMERIC, Array, array, pair
 from picograd.errors import ShapeError
-from picograd.tensor.einsum import tensordot as torch_tensordot
+from picograd.tensor.products.einsum import tensordot as torch_tensordot
 from picograd.tensor.tensor import Tensor
 
 

@@ -2,6 +2,7 @@
 
 In:    arrays
 Out:   Arrays
+Next:  picograd/array_api/linear_algebra.py
 """
 
 from __future__ import annotations

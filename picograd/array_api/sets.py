@@ -2,6 +2,7 @@
 
 In:    arrays
 Out:   Arrays, in named tuples
+Next:  picograd/array_api/indexing.py
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from picograd.array_api.array import Array, array, pair
-from picograd.array_api.elementwise import Operand
+from picograd.array_api.pairs import Operand
 from picograd.tensor.tensor import Tensor
 
 

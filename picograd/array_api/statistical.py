@@ -2,6 +2,7 @@
 
 In:    arrays
 Out:   Arrays. Sums and products of integers are int64, of unsigned ones uint64
+Next:  picograd/array_api/utility.py
 """
 
 from __future__ import annotations

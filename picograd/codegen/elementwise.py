@@ -98,7 +98,7 @@ def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable
 def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
     """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
     whole = floordiv(count, lanes) if lanes > 1 else 0
-    if lanes > 1 and whole != 0:
+    if whole != 0:
         with build.loop(whole, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
             body(add(start, add(mul(vector, lanes), lane)))
     rest = subtract(count, mul(whole, lanes))

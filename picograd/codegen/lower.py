@@ -21,6 +21,7 @@ from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import guess
 from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
@@ -74,6 +75,8 @@ def _emit(
     """Writes one nest: into `first`, or where it has two phases of its own into both."""
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
+    elif nest.kind is NestKind.REDUCE and target.is_gpu:
+        emit_reduce_gpu(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
     elif nest.kind is NestKind.SCAN:

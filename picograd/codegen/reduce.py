@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/matmul.py
+Called by: codegen/lower.py.    Next: picograd/codegen/reduce_gpu.py
 
 A row is read once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
 first time it is in cache. The order in which a float sum adds depends on shapes alone.
@@ -10,13 +10,12 @@ first time it is in cache. The order in which a float sum adds depends on shapes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import along, grid_of_threads, nested, split
+from picograd.codegen.elementwise import along, nested, split
 from picograd.codegen.index import element_within, elements
 from picograd.device import Target
 from picograd.dtype import DType, Scalar
@@ -29,7 +28,7 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract, to_op
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
 RUN = 4096  # sums longer than this are sums of sums, so that rounding errors do not pile up
-FEW = 32  # a row shorter than this is one thread's on a GPU
+UNROLLED = 16  # as short a row is written out
 
 Results = dict[Op, Op]  # reductions that are done, with their values
 
@@ -88,22 +87,14 @@ def identity(code: OpCode, dtype: DType) -> Op:
 
 
 def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes the loops of a reduce nest.
+    """Writes the loops of a reduce nest for a CPU: GRID over pieces of rows.
 
-    CPU:  GRID over pieces of rows. Lanes run along the row where it is contiguous, else over neighbouring rows.
-    GPU:  a block a row, joined through shared memory; for short or strided rows a thread a row.
+    Lanes run along the row where it is contiguous and not too short, else over neighbouring rows.
     """
     rows, lanes_on_rows = plan_rows(nest, params)
-    if target.is_gpu:
-        if lanes_on_rows or _is_short(rows):
-            with grid_of_threads(build, numel(tuple(rows.row_extents)), target) as position:
-                _emit_row(rows, split(position, rows.row_extents), build, 1)
-        else:
-            _emit_block_rows(rows, build, target)
-        return
     values = [value for _, value in nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     lanes = vector_lanes(values, target)
-    if lanes_on_rows:
+    if lanes_on_rows or _is_narrow(rows, lanes):
         _emit_lanes_of_rows(rows, build, lanes)
         return
     total, below = numel(tuple(rows.row_extents)), numel(tuple(rows.column_extents))
@@ -111,7 +102,7 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
         with build.loop(minimum(subtract(total, start), per_piece), AxisKind.LOOP) as index:
-            _emit_row(rows, split(add(start, index), rows.row_extents), build, lanes)
+            emit_row(rows, split(add(start, index), rows.row_extents), build, lanes)
 
 
 def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
@@ -145,13 +136,20 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
     return [[r for r in reductions if level[r] == n] for n in found]
 
 
-def _is_short(rows: Rows) -> bool:
+def _is_narrow(rows: Rows, lanes: int) -> bool:
+    """Whether rows are so short that each is better one lane of many than a loop of its own."""
+    last = (rows.column_extents or [1])[-1]
+    fills_no_vector = isinstance(last, int) and last < lanes and is_short(rows, UNROLLED)
+    return fills_no_vector and bool(rows.row_groups) and all(v.shape != rows.nest.domain for _, v in rows.nest.outputs)
+
+
+def is_short(rows: Rows, limit: int) -> bool:
     columns = numel(tuple(rows.column_extents))
-    return isinstance(columns, int) and columns < FEW
+    return isinstance(columns, int) and columns <= limit
 
 
 # ---- one row after the other, lanes along it ----
-def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
+def emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
     """Writes one row on one thread: each level of reductions, then the values of its elements, then those of the row."""
     here = rows.row_coords(at)
     results: Results = {}
@@ -167,10 +165,10 @@ def _emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
                 build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
 
         nested(build, outer, [], lambda cs: along(build, 0, last, lanes, lambda c: store([*cs, c])))
-    _store_rows(rows, here, results, build)
+    store_rows(rows, here, results, build)
 
 
-def _store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> None:
+def store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> None:
     for slot, value in rows.nest.outputs:
         if value.shape != rows.nest.domain:
             build.store(rows.params[slot], flatten(here, rows.nest.row_shape), rows.value(value, here, results))
@@ -194,7 +192,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords = rows.coords(at, columns if rows.column_groups else [])
         for r, accumulator in zip(level, memory):
-            value = _widened(rows.value(r.src[0], coords, results), accumulator.dtype)
+            value = widened(rows.value(r.src[0], coords, results), accumulator.dtype)
             build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
 
     def line(columns: list[Dim]) -> None:
@@ -232,7 +230,7 @@ def _num_copies(level: list[Op]) -> int:
     return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
 
 
-def _widened(value: Op, dtype: DType) -> Op:
+def widened(value: Op, dtype: DType) -> Op:
     return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))
 
 
@@ -254,23 +252,34 @@ def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int
 
 # ---- neighbouring rows side by side ----
 def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
-    """Each lane is a row of its own: for reductions down the columns of a matrix."""
+    """Each lane is a row of its own: for reductions down the columns of a matrix, and for rows too short for lanes."""
     *outer, last = rows.row_extents or [1]
     below = numel(tuple(rows.column_extents))
     per_piece = max(lanes, PIECE_ELEMENTS // max(1, below) // lanes * lanes) if isinstance(below, int) else lanes
+    if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
+        lines, total = per_piece // last, numel(tuple(outer))
+        with build.loop(floordiv(add(total, lines - 1), lines), AxisKind.GRID) as block:
+            first = mul(block, lines)
+            with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
+                _line_of_rows(rows, split(add(first, line), outer), 0, last, build, lanes)
+        return
     pieces = floordiv(add(last, per_piece - 1), per_piece)
     with build.loop(numel((*outer, pieces)), AxisKind.GRID) as position:
         *at, piece = split(position, [*outer, pieces])
         start = mul(piece, per_piece)
-        count = minimum(subtract(last, start), per_piece)
-        whole = floordiv(count, lanes) if lanes > 1 else 0
-        if whole != 0:
-            with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
-                _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
-        rest = subtract(count, mul(whole, lanes))
-        if rest != 0:
-            with build.loop(rest, AxisKind.LOOP) as index:
-                _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
+        _line_of_rows(rows, at, start, minimum(subtract(last, start), per_piece), build, lanes)
+
+
+def _line_of_rows(rows: Rows, at: list[Dim], start: Dim, count: Dim, build: Builder, lanes: int) -> None:
+    """Writes `count` neighbouring rows from `start` on: whole vectors, then what is left one by one."""
+    whole = floordiv(count, lanes) if lanes > 1 else 0
+    if whole != 0:
+        with build.loop(whole, AxisKind.LOOP) as group, build.loop(lanes, AxisKind.VECTOR) as lane:
+            _emit_lane(rows, [*at, add(start, add(mul(group, lanes), lane))], build, lanes, lane)
+    rest = subtract(count, mul(whole, lanes))
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            _emit_lane(rows, [*at, add(start, add(mul(whole, lanes), index))], build, 1, 0)
 
 
 def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim) -> None:
@@ -279,22 +288,22 @@ def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim)
     results: Results = {}
     for level in rows.levels:
         totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
-        parts = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
         for r, total in zip(level, totals):
             build.store(total, lane, identity(r.arg[0], total.dtype))
-        _columns_in_runs(rows, level, at, results, build, lane, totals, parts)
+        add_up = _columns_written_out if is_short(rows, UNROLLED) else _columns_in_runs
+        add_up(rows, level, at, results, build, lane, totals)
         for r, total in zip(level, totals):
             value = build.load(total, lane)
-            results[r] = _widened(value, r.dtype)
+            results[r] = widened(value, r.dtype)
     _each_column(rows, rows.nest, at, results, build)
-    _store_rows(rows, here, results, build)
+    store_rows(rows, here, results, build)
 
 
 def _columns_in_runs(
-    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim,
-    totals: list[Op], parts: list[Op],
-) -> None:  # fmt: skip
+    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim, totals: list[Op]
+) -> None:
     """Adds up runs of columns, then the runs."""
+    parts = [build.alloc(total.dtype, total.arg[1], MemorySpace.REGISTER) for total in totals]
     *outer, last = rows.column_extents or [1]
     run = min(RUN, last) if isinstance(last, int) else RUN
     num_runs = floordiv(add(last, run - 1), run) if run else 0
@@ -306,13 +315,24 @@ def _columns_in_runs(
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
             for r, part in zip(level, parts):
-                value = _widened(rows.value(r.src[0], coords, results), part.dtype)
+                value = widened(rows.value(r.src[0], coords, results), part.dtype)
                 build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
         for r, part, total in zip(level, parts, totals):
             both = (build.load(total, lane), build.load(part, lane))
             build.store(total, lane, Op(r.arg[0], total.dtype, both))
 
     nested(build, [*outer, num_runs], [], one_run)
+
+
+def _columns_written_out(
+    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim, totals: list[Op]
+) -> None:
+    """Adds up a few columns, each a copy of the body."""
+    with build.loop(numel(tuple(rows.column_extents)), AxisKind.UNROLL) as index:
+        coords = rows.coords(at, split(index, rows.column_extents))
+        for r, total in zip(level, totals):
+            value = widened(rows.value(r.src[0], coords, results), total.dtype)
+            build.store(total, lane, Op(r.arg[0], total.dtype, (build.load(total, lane), value)))
 
 
 def _each_column(rows: Rows, nest: Nest, at: list[Dim], results: Results, build: Builder) -> None:
@@ -325,66 +345,3 @@ def _each_column(rows: Rows, nest: Nest, at: list[Dim], results: Results, build:
 
     if whole:
         nested(build, rows.column_extents, [], store)
-
-
-# ---- a block of threads a row ----
-def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
-    """Writes rows on a GPU: a block for each row, its threads side by side along the columns."""
-    threads = target.block_threads
-    columns = numel(tuple(rows.column_extents))
-    with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:
-        at = split(position, rows.row_extents)
-        here = rows.row_coords(at)
-        results: Results = {}
-        reductions = [r for level in rows.levels for r in level]
-        memory = {r: build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for r in reductions}
-        with build.loop(threads, AxisKind.BLOCK) as thread:
-            for level in rows.levels:
-                _block_partials(rows, level, at, results, build, thread, threads, columns, memory)
-                for r in level:
-                    results[r] = _widened(build.load(memory[r], 0), r.dtype)
-            strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
-            with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
-                _store_rows(rows, here, results, build)
-
-
-def _store_columns(rows: Rows, at: list[Dim], column: Dim, results: Results, build: Builder) -> None:
-    coords = rows.coords(at, split(column, rows.column_extents))
-    for slot, value in rows.nest.outputs:
-        if value.shape == rows.nest.domain:
-            build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
-
-
-def strided(build: Builder, thread: Op, threads: int, count: Dim, body: Callable[[Dim], None]) -> None:
-    """Runs `body` for thread, thread + threads, ... below count."""
-    with build.loop(floordiv(subtract(add(count, threads - 1), thread), threads), AxisKind.LOOP) as step:
-        body(add(mul(step, threads), thread))
-
-
-def _block_partials(
-    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder,
-    thread: Op, threads: int, columns: Dim, memory: dict[Op, Op],
-) -> None:  # fmt: skip
-    """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
-    own = {r: build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level}
-    for r in level:
-        build.store(own[r], 0, identity(r.arg[0], own[r].dtype))
-
-    def step(column: Dim) -> None:
-        coords = rows.coords(at, split(column, rows.column_extents))
-        for r in level:
-            value = _widened(rows.value(r.src[0], coords, results), own[r].dtype)
-            build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
-
-    strided(build, thread, threads, columns, step)
-    for r in level:
-        build.store(memory[r], thread, build.load(own[r], 0))
-    half = threads // 2
-    while half:
-        build.barrier()
-        with build.when(Op(OpCode.CMPLT, dtypes.bool_, (thread, const(half, dtypes.int64)))):
-            for r in level:
-                both = (build.load(memory[r], thread), build.load(memory[r], add(thread, half)))
-                build.store(memory[r], thread, Op(r.arg[0], memory[r].dtype, both))
-        half //= 2
-    build.barrier()

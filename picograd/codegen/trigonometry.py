@@ -148,7 +148,7 @@ def _reduce_far(x: Op) -> tuple[Op, Op]:
 def _window(start: Op) -> list[Op]:
     """Returns three words of 1 / (2 pi) * 2**-32 from bit `start` on; words are chosen by halves of their number."""
     digits = turns_per_radian()
-    words = [const((digits >> (TURN_BITS + 32 - 64 * (i + 1))) & ((1 << 64) - 1), dtypes.uint64) for i in range(19)]
+    words = [const(digits >> (TURN_BITS + 32 - 64 * (i + 1)), dtypes.uint64) for i in range(19)]
     for step, count in ((8, 11), (4, 7), (2, 5), (1, 4)):
         far = differs(and_(start, 64 * step), 0)
         words = [where(far, words[i + step], words[i]) for i in range(count)]

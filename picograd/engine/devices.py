@@ -95,11 +95,12 @@ def _plugin(name: str) -> EntryPoint | None:
     return next((plugin for plugin in entry_points(group="picograd.devices") if plugin.name.upper() == name), None)
 
 
+def why_not(name: str) -> str | None:
+    """Returns the reason why this machine cannot use one of picograd's own devices, or None."""
+    reason: Callable[[], str | None] = importlib.import_module(FACTORIES[name]).why_not
+    return reason()
+
+
 def usable() -> dict[str, str | None]:
     """Returns for each device None, or the reason why this machine cannot use it."""
-    found: dict[str, str | None] = {}
-    for name, module in FACTORIES.items():
-        reason: Callable[[], str | None] = importlib.import_module(module).why_not
-        found[name] = reason()
-    found[EVALUATOR] = None
-    return found
+    return {**{name: why_not(name) for name in FACTORIES}, EVALUATOR: None}

@@ -16,6 +16,7 @@ Called by: tensor/core.py.    Next: picograd/engine/plan.py
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def _value_of(op: Op) -> Op:
 
 def default_device() -> str:
     """Returns the device of new tensors, by PICOGRAD_DEVICE."""
-    return setting("PICOGRAD_DEVICE").upper()
+    return intern(setting("PICOGRAD_DEVICE").upper())  # the devices of two cells are compared by identity first
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:

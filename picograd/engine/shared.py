@@ -2,7 +2,7 @@
 
 In:    NumPy arrays over memory of another library, or of a tensor
 Out:   `Shared`, `share`; `shared`: what is known of each Buffer on such memory; `own_copy`
-Called by: engine/realize.py, tensor/cell.py, tensor/exchange.py
+Called by: engine/realize.py, tensor/cell.py, tensor/exchange/arrays.py
 
 A Buffer of ours holds one value for ever, so what was computed from it once is never computed again. The other library may
 write into shared memory at any time. So a graph that reads such a Buffer is computed whenever its value is asked for, from

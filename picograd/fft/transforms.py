@@ -22,7 +22,7 @@ from picograd.ir.build import cast, pad, permute, shrink
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products import tensor_of
+from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 
 Lengths = Sequence[int] | None

@@ -175,6 +175,6 @@ def iota(length: Dim, dtype: DType = int64) -> Op:
     return Op(OpCode.IOTA, dtype, (), length)
 
 
-def positions(shape: Shape, axis: int) -> Op:
-    """Returns the int64 position along `axis` of every element of `shape`."""
-    return repeat_axes(iota(shape[axis]), (i for i in range(len(shape)) if i != axis), shape)
+def positions(shape: Shape, axis: int, dtype: DType = int64) -> Op:
+    """Returns the position along `axis` of every element of `shape`."""
+    return repeat_axes(iota(shape[axis], dtype), (i for i in range(len(shape)) if i != axis), shape)

@@ -4,13 +4,15 @@ In:    a backward body, and what it reads of a CALL
 Out:   `CustomGradient`; `mark_of`, the arg of the SINK of such a body;  `custom_gradient`, what a mark stands for
 Next:  picograd/ir/checks.py
 
-A mark is a short text, so a body prints, reads back and is compared like any other. Equal gradients have one mark.
+A mark is a short text, so a body prints, reads back and is compared like any other. Equal gradients have one mark, which
+holds the gradient: who drops the last body drops it too.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from picograd.ir.op import Op
 
@@ -31,18 +33,28 @@ class CustomGradient:
     places: tuple[int | None, ...]
 
 
-_marks: dict[CustomGradient, str] = {}  # graphs over PARAMs hold no memory
-_gradients: dict[str, CustomGradient] = {}
+class Mark(str):
+    """The text under which a gradient is known; the gradient lives as long as a body that carries it."""
+
+    gradient: CustomGradient
+
+
+_marks: WeakValueDictionary[CustomGradient, Mark] = WeakValueDictionary()
+_by_text: WeakValueDictionary[str, Mark] = WeakValueDictionary()  # for a body that was read back
 _numbers = itertools.count()
 
 
-def mark_of(gradient: CustomGradient) -> str:
+def mark_of(gradient: CustomGradient) -> Mark:
     """Returns the mark of a gradient."""
-    mark = _marks.setdefault(gradient, f"custom {next(_numbers)}")
-    _gradients[mark] = gradient
+    mark = _marks.get(gradient)
+    if mark is None:
+        mark = Mark(f"custom {next(_numbers)}")
+        mark.gradient = gradient
+        _marks[gradient] = _by_text[str(mark)] = mark
     return mark
 
 
 def custom_gradient(body: Op) -> CustomGradient | None:
     """Returns the gradient that a user has written for a body, or None."""
-    return _gradients.get(body.arg) if body.arg is not None else None
+    mark = body.arg if isinstance(body.arg, Mark) else _by_text.get(body.arg)
+    return None if mark is None else mark.gradient

@@ -11,6 +11,7 @@ from picograd.ir.build import compare, pad, positions, reduce, repeat_axes, resh
 from picograd.ir.host import lengths
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, mul
 
 
 def product(*factors: Op) -> Op:
@@ -78,9 +79,13 @@ def rows_columns(x: Op) -> tuple[int, int]:
 
 
 def diagonal(x: Op) -> Op:
-    """Returns the diagonal (..., min(m, n)) of x (..., m, n)."""
-    m, n = rows_columns(x)
-    k, batch = min(m, n), x.shape[:-2]
-    flat = reshape(part(part(x, -2, 0, k), -1, 0, k), (*batch, k * k))
-    after = ((0, 0),) * len(batch)
-    return reshape(part(reshape(pad(flat, (*after, (0, k))), (*batch, k, k + 1)), -1, 0, 1), (*batch, k))
+    """Returns the diagonal (..., min(m, n)) of x (..., m, n), whose lengths may be symbolic where they are one.
+
+    k x k elements and k zeros, in rows longer by one: the diagonal is the first column.
+    """
+    k, batch = x.shape[-1], x.shape[:-2]
+    if x.shape[-2] is not k and x.shape[-2] != k:
+        k = min(rows_columns(x))
+        x = part(part(x, -2, 0, k), -1, 0, k)
+    flat = pad(reshape(x, (*batch, mul(k, k))), (*((0, 0) for _ in batch), (0, k)))
+    return reshape(part(reshape(flat, (*batch, k, add(k, 1))), -1, 0, 1), (*batch, k))

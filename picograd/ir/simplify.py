@@ -217,7 +217,7 @@ def reduce_constant(out: Op) -> Op | None:
         return filled(identity, out.dtype, out.shape)
     if value is None or (operation is OpCode.MUL and value != 1):
         return None
-    if operation is OpCode.ADD and out.dtype.kind != "b":
+    if operation is OpCode.ADD:
         if out.dtype.kind == "f" and not _sums_exactly(value, count, out.dtype):
             return None
         value = value * count

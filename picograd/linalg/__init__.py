@@ -12,18 +12,12 @@ from picograd.errors import LinAlgError as LinAlgError
 from picograd.linalg.factors import (
     cholesky,
     cholesky_ex,
-    eig,
-    eigh,
-    eigvals,
-    eigvalsh,
     householder_product,
     lu,
     lu_factor,
     lu_factor_ex,
     lu_solve,
     qr,
-    svd,
-    svdvals,
 )
 from picograd.linalg.norms import cond, matrix_norm, matrix_rank, norm, vector_norm
 from picograd.linalg.products import (
@@ -48,6 +42,14 @@ from picograd.linalg.solving import (
     solve_triangular,
     tensorinv,
     tensorsolve,
+)
+from picograd.linalg.spectra import (
+    eig,
+    eigh,
+    eigvals,
+    eigvalsh,
+    svd,
+    svdvals,
 )
 
 __all__ = [

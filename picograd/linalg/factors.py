@@ -1,8 +1,8 @@
-"""Factorizations: Cholesky, LU, QR, eigenvalues and singular values.
+"""Factorizations: Cholesky, LU, QR.
 
 In:    stacks of matrices
-Out:   `cholesky`, `lu`, `qr`, `eigh`, `svd` and their relatives
-Next:  picograd/linalg/norms.py
+Out:   `cholesky`, `lu`, `qr` and their relatives
+Next:  picograd/linalg/spectra.py
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, ShapeError, UnsupportedOp
-from picograd.ir.build import cast, compare, gather, positions, swap_last, where, zeros_like
-from picograd.ir.matrices import diagonal, part, triangle
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import cast, compare, positions, swap_last
+from picograd.ir.matrices import part, triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
-from picograd.tensor import host_calls
 from picograd.tensor.build import broadcast_to, detached
-from picograd.tensor.linalg import QR, complete_qr
-from picograd.tensor.measures import common
+from picograd.tensor.products import host_calls
+from picograd.tensor.products.factored import lu_solution, order_matrix, pivots_of, zero_pivot
+from picograd.tensor.products.linalg import QR, complete_qr
+from picograd.tensor.reductions.measures import common
 from picograd.tensor.tensor import Tensor
 
 
@@ -28,21 +29,6 @@ class CholeskyInfo(NamedTuple):
 
     L: Tensor
     info: Tensor
-
-
-class Eigen(NamedTuple):
-    """Eigenvalues, rising, and eigenvectors as columns."""
-
-    eigenvalues: Tensor
-    eigenvectors: Tensor
-
-
-class Singular(NamedTuple):
-    """U diag(S) Vh is the matrix."""
-
-    U: Tensor
-    S: Tensor
-    Vh: Tensor
 
 
 class LU(NamedTuple):
@@ -123,13 +109,7 @@ def lu(A: Any, *, pivot: bool = True) -> LU:
     name, (a,) = taken("lu", A)
     joined, rows = host_calls.lu(name, a.read(), pivot)
     lower, upper = host_calls.lu_parts(joined)
-    m, last = host_calls.sides(joined)[0], len(joined.shape) - 1
-    if pivot:
-        shape = (*joined.shape[:-1], m)
-        chosen = broadcast_to(Op(OpCode.RESHAPE, rows.dtype, (rows,), (*rows.shape[:-1], 1, m)), shape)
-        order = cast(compare(OpCode.CMPEQ, positions(shape, last - 1), chosen), joined.dtype)
-    else:
-        order = filled(0, joined.dtype, (0,))
+    order = order_matrix(rows, joined) if pivot else filled(0, joined.dtype, (0,))
     return LU(*(given(op, name, a) for op in (order, lower, upper)))
 
 
@@ -149,14 +129,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> LUFactor:
     name, (a,) = taken("lu_factor", A)
     op = host_calls.matrix(name, a.read())
     joined, _ = host_calls.lu(name, op, pivot)
-    return LUFactor(given(joined, name, a), given(_pivots(op, pivot), name, a))
-
-
-def _pivots(a: Op, pivot: bool) -> Op:
-    k = min(host_calls.sides(a))
-    shape = (*a.shape[:-2], k)
-    found = host_calls.call("lu_pivots", detached(a), dtype=dtypes.int64) if pivot else positions(shape, len(shape) - 1) + 1
-    return cast(found, dtypes.int32)
+    return LUFactor(given(joined, name, a), given(pivots_of(op, pivot), name, a))
 
 
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> LUFactorInfo:
@@ -176,13 +149,7 @@ def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False) -> L
         raise ArgumentError("linalg.lu_factor_ex: check_errors=True is not there; look at info.")
     name, (a,) = taken("lu_factor_ex", A)
     factored = lu_factor(A, pivot=pivot)
-    values = diagonal(factored.LU.read())
-    last = len(values.shape) - 1
-    k = int(values.shape[last])
-    number = where(compare(OpCode.CMPEQ, values, 0), positions(values.shape, last) + 1, k + 1)
-    least = Tensor.from_op(number).amin(last).read() if k else filled(1, dtypes.int64, values.shape[:-1])
-    info = where(compare(OpCode.CMPEQ, least, k + 1), zeros_like(least), least)
-    return LUFactorInfo(*factored, given(cast(info, dtypes.int32), name, a))
+    return LUFactorInfo(*factored, given(zero_pivot(factored.LU.read()), name, a))
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Tensor:
@@ -204,24 +171,9 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     """
     name, (factors, exchanged, right) = taken("lu_solve", LU, pivots, B)
     joined, b = common(name, factors, right)
-    n = host_calls.sides(host_calls.matrix(name, joined, square=True))[0]
-    host_calls.matrix(name, b)
     if not left:
-        b, adjoint = swap_last(b), not adjoint
-    if b.shape[-2] != n:
-        raise ShapeError(f"{name}: LU {factors.shape} and B {right.shape} do not fit.")
-    joined, b = host_calls.in_one_batch(name, joined, b)
-    rows = host_calls.call("rows_of_pivots", cast(exchanged.read(), dtypes.int64), options=(n,))
-    rows = broadcast_to(rows, joined.shape[:-1])
-    batch = len(rows.shape) - 1
-    if adjoint:  # U.T L.T P.T x = b
-        y = host_calls.triangular(name, swap_last(joined), b, upper=False)
-        z = host_calls.triangular(name, swap_last(joined), y, upper=True, unit=True)
-        back = Op(OpCode.SORT, dtypes.int64, (rows,), (batch, False))  # where each row went
-        x = gather(z, back, batch, batch)
-    else:
-        y = host_calls.triangular(name, joined, gather(b, rows, batch, batch), upper=False, unit=True)
-        x = host_calls.triangular(name, joined, y, upper=True)
+        b, adjoint = swap_last(host_calls.matrix(name, b)), not adjoint
+    x = lu_solution(name, joined, b, exchanged.read(), adjoint)
     return given(x if left else swap_last(x), name, factors, right)
 
 
@@ -282,137 +234,3 @@ def householder_product(A: Any, tau: Any) -> Tensor:
         outer = Op(OpCode.MATMUL, a.dtype, (v, inner * broadcast_to(scale, inner.shape)))
         product = product - outer
     return given(product, name, matrix, factors)
-
-
-# ---- eigenvalues ----
-def _is_upper(name: str, UPLO: str) -> bool:
-    if UPLO not in ("L", "U", "l", "u"):
-        raise ArgumentError(f'{name}: UPLO must be "L" or "U", got {UPLO!r}.')
-    return UPLO in "Uu"
-
-
-def eigh(A: Any, UPLO: str = "L") -> Eigen:
-    """Returns eigenvalues (..., n), rising, and eigenvectors (..., n, n), as columns, of symmetric matrices.
-
-    Args:
-      A:     (..., n, n)
-      UPLO:  "L": the lower triangle is read, "U": the upper one
-
-    Raises:
-      ShapeError:    a matrix is not square.
-      ArgumentError: UPLO is neither.
-
-    Gradient: of different eigenvalues; a sign of an eigenvector is free, and what depends on it has no meaning.
-
-    >>> eigh(Tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
-    [1.0, 2.0]
-    """
-    name, (a,) = taken("eigh", A)
-    return Eigen(*(given(op, name, a) for op in host_calls.eigh(name, a.read(), _is_upper(name, UPLO))))
-
-
-def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
-    """Returns the eigenvalues (..., n), rising, of symmetric matrices; equal ones have gradients, too.
-
-    Args:
-      A:     (..., n, n)
-      UPLO:  "L": the lower triangle is read, "U": the upper one
-
-    Raises:
-      ShapeError:    a matrix is not square.
-      ArgumentError: UPLO is neither.
-
-    >>> eigvalsh(Tensor([[2.0, 0.0], [0.0, 1.0]])).tolist()
-    [1.0, 2.0]
-    """
-    name, (a,) = taken("eigvalsh", A)
-    return given(host_calls.eigenvalues(name, a.read(), _is_upper(name, UPLO)), name, a)
-
-
-def eig(A: Any) -> Any:
-    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
-
-    Args:
-      A:  (..., n, n)
-
-    Raises:
-      UnsupportedOp: always.
-
-    >>> eig(Tensor.eye(2))
-    Traceback (most recent call last):
-    picograd.errors.UnsupportedOp: linalg.eig: they may be complex, and there are no complex tensors.
-    ...
-    """
-    raise UnsupportedOp(
-        "linalg.eig: they may be complex, and there are no complex tensors.",
-        "pg.linalg.eigh is for symmetric matrices.",
-    )
-
-
-def eigvals(A: Any) -> Any:
-    """Raises: eigenvalues of a real matrix may be complex, and picograd has no complex numbers.
-
-    Args:
-      A:  (..., n, n)
-
-    Raises:
-      UnsupportedOp: always.
-
-    >>> eigvals(Tensor.eye(2))
-    Traceback (most recent call last):
-    picograd.errors.UnsupportedOp: linalg.eigvals: they may be complex, and there are no complex tensors.
-    ...
-    """
-    raise UnsupportedOp(
-        "linalg.eigvals: they may be complex, and there are no complex tensors.",
-        "pg.linalg.eigvalsh is for symmetric matrices.",
-    )
-
-
-# ---- singular values ----
-def svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Singular:
-    """Returns U, S, falling, and Vh with U @ diag(S) @ Vh = A.
-
-    Args:
-      A:              (..., m, n)
-      full_matrices:  U (..., m, m) and Vh (..., n, n); else U (..., m, k) and Vh (..., k, n), k = min(m, n)
-      driver:         None: there is one way, LAPACK's gesdd
-
-    Raises:
-      ArgumentError: a driver is named.
-
-    Gradient: of different singular values that are not 0; through the first k columns of U and V alone. A sign of a pair
-    of vectors is free, and what depends on it has no meaning.
-
-    >>> svd(Tensor([[3.0, 0.0], [0.0, -2.0]])).S.tolist()
-    [3.0, 2.0]
-    """
-    name, (a,) = taken("svd", A)
-    _no_driver(name, driver)
-    u, s, vh = host_calls.svd(name, a.read())
-    if full_matrices:
-        u, vh = host_calls.completed(u), swap_last(host_calls.completed(swap_last(vh)))
-    return Singular(*(given(op, name, a) for op in (u, s, vh)))
-
-
-def _no_driver(name: str, driver: str | None) -> None:
-    if driver is not None:
-        raise ArgumentError(f"{name}: driver={driver!r} is for CUDA; leave it out.")
-
-
-def svdvals(A: Any, *, driver: str | None = None) -> Tensor:
-    """Returns the singular values (..., min(m, n)), falling; equal ones have gradients, too.
-
-    Args:
-      A:       (..., m, n)
-      driver:  None: there is one way, LAPACK's gesdd
-
-    Raises:
-      ArgumentError: a driver is named.
-
-    >>> svdvals(Tensor([[3.0, 0.0], [0.0, -2.0]])).tolist()
-    [3.0, 2.0]
-    """
-    name, (a,) = taken("svdvals", A)
-    _no_driver(name, driver)
-    return given(host_calls.singular_values(name, a.read()), name, a)

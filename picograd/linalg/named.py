@@ -7,14 +7,17 @@ Next:  picograd/tensor/tensor.py
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import flip
+from picograd.ir.op import filled
 from picograd.linalg.products import multi_dot, powers
-from picograd.tensor.einsum import einsum, tensordot
-from picograd.tensor.measures import cdist
-from picograd.tensor.products import tensor_of
+from picograd.tensor.products import host_calls
+from picograd.tensor.products.einsum import einsum, tensordot
+from picograd.tensor.products.factored import order_matrix, rows_of
+from picograd.tensor.products.matmul import tensor_of
+from picograd.tensor.reductions.measures import cdist
 from picograd.tensor.tensor import Tensor
 
 addbmm, addmm, addmv, addr, baddbmm = Tensor.addbmm, Tensor.addmm, Tensor.addmv, Tensor.addr, Tensor.baddbmm
@@ -24,11 +27,13 @@ det, inverse, logdet, matrix_exp = Tensor.det, Tensor.inverse, Tensor.logdet, Te
 matrix_power, pinverse, slogdet = Tensor.matrix_power, Tensor.pinverse, Tensor.slogdet
 cholesky, cholesky_inverse, cholesky_solve = Tensor.cholesky, Tensor.cholesky_inverse, Tensor.cholesky_solve
 qr, svd = Tensor.qr, Tensor.svd
+lu, lu_solve, triangular_solve = Tensor.lu, Tensor.lu_solve, Tensor.triangular_solve
 
 __all__ = [
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "cdist", "chain_matmul", "cholesky", "cholesky_inverse",
-    "cholesky_solve", "corrcoef", "cov", "cross", "det", "einsum", "ger", "inner", "inverse", "kron", "logdet",
-    "matrix_exp", "matrix_power", "pinverse", "qr", "slogdet", "svd", "tensordot", "trace", "vander", "vdot",
+    "cholesky_solve", "corrcoef", "cov", "cross", "det", "einsum", "ger", "inner", "inverse", "kron", "logdet", "lu",
+    "lu_solve", "lu_unpack", "matrix_exp", "matrix_power", "pinverse", "qr", "slogdet", "svd", "tensordot", "trace",
+    "triangular_solve", "vander", "vdot",
 ]  # fmt: skip
 
 
@@ -77,3 +82,38 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
         raise ArgumentError(f"vander: N must be 0 or more, got {N!r}.")
     columns = powers(op, op.shape[0] if N is None else N)
     return Tensor.from_op(columns if increasing else flip(columns, (1,)), found.cell.device)
+
+
+class Unpacked(NamedTuple):
+    """P L U is the matrix; what was not asked for is empty."""
+
+    P: Tensor
+    L: Tensor
+    U: Tensor
+
+
+def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True) -> Unpacked:
+    """Returns P (..., m, m), L (..., m, k) and U (..., k, n), from what `lu` gives; k = min(m, n).
+
+    Args:
+      LU_data:        (..., m, n)
+      LU_pivots:      (..., k)
+      unpack_data:    False: L and U are empty
+      unpack_pivots:  False: P is empty
+
+    Raises:
+      ShapeError: the shapes do not fit.
+
+    >>> lu_unpack(*Tensor([[1.0, 2.0], [2.0, 2.0]]).lu()).U.tolist()
+    [[2.0, 2.0], [0.0, 1.0]]
+    """
+    data, pivots = tensor_of("lu_unpack", "LU_data", LU_data), tensor_of("lu_unpack", "LU_pivots", LU_pivots)
+    joined, exchanged = data.read(), pivots.read()
+    m, n = host_calls.sides(host_calls.matrix("lu_unpack", joined))
+    if exchanged.shape != (*joined.shape[:-2], min(m, n)):
+        raise ShapeError(f"lu_unpack: LU_data {joined.shape} and LU_pivots {exchanged.shape} do not fit.")
+    empty = filled(0, joined.dtype, (0,))
+    lower, upper = host_calls.lu_parts(joined) if unpack_data else (empty, empty)
+    order = order_matrix(rows_of(exchanged, m), joined) if unpack_pivots else empty
+    device = data.other_device("lu_unpack", pivots)
+    return Unpacked(*(Tensor.from_op(op, device) for op in (order, lower, upper)))

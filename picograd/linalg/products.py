@@ -13,16 +13,16 @@ from typing import Any
 
 from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import cast, compare, positions, repeat_axes, scan, where
+from picograd.ir.build import cast, compare, positions, repeat_axes, reshape, scan, where
 from picograd.ir.matrices import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
-from picograd.tensor import host_calls
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to
-from picograd.tensor.linalg import LogDet, power_op, slogdet_ops
-from picograd.tensor.measures import common, cross_op
-from picograd.tensor.products import tensor_of
+from picograd.tensor.products import host_calls
+from picograd.tensor.products.linalg import LogDet, power_op, slogdet_ops
+from picograd.tensor.products.matmul import tensor_of
+from picograd.tensor.reductions.measures import common, cross_op
 from picograd.tensor.tensor import Tensor
 
 
@@ -67,7 +67,7 @@ def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:
     """Returns the cross product along an axis of length 3.
 
     Args:
-      input:  a tensor; it and `other` broadcast
+      input:  a tensor; it and `other`, of as many axes, broadcast
 
     Raises:
       ShapeError: the shapes do not broadcast, or the axis has another length.
@@ -234,11 +234,11 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     """Returns the powers 0 to N - 1 of each element, along a new last axis.
 
     Args:
-      x:  (..., n)
+      x:  (..., n); a number is a vector of one
       N:  how many; n by default
 
     Raises:
-      ShapeError:    x has no axis.
+      ShapeError:    x has no axis, and N is not given.
       ArgumentError: N is less than 2.
 
     >>> vander(Tensor([2.0, 3.0])).tolist()
@@ -246,8 +246,9 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     """
     name, (a,) = taken("vander", x)
     op = a.read()
-    if not op.shape:
+    if N is None and not op.shape:
         raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
+    op = op if op.shape else reshape(op, (1,))
     count = op.shape[-1] if N is None else N
     if N is not None and (not isinstance(N, int) or N < 2):
         raise ArgumentError(f"{name}: N must be 2 or more, got {N!r}.")

@@ -15,12 +15,12 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, maximum, reduce, repeat_axes, swap_last
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor import host_calls
-from picograd.tensor.build import broadcast_to
+from picograd.tensor.build import broadcast_to, detached
 from picograd.tensor.core import TensorCore
-from picograd.tensor.linalg import greatest_value
-from picograd.tensor.measures import common
-from picograd.tensor.products import tensor_of
+from picograd.tensor.products import host_calls
+from picograd.tensor.products.linalg import greatest_value
+from picograd.tensor.products.matmul import tensor_of
+from picograd.tensor.reductions.measures import common
 from picograd.tensor.tensor import Tensor
 
 EPSILON = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}  # between 1 and the next number
@@ -239,9 +239,9 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
       rcond:   singular values up to this times the greatest count as 0; by default max(m, n) eps
       driver:  "gelsy", "gelsd", "gelss" or "gels": they differ in what else is returned
 
-    Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of gels, of gelsd and gelss for
-               one matrix of full rank; rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and
-               gelss. What a driver does not give is (0,)
+    Returns:   solution (..., n, k); residuals (..., k), the sums of squares where m > n, of all but gelsy;
+               rank (...), int64, but of gels; singular_values (..., min(m, n)) of gelsd and gelss.
+               What a driver does not give is (0,)
 
     Raises:
       ShapeError:    A and B have other numbers of rows.
@@ -264,12 +264,11 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     solution = Tensor.from_op(host_calls.pseudoinverse(name, a, least)).matmul(Tensor.from_op(b))
     rest = Tensor.from_op(a).matmul(solution) - Tensor.from_op(b)
     empty = filled(0, a.dtype, (0,))
-    measures = driver == "gels" or (driver in ("gelsd", "gelss") and len(a.shape) == 2)
-    residuals = (rest * rest).sum(-2).read() if m > n and measures else empty
+    residuals = (rest * rest).sum(-2).read() if m > n and driver in ("gels", "gelsd", "gelss") else empty
     last = len(values.shape) - 1
     kept = compare(OpCode.CMPLT, repeat_axes(least, (last,), values.shape), values)
     rank = reduce(cast(kept, dtypes.int64), OpCode.ADD, (last,)) if driver != "gels" else filled(0, dtypes.int64, (0,))
-    shown = values if driver in ("gelsd", "gelss") else empty
+    shown = detached(values) if driver in ("gelsd", "gelss") else empty
     result = solution.read()
     if is_vector:
         result = Op(OpCode.RESHAPE, result.dtype, (result,), result.shape[:-1])

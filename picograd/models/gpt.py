@@ -20,10 +20,10 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.nn import init
-from picograd.nn.optim import AdamW
+from picograd.optim.basic import AdamW
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.core import realize
-from picograd.tensor.random import Generator
+from picograd.tensor.creation.random import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit

@@ -2,7 +2,7 @@
 
 In:    modules, parameters
 Out:   a module
-Next:  picograd/nn/layers.py
+Next:  picograd/nn/layers/features.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from picograd.errors import ArgumentError, IndexingError
 from picograd.nn.module import Module
+from picograd.nn.parameter import Parameter
 from picograd.tensor.tensor import Tensor
 
 
@@ -146,11 +147,24 @@ class ModuleList(_Numbered):
     2
     """
 
-    def __init__(self, modules: Iterable[Module] = ()):
-        self._number(modules)
+    def __init__(self, modules: Iterable[Module] | None = None):
+        self._number(modules or ())
 
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)(getattr(self, name) for name in names)
+
+    def __repr__(self) -> str:
+        """Equal modules that follow each other stand there once."""
+        runs: list[tuple[str, int, int]] = []  # text, first and last place
+        for place, text in enumerate(map(repr, self._items())):
+            if runs and runs[-1][0] == text:
+                runs[-1] = (text, runs[-1][1], place)
+            else:
+                runs.append((text, place, place))
+        if not runs:
+            return f"{self._get_name()}()"
+        lines = [f"({a}): {text}" if a == b else f"({a}-{b}): {b - a + 1} x {text}" for text, a, b in runs]
+        return f"{self._get_name()}(\n  " + "\n  ".join(line.replace("\n", "\n  ") for line in lines) + "\n)"
 
 
 class ParameterList(_Numbered):
@@ -160,8 +174,8 @@ class ParameterList(_Numbered):
     2
     """
 
-    def __init__(self, values: Iterable[Tensor] = ()):
-        self._number(map(_parameter, values))
+    def __init__(self, values: Iterable[Tensor] | None = None):
+        self._number(map(_parameter, values or ()))
 
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)(getattr(self, name) for name in names)
@@ -287,4 +301,4 @@ class ParameterDict(_Named):
 
 def _parameter(tensor: Tensor) -> Tensor:
     """Returns the tensor itself if it is a parameter, else a leaf on its storage."""
-    return tensor if tensor.requires_grad and tensor.is_leaf else tensor.detach().requires_grad_()
+    return tensor if isinstance(tensor, Parameter) else Parameter(tensor)

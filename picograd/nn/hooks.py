@@ -1,6 +1,6 @@
-"""Hooks: functions called before or after a module's forward.
+"""Hooks: functions called before or after a module's forward, and when gradients come by.
 
-In:    a module and its arguments or result
+In:    a module and its arguments, its result or their gradients
 Out:   what the hooks make of them
 Next:  picograd/nn/summary.py
 """
@@ -12,15 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from picograd.errors import GradientError
+from picograd.tensor.tensor import Tensor
+
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A function, and whether it gets keyword arguments, too."""
+    """A function, whether it gets keyword arguments, too, and whether it is called even if forward raises."""
 
     call: Callable[..., Any]
     with_kwargs: bool
+    always: bool = False
 
 
 class Handle:
@@ -53,10 +57,12 @@ class Handle:
         self.remove()
 
 
-def registered(owner: Any, place: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool) -> Handle:
+def registered(
+    owner: Any, place: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool, always: bool = False
+) -> Handle:
     """Adds a hook to those that a module holds under `place`."""
     number, held = next(_numbers), vars(owner).get(place, {})
-    new = {number: Hook(hook, with_kwargs)}
+    new = {number: Hook(hook, with_kwargs, always)}
     setattr(owner, place, {**new, **held} if prepend else {**held, **new})
     return Handle(owner, place, number)
 
@@ -74,10 +80,89 @@ def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return args, kwargs
 
 
-def after_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """Returns the result that the hooks leave."""
+def after_forward(
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, has_failed: bool = False
+) -> Any:
+    """Returns the result that the hooks leave; of a forward that has failed only those that are always called."""
     for hook in list(module._forward_hooks.values()):
+        if has_failed and not hook.always:
+            continue
         given = (args, kwargs, result) if hook.with_kwargs else (args, result)
         changed = hook.call(module, *given)
         result = result if changed is None else changed
     return result
+
+
+# ---- gradients ----
+class GradientWatch:
+    """Calls a module's hooks with the gradients of one call, in the order in which backward() finds them.
+
+    grads:    of the results, those found so far
+    found:    of the arguments, those found so far
+    waits:    arguments whose gradient is still to come
+    """
+
+    def __init__(self, module: Any):
+        self.module = module
+        self.grads: list[Tensor | None] = []
+        self.found: list[Tensor | None] = []
+        self.waits = 0
+
+    def arguments(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Returns the arguments, those that need gradients as ones of their own whose gradient is seen."""
+        self.found = [None] * len(args)
+        return tuple(self._watched(place, value, self._see_argument) for place, value in enumerate(args))
+
+    def results(self, result: Any) -> Any:
+        """Returns the result, as tensors of its own whose gradients are seen."""
+        several = isinstance(result, (tuple, list))
+        parts = list(result) if several else [result]
+        self.grads = [None] * len(parts)
+        self.waits = len([1 for kept in self.found if isinstance(kept, Tensor)])
+        self.found = [None] * len(self.found)
+        watched = [self._watched(place, value, self._see_result) for place, value in enumerate(parts)]
+        if not several:
+            return watched[0]
+        return type(result)(*watched) if hasattr(result, "_fields") else type(result)(watched)
+
+    def _watched(self, place: int, value: Any, see: Callable[[int, Tensor], Tensor | None]) -> Any:
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            return value
+        own = value.clone()
+        own._become_leaf(collects=False)  # one of its own, even where value is a leaf with hooks of others
+        own.register_hook(lambda grad: see(place, grad))
+        if see == self._see_argument:
+            self.found[place] = own
+        return own
+
+    def _see_result(self, place: int, grad: Tensor) -> Tensor | None:
+        self.grads[place] = grad
+        for hook in list(vars(self.module).get("_backward_pre_hooks", {}).values()):
+            self.grads[place] = self._one(hook.call(self.module, tuple(self.grads)), self.grads, place)
+        if not self.waits:  # no argument needs a gradient, so none comes later
+            self._call(())
+        return self.grads[place]
+
+    def _see_argument(self, place: int, grad: Tensor) -> Tensor | None:
+        self.found[place] = grad
+        self.waits -= 1
+        return self._call((place,)) if self.waits == 0 else grad
+
+    def _call(self, last: tuple[int, ...]) -> Tensor | None:
+        """Calls the hooks; returns the gradient they leave of the argument that came last."""
+        for hook in list(vars(self.module).get("_backward_hooks", {}).values()):
+            changed = hook.call(self.module, tuple(self.found), tuple(self.grads))
+            if last:
+                self.found[last[0]] = self._one(changed, self.found, last[0])
+        return self.found[last[0]] if last else None
+
+    def _one(self, changed: Any, before: list[Tensor | None], place: int) -> Tensor | None:
+        """Returns what a hook made of one gradient. NOTE: those that came before have gone on already."""
+        if changed is None:
+            return before[place]
+        parts = changed if isinstance(changed, (tuple, list)) else (changed,)
+        others = [new is not old for i, (new, old) in enumerate(zip(parts, before)) if i != place]
+        if len(parts) != len(before) or any(others):
+            name = type(self.module).__name__
+            raise GradientError(f"register_full_backward_hook: a hook of {name} replaced gradients of several tensors.")
+        return parts[place]  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 In:    a tensor, usually a parameter
 Out:   the same tensor with new values
-Next:  picograd/nn/optimizer.py
+Next:  picograd/nn/utils/__init__.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from picograd import dtype as dtypes
 from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.random import Generator
+from picograd.tensor.creation.random import Generator
 from picograd.tensor.tensor import Tensor
 
 GAINS = {

@@ -2,7 +2,7 @@
 
 In:    attributes that are tensors, modules, or lists of modules
 Out:   `Module`
-Next:  picograd/nn/module_state.py
+Next:  picograd/nn/module_hooks.py
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from picograd.errors import ArgumentError
-from picograd.nn.hooks import Handle, after_forward, before_forward, registered
-from picograd.nn.module_state import ModuleState
+from picograd.nn.module_hooks import ModuleHooks
+from picograd.nn.parameter import Parameter
 from picograd.nn.summary import Summary, summarized
 from picograd.tensor.change import last_change
 from picograd.tensor.tensor import Tensor
 
 
-class Module(ModuleState):
+class Module(ModuleHooks):
     """Base of all layers and networks. Subclasses define `forward`.
 
     A tensor attribute that requires grad when it is set is a parameter, and stays one when it is frozen. Other
@@ -36,15 +36,62 @@ class Module(ModuleState):
     training: bool = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
-            self._kinds()[name] = "parameter"
-        elif not isinstance(value, Tensor) and value is not None:
+        rule = self.computed(name)
+        if rule is not None and hasattr(rule, "store"):
+            rule.store(self, value)
+            return
+        if isinstance(value, Tensor):
+            role = getattr(value, "_role", None)
+            if role is None and value.requires_grad and value.is_leaf:
+                role = value._role = "parameter"
+            if role is not None:
+                self._kinds()[name] = role
+        elif value is not None:
             self._kinds().pop(name, None)
         self._put(name, value)
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        self._kinds().pop(name, None)
         last_change.note()
+
+    def __getattr__(self, name: str) -> Any:  # called for what is no attribute
+        rule = self.computed(name)
+        if rule is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        return rule(self)
+
+    # ---- attributes computed from others ----
+    def computed(self, name: str) -> Any:
+        """Returns the rule by which the attribute `name` is computed, or None where it is not.
+
+        >>> print(nn.Linear(2, 3).computed("weight"))
+        None
+        """
+        return self.__dict__.get("_computed", {}).get(name)
+
+    def compute_attribute(self, name: str, rule: Callable[[Any], Tensor]) -> None:
+        """Lets `rule`, a function of the module, compute the attribute `name` whenever it is read.
+
+        Where the rule has store(module, value), that is what assigning to the attribute does.
+
+        >>> net = nn.Linear(2, 3)
+        >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
+        >>> net.columns
+        2
+        """
+        self._put("_computed", {**self.__dict__.get("_computed", {}), name: rule})
+
+    def stop_computing(self, name: str) -> None:
+        """Forgets the rule for `name`.
+
+        >>> net = nn.Linear(2, 3)
+        >>> net.compute_attribute("columns", lambda module: module.weight.shape[1])
+        >>> net.stop_computing("columns")
+        >>> hasattr(net, "columns")
+        False
+        """
+        self._put("_computed", {other: rule for other, rule in self.__dict__.get("_computed", {}).items() if other != name})
 
     def _put(self, name: str, value: Any) -> None:
         """Sets an attribute, whatever it is."""
@@ -72,10 +119,10 @@ class Module(ModuleState):
         self._kinds()[name] = "buffer" if persistent else "temporary"
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
-        """Makes `param`, a leaf that requires grad, a parameter under `name`; None keeps the place free.
+        """Makes `param`, an nn.Parameter or a leaf that requires grad, a parameter under `name`; None keeps the place free.
 
         Raises:
-          ArgumentError: the name is taken, or has a dot; or param is no leaf that requires grad.
+          ArgumentError: the name is taken, or has a dot; or param is neither.
 
         >>> net = nn.Linear(1, 1)
         >>> net.register_parameter("scale", Tensor([1.0], requires_grad=True))
@@ -83,9 +130,10 @@ class Module(ModuleState):
         3
         """
         self._check_name("register_parameter", name)
-        if param is not None and not (param.requires_grad and param.is_leaf):
+        if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
-                f"register_parameter: {name} must be a leaf that requires grad.", hint="param.detach().requires_grad_()"
+                f"register_parameter: {name} must be an nn.Parameter, or a leaf that requires grad.",
+                hint="nn.Parameter(param)",
             )
         self._put(name, param)
         self._kinds()[name] = "parameter"
@@ -104,63 +152,19 @@ class Module(ModuleState):
         self._check_name("add_module", name)
         setattr(self, name, module)
 
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Another name of add_module, with its `name` and `module`.
+
+        >>> net = nn.Linear(1, 1)
+        >>> net.register_module("next", nn.Tanh())
+        >>> net.next
+        Tanh()
+        """
+        self.add_module(name, module)
+
     def _check_name(self, function: str, name: str) -> None:
         if not name or "." in name or (hasattr(self, name) and name not in self._kinds()):
             raise ArgumentError(f"{function}: {name!r} is taken, or no name without dots.")
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Computes the result from whatever arguments a subclass takes (args, kwargs); what calling the module does.
-
-        >>> nn.Linear(2, 3).forward(Tensor.ones(4, 2)).shape
-        (4, 3)
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no forward(); define it.")
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        hooks = vars(self)
-        if "_forward_pre_hooks" in hooks:
-            args, kwargs = before_forward(self, args, kwargs)
-        result = self.forward(*args, **kwargs)
-        return after_forward(self, args, kwargs, result) if "_forward_hooks" in hooks else result
-
-    # ---- hooks ----
-    def register_forward_pre_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
-        """Calls hook(module, args) before every forward; what it returns, if not None, becomes the arguments.
-
-        Args:
-          hook:         with_kwargs: hook(module, args, kwargs), which returns None or both
-          prepend:      before those that are there
-          with_kwargs:  it gets keyword arguments, too
-
-        Returns:        a handle whose remove() takes it away
-
-        >>> net = nn.Identity()
-        >>> handle = net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-        >>> net(Tensor([1.0])), handle.remove(), net(Tensor([1.0]))
-        (Tensor([2.]), None, Tensor([1.]))
-        """
-        return registered(self, "_forward_pre_hooks", hook, prepend, with_kwargs)
-
-    def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
-        """Calls hook(module, args, output) after every forward; what it returns, if not None, becomes the output.
-
-        Args:
-          hook:         with_kwargs: hook(module, args, kwargs, output)
-          prepend:      before those that are there
-          with_kwargs:  it gets keyword arguments, too
-
-        Returns:        a handle whose remove() takes it away
-
-        >>> net = nn.Identity()
-        >>> handle = net.register_forward_hook(lambda module, args, output: output * 10)
-        >>> net(Tensor([1.0]))
-        Tensor([10.])
-        """
-        return registered(self, "_forward_hooks", hook, prepend, with_kwargs)
 
     # ---- what it holds ----
     def named_children(self) -> Iterator[tuple[str, Module]]:
@@ -186,32 +190,34 @@ class Module(ModuleState):
         for _, module in self.named_children():
             yield module
 
-    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
         """Yields (path, module) for this module and all below it, each once; paths start with `prefix`.
 
-        `remove_duplicate=False`: a module that is held twice comes twice.
+        `remove_duplicate=False`: a module that is held twice comes twice. `memo`: modules that count as seen.
 
         >>> [path for path, _ in nn.MLP(2, [3, 1]).named_modules()]
         ['', 'layers', 'layers.0', 'layers.1']
         """
-        seen: set[int] = set()
+        seen: set[Any] = set() if memo is None else memo
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             path, module = stack.pop()
-            if remove_duplicate and id(module) in seen:
+            if remove_duplicate and module in seen:
                 continue
-            seen.add(id(module))
+            seen.add(module)
             yield path, module
             below = [(f"{path}.{name}" if path else name, child) for name, child in module.named_children()]
             stack.extend(reversed(below))
 
-    def modules(self) -> Iterator[Module]:
-        """Yields this module and all below it, each once.
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """Yields this module and all below it, each once unless `remove_duplicate` is False.
 
         >>> len(list(nn.MLP(2, [3, 1]).modules()))
         4
         """
-        for _, module in self.named_modules():
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def get_submodule(self, target: str) -> Module:
@@ -221,12 +227,29 @@ class Module(ModuleState):
           ArgumentError: `target` leads to no module.
 
         >>> nn.MLP(2, [3, 1]).get_submodule("layers.0")
-        Linear(2, 3, bias=True)
+        Linear(in_features=2, out_features=3, bias=True)
         """
         found = dict(self.named_modules(remove_duplicate=False)).get(target)
         if found is None:
             raise ArgumentError(f"get_submodule: {type(self).__name__} has no module {target!r}.")
         return found
+
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Puts `module` at the path `target`; with `strict` there must be one already.
+
+        Raises:
+          ArgumentError: the path leads to no module, or ends in nothing while strict.
+
+        >>> net = nn.MLP(2, [3, 1])
+        >>> net.set_submodule("layers.0", nn.Identity())
+        >>> net.layers[0]
+        Identity()
+        """
+        before, _, name = target.rpartition(".")
+        owner = self.get_submodule(before)
+        if not name or (strict and not isinstance(getattr(owner, name, None), Module)):
+            raise ArgumentError(f"set_submodule: {type(self).__name__} has no module {target!r}.")
+        setattr(owner, name, module)
 
     def get_parameter(self, target: str) -> Tensor:
         """Returns the parameter at a path like "layers.0.weight".
@@ -257,7 +280,7 @@ class Module(ModuleState):
         return found
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
             asked = [(name, kind) for name, kind in module._kinds().items() if kind in kinds]
             for name, _ in sorted(asked, key=lambda pair: pair[1] != "parameter"):  # parameters first, then as they came
                 tensor = vars(module).get(name)
@@ -342,33 +365,8 @@ class Module(ModuleState):
         """
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freezes or unfreezes all parameters; returns self.
-
-        >>> any(p.requires_grad for p in nn.Linear(2, 3).requires_grad_(False).parameters())
-        False
-        """
-        for tensor in self.parameters():
-            tensor.requires_grad_(requires_grad)
-        return self
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients of all parameters; with set_to_none=False makes them 0.
-
-        >>> net = nn.Linear(2, 1)
-        >>> net(Tensor.ones(1, 2)).sum().backward()
-        >>> net.zero_grad()
-        >>> net.weight.grad is None
-        True
-        """
-        for tensor in self.parameters():
-            if set_to_none:
-                tensor.grad = None
-            elif tensor.grad is not None:
-                tensor.grad.zero_()
-
-    def apply(self, function: Callable[[Module], None]) -> Self:
-        """Calls `function` with every module below this one, then with this one; returns self.
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Calls `fn` with every module below this one, then with this one; returns self.
 
         >>> net = nn.MLP(2, [3, 1])
         >>> seen = []
@@ -376,22 +374,27 @@ class Module(ModuleState):
         >>> seen
         ['Linear', 'Linear', 'ModuleList', 'MLP']
         """
-        for module in reversed(list(self.modules())):
-            function(module)
+        for child in dict.fromkeys(self.children()):
+            child.apply(fn)
+        fn(self)
         return self
 
     def __repr__(self) -> str:
-        inside = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
         shown = self.extra_repr()
-        if not inside:
-            return f"{type(self).__name__}({shown})"
-        return f"{type(self).__name__}({shown}\n" + "\n".join(inside) + "\n)"
+        lines = shown.split("\n") if shown else []
+        inside = [f"({name}): " + repr(child).replace("\n", "\n  ") for name, child in self.named_children()]
+        if len(lines) <= 1 and not inside:
+            return f"{self._get_name()}({shown})"
+        return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
+
+    def _get_name(self) -> str:
+        return "Parametrized" * ("parametrizations" in vars(self)) + type(self).__name__
 
     def extra_repr(self) -> str:
         """Returns what stands between the brackets when the module is printed.
 
         >>> nn.Linear(2, 3)
-        Linear(2, 3, bias=True)
+        Linear(in_features=2, out_features=3, bias=True)
         """
         return ""
 

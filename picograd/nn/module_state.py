@@ -14,6 +14,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.parameter import Parameter
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
@@ -33,6 +34,11 @@ class IncompatibleKeys(NamedTuple):
     missing_keys: list[str]
     unexpected_keys: list[str]
 
+    def __repr__(self) -> str:
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
 
 class ModuleState:
     """What a module does with all its tensors."""
@@ -41,21 +47,70 @@ class ModuleState:
         """Yields (path, tensor) of these kinds, parameter, buffer, temporary: module by module, parameters first."""
         raise NotImplementedError
 
-    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields (path, module); see Module.
+
+        `memo`, `prefix`, `remove_duplicate`: as there.
+
+        >>> [path for path, _ in nn.Linear(1, 1).named_modules()]
+        ['']
+        """
+        raise NotImplementedError
+
+    def get_extra_state(self) -> Any:
+        """Returns what a subclass wants in its state_dict beside its tensors, under "_extra_state"; here nothing is.
+
+        >>> class Named(nn.Module):
+        ...     def get_extra_state(self):
+        ...         return {"name": "a"}
+        >>> Named().state_dict()
+        {'_extra_state': {'name': 'a'}}
+        """
+        return None
+
+    def set_extra_state(self, state: Any) -> None:
+        """Takes over `state`, what get_extra_state gave; a subclass that has one says how.
+
+        >>> nn.Linear(1, 1).set_extra_state(None)
+        """
+
+    def _has_extra_state(self) -> bool:
+        return type(self).get_extra_state is not ModuleState.get_extra_state
+
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
         """Returns all parameters and buffers by path; the tensors share storage with the module.
 
-        `prefix` stands before every path; `keep_vars`: the tensors themselves, with their gradients.
+        Args:
+          destination:  a dict that is filled, and returned; None: a new one
+          prefix:       stands before every path
+          keep_vars:    the tensors themselves, with their gradients
 
         >>> list(nn.MLP(2, [3, 1]).state_dict())
         ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
         """
-        named = self._named_tensors("parameter", "buffer")
-        return {prefix + name: tensor if keep_vars else tensor.detach() for name, tensor in named}
+        found: dict[str, Any] = {} if destination is None else destination
+        for path, module in self.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
+            for name, tensor in module._named_tensors("parameter", "buffer", prefix=path, recurse=False):
+                found[name] = tensor if keep_vars else tensor.detach()
+            if module._has_extra_state():
+                found[f"{path}._extra_state" if path else "_extra_state"] = module.get_extra_state()
+        return found
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
         """Stores tensors by path into the parameters and buffers, in place; returns what was missing and unknown.
 
         Tensors of other libraries and arrays will do.
+
+        Args:
+          state_dict:  path -> tensor
+          strict:      every path of both must be in the other
+          assign:      the given tensors become those of the module, with their dtypes and devices
 
         Raises:
           ArgumentError: paths are missing or unknown (unless strict is False).
@@ -64,11 +119,11 @@ class ModuleState:
 
         >>> a, b = nn.Linear(2, 3), nn.Linear(2, 3)
         >>> b.load_state_dict(a.state_dict())
-        IncompatibleKeys(missing_keys=[], unexpected_keys=[])
+        <All keys matched successfully>
         >>> bool((a.weight == b.weight).all())
         True
         """
-        own = self.state_dict()
+        own = self.state_dict(keep_vars=True)
         missing = [name for name in own if name not in state_dict]
         unknown = [name for name in state_dict if name not in own]
         if strict and (missing or unknown):
@@ -76,31 +131,96 @@ class ModuleState:
                 f"load_state_dict: missing: {_listed(missing)}; unknown: {_listed(unknown)}.",
                 hint="strict=False loads what fits by name.",
             )
-        given = {name: _as_tensor(name, value) for name, value in state_dict.items() if name in own}
+        tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name in state_dict}
+        given = {name: _as_tensor(name, state_dict[name]) for name in tensors}
         for name, tensor in given.items():
             if tensor.shape != own[name].shape:
                 raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, its place {own[name].shape}.")
+        owners = dict(self.named_modules(remove_duplicate=False))
         with no_grad():
-            for name, tensor in given.items():
-                own[name].assign(tensor.detach().to(own[name].device, own[name].dtype))
+            for path, tensor in given.items():
+                owner, _, name = path.rpartition(".")
+                if assign:
+                    owners[owner]._take_over(name, tensor)
+                else:
+                    held = own[path].detach()
+                    held.assign(tensor.detach().to(held.device, held.dtype))
+        for path, module in owners.items():
+            key = f"{path}._extra_state" if path else "_extra_state"
+            if module._has_extra_state() and key in state_dict:
+                module.set_extra_state(state_dict[key])
         return IncompatibleKeys(missing, unknown)
 
+    def _take_over(self, name: str, tensor: Tensor) -> None:
+        """Makes a tensor the parameter or buffer of a name, which is trained if the one before was."""
+        before = getattr(self, name)
+        own = tensor.detach()
+        own._role = "parameter" if isinstance(before, Parameter) else "buffer"
+        setattr(self, name, own.requires_grad_() if before.requires_grad and before.is_leaf else own)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Freezes or unfreezes all parameters; returns self.
+
+        >>> any(p.requires_grad for p in nn.Linear(2, 3).requires_grad_(False).parameters())
+        False
+        """
+        for _, tensor in self._named_tensors("parameter"):
+            tensor.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients of all parameters; with set_to_none=False makes them 0.
+
+        >>> net = nn.Linear(2, 1)
+        >>> net(Tensor.ones(1, 2)).sum().backward()
+        >>> net.zero_grad()
+        >>> net.weight.grad is None
+        True
+        """
+        for _, tensor in self._named_tensors("parameter"):
+            if set_to_none:
+                tensor.grad = None
+            elif tensor.grad is not None:
+                tensor.grad.zero_()
+
     # ---- moving ----
-    def to(self, *targets: Any) -> Self:
+    def to(self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:
         """Moves all parameters and buffers to a device, floats also to a dtype; the tensors stay the same objects.
 
-        `targets`: the name of a device, a dtype, or both.
+        `targets`: a device, a dtype, both, or a tensor that has them. `non_blocking`: taken, of no effect.
 
         >>> nn.Linear(2, 3).to(dtypes.float16).weight.dtype
         float16
         """
+        chosen: list[Any] = []
+        for target in (*targets, device, dtype):
+            chosen += [target.device, target.dtype] if isinstance(target, Tensor) else [target]
+        kept = tuple(target for target in chosen if target is not None and not isinstance(target, bool))
         seen: set[int] = set()
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary"):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                _move(tensor, targets)
+                _move(tensor, kept)
                 if tensor.grad is not None:
-                    _move(tensor.grad, targets)
+                    _move(tensor.grad, kept)
+        return self
+
+    def type(self, dst_type: Any) -> Self:
+        """Makes all floats of parameters and buffers `dst_type`, a dtype; returns self.
+
+        >>> nn.Linear(2, 3).type(dtypes.float64).weight.dtype
+        float64
+        """
+        return self.to(dst_type)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Moves parameters and buffers to a device for whoever loads them then; `recurse`: also those below.
+
+        >>> nn.Linear(2, 3).to_empty(device="cpu").weight.shape
+        (3, 2)
+        """
+        for _, tensor in self._named_tensors("parameter", "buffer", "temporary", recurse=recurse):
+            _move(tensor, (device,))
         return self
 
     def half(self) -> Self:
@@ -139,13 +259,13 @@ class ModuleState:
         """Moves all parameters and buffers to the CPU; returns self.
 
         >>> nn.Linear(2, 3).cpu().weight.device
-        'CPU'
+        device(type='cpu')
         """
         return self.to("CPU")
 
-    def cuda(self) -> Self:
-        """Moves all parameters and buffers to the GPU; returns self."""
-        return self.to("CUDA")
+    def cuda(self, device: Any = None) -> Self:
+        """Moves all parameters and buffers to the GPU, `device` or the first one; returns self."""
+        return self.to("CUDA" if device is None or device == 0 else device)
 
 
 def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:

@@ -24,13 +24,14 @@ from picograd.tensor.tensor import Tensor
 
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 MARK = "__tensor__"
+INTEGERS = "__integers__"  # marks a dict whose keys are integers, which JSON has as strings
 
 
 def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
 
     Raises:
-      ArgumentError: something is neither, or a key of a dict is no string.
+      ArgumentError: something is neither, or a key of a dict is no string while not all of them are integers.
 
     >>> import tempfile, os
     >>> name = os.path.join(tempfile.mkdtemp(), "w.safetensors")
@@ -77,9 +78,14 @@ def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = value
         return {MARK: name}
     if isinstance(value, Mapping):
+        if value and all(type(key) is int for key in value):
+            return {INTEGERS: _take_out({str(key): item for key, item in value.items()}, path, tensors)}
         for key in value:
             if not isinstance(key, str):
-                raise ArgumentError(f"save: {path or 'the state'} has the key {key!r}; only strings come back as they are.")
+                where = path or "the state"
+                raise ArgumentError(
+                    f"save: {where} has the key {key!r}; only strings, or integers alone, come back as they are."
+                )
         return {k: _take_out(v, f"{path}.{k}" if path else k, tensors) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_take_out(v, f"{path}.{i}" if path else str(i), tensors) for i, v in enumerate(value)]
@@ -89,6 +95,8 @@ def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(value, dict) and set(value) == {INTEGERS} and isinstance(value[INTEGERS], dict):
+        return {int(key): _put_back(item, tensors) for key, item in value[INTEGERS].items()}
     if isinstance(value, dict):
         return tensors[value[MARK]] if set(value) == {MARK} else {k: _put_back(v, tensors) for k, v in value.items()}
     return [_put_back(v, tensors) for v in value] if isinstance(value, list) else value

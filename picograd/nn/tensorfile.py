@@ -2,7 +2,7 @@
 
 In:    arrays by name, or the bytes of a file
 Out:   `encode`, `decode`
-Next:  picograd/transforms/jit.py
+Next:  picograd/optim/optimizer.py
 
 The safetensors library, loaded when first needed, writes and checks the bytes. What is ours is the dtypes, of which it
 knows more than NumPy.
@@ -18,7 +18,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DataError
-from picograd.tensor.host import Array
+from picograd.tensor.exchange.host import Array
 
 NAMES: dict[str, DType] = {
     "BOOL": dtypes.bool_, "U8": dtypes.uint8, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,

@@ -21,6 +21,7 @@ from picograd.onnx.operators import (
     math,
     movement,
     normalization,
+    pooling,
     quantization,
     random,
     recurrent,
@@ -30,12 +31,11 @@ from picograd.onnx.operators import (
     signal,
     text,
     vision,
-    windows,
 )
 from picograd.onnx.record import Operator
 
 CHAPTERS = (
-    math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, windows, normalization,
+    math, reductions, movement, indexing, casts, linear, quantization, control, sequences, random, pooling, normalization,
     resize, text, learning, recurrent, vision, signal, convolution,
 )  # fmt: skip
 # Versions of domains that the rows were written for: what changes later is not computed by an older rule.

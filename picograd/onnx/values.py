@@ -14,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from picograd.dtype import DType
 from picograd.errors import DataError, UnsupportedOp
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.cell import trace
-from picograd.tensor.host import default_device
+from picograd.tensor.exchange.host import default_device
 from picograd.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -89,6 +90,7 @@ def is_tensor_dtype(array: Array) -> bool:
 
 _FIXED: dict[tuple[Any, ...], Tensor] = {}  # the last tensors made of arrays that are known
 MAX_FIXED = 1024
+MAX_FIXED_NBYTES = 1 << 26  # of all of them
 
 
 def fixed(array: Array, device: str | None = None) -> Tensor:
@@ -96,13 +98,14 @@ def fixed(array: Array, device: str | None = None) -> Tensor:
     if array.size == 1 and array.dtype.kind in "biuf":
         dtype = dtypes.from_numpy(array.dtype)
         return Tensor.full(array.shape, array.reshape(()).item(), dtype=dtype, device=device)
-    key = (device or default_device(), array.dtype, array.shape, array.tobytes())
-    found = _FIXED.get(key)
+    key = (device or default_device(), array.dtype, array.shape, sha256(array.tobytes()).digest())
+    found = _FIXED.pop(key, None)
     if found is None:
-        while len(_FIXED) >= MAX_FIXED:
-            del _FIXED[next(iter(_FIXED))]
         with unwatched():
-            found = _FIXED[key] = Tensor(array, device=device)
+            found = Tensor(array, device=device)
+    _FIXED[key] = found  # behind all others: the one used last
+    while len(_FIXED) > 1 and (len(_FIXED) > MAX_FIXED or sum(t.nbytes for t in _FIXED.values()) > MAX_FIXED_NBYTES):
+        del _FIXED[next(iter(_FIXED))]
     return found
 
 

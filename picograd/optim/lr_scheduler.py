@@ -1,23 +1,23 @@
-"""Schedules under the names users look for: a page of what stands in nn/schedule.py and beside it.
+"""Schedules under the names users look for: a page of what stands in optim/schedules/base.py and beside it.
 
 In:    an optimizer
 Out:   schedules of its learning rate
-Next:  picograd/nn/schedule.py
+Next:  picograd/optim/schedules/base.py
 """
 
-from picograd.nn.cycles import CyclicLR as CyclicLR
-from picograd.nn.cycles import OneCycleLR as OneCycleLR
-from picograd.nn.schedule import ChainedScheduler as ChainedScheduler
-from picograd.nn.schedule import LambdaLR as LambdaLR
-from picograd.nn.schedule import LRScheduler as LRScheduler
-from picograd.nn.schedule import MultiplicativeLR as MultiplicativeLR
-from picograd.nn.schedule import SequentialLR as SequentialLR
-from picograd.nn.schedules import ConstantLR as ConstantLR
-from picograd.nn.schedules import CosineAnnealingLR as CosineAnnealingLR
-from picograd.nn.schedules import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts
-from picograd.nn.schedules import ExponentialLR as ExponentialLR
-from picograd.nn.schedules import LinearLR as LinearLR
-from picograd.nn.schedules import MultiStepLR as MultiStepLR
-from picograd.nn.schedules import PolynomialLR as PolynomialLR
-from picograd.nn.schedules import ReduceLROnPlateau as ReduceLROnPlateau
-from picograd.nn.schedules import StepLR as StepLR
+from picograd.optim.schedules.base import ChainedScheduler as ChainedScheduler
+from picograd.optim.schedules.base import LambdaLR as LambdaLR
+from picograd.optim.schedules.base import LRScheduler as LRScheduler
+from picograd.optim.schedules.base import MultiplicativeLR as MultiplicativeLR
+from picograd.optim.schedules.base import SequentialLR as SequentialLR
+from picograd.optim.schedules.cycles import CyclicLR as CyclicLR
+from picograd.optim.schedules.cycles import OneCycleLR as OneCycleLR
+from picograd.optim.schedules.shapes import ConstantLR as ConstantLR
+from picograd.optim.schedules.shapes import CosineAnnealingLR as CosineAnnealingLR
+from picograd.optim.schedules.shapes import CosineAnnealingWarmRestarts as CosineAnnealingWarmRestarts
+from picograd.optim.schedules.shapes import ExponentialLR as ExponentialLR
+from picograd.optim.schedules.shapes import LinearLR as LinearLR
+from picograd.optim.schedules.shapes import MultiStepLR as MultiStepLR
+from picograd.optim.schedules.shapes import PolynomialLR as PolynomialLR
+from picograd.optim.schedules.shapes import ReduceLROnPlateau as ReduceLROnPlateau
+from picograd.optim.schedules.shapes import StepLR as StepLR

@@ -3,6 +3,7 @@
 In:    Ops, and how many examples there are
 Out:   `Operand`, `Examples`; `spread`, which repeats what is the same;  `move_axis`
 Called by: rewrites/vmap.py, rewrites/vmap_rules.py, transforms/vmap.py, transforms/jacobians.py
+Next:      picograd/rewrites/vmap.py
 """
 
 from __future__ import annotations

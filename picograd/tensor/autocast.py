@@ -1,7 +1,7 @@
 """Mixed precision: products in 16 bits, losses, norms and softmax in 32, wherever a block says so.
 
 In:    nothing
-Out:   `autocast`; `lowered` for what profits from 16 bits (nn/precision.py is for what suffers from them)
+Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them)
 Next:  picograd/tensor/compute.py
 
 What is cast is decided when an Op is built; the graph says it, so that jit and its caches need no further key.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
@@ -24,6 +24,7 @@ from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell
+from picograd.tensor.change import last_change
 from picograd.tensor.compute import gradients_of
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
@@ -34,7 +35,7 @@ from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
 from picograd.tensor.modes import no_grad as no_grad
 from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
-stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see nn/readers.py
+stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]
 
 
@@ -93,6 +94,33 @@ class Autograd(TensorCore):
         if self.op.code is not OpCode.LEAF:
             self._become_leaf(collects=False)
         return RemovableHandle(self.op.arg, hook)
+
+    # ---- what it is to gradients ----
+    @property
+    def grad_fn(self) -> Op | None:
+        """The Op that made it, where gradients flow through that; None for a leaf."""
+        op = self.op
+        while op.code is OpCode.LEAF and op.needs_grad and op.src[0].needs_grad:  # of retain_grad() or a hook
+            op = op.src[0]
+        return None if self.is_leaf else op
+
+    @property
+    def retains_grad(self) -> bool:
+        """True for a result whose gradient backward() collects, since retain_grad() was called."""
+        op = self.op
+        return op.code is OpCode.LEAF and op.src[0].needs_grad and isinstance(op.arg, LeafNumber) and op.arg.collects
+
+    def detach_(self) -> Self:
+        """Lets no gradient flow here any more; returns self.
+
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> y = (x * 2).detach_()
+        >>> y.requires_grad, y.is_leaf
+        (False, True)
+        """
+        last_change.note()
+        self.steps, self._shown = self.detach().steps, None
+        return self
 
 
 def backward(

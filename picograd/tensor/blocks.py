@@ -2,7 +2,7 @@
 
 In:    the shape of some storage, and a view of it
 Out:   `cut_first`
-Called by: tensor/cell.py.    Next: picograd/tensor/host.py
+Called by: tensor/cell.py.    Next: picograd/tensor/exchange/host.py
 
 A write through `cache[layer][n]` is a write to one block of the cache: a row is stored, not a layer. Cuts change places
 with what only orders, turns round or renames axes, and become one where they meet.

@@ -2,7 +2,7 @@
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/movement.py
+Next:  picograd/tensor/movement/views.py
 """
 
 from __future__ import annotations
@@ -124,6 +124,19 @@ def whole(function: str, name: str, value: Any) -> int:
     return operator.index(value)
 
 
+def one_name(function: str, dim: Any, axis: Any, default: Any = None) -> Any:
+    """Returns the argument that is called `dim` or `axis`: `dim`, which has a default, unless `axis` was given.
+
+    Raises:
+      ArgumentError: both names were given.
+    """
+    if axis is None:
+        return dim
+    if dim != default:
+        raise ArgumentError(f"{function}: dim={dim} and axis={axis} are two names of one argument; give one.")
+    return axis
+
+
 def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: Any = None) -> tuple[int, ...]:
     """Returns the axes that `dim` (or its other name `axis`) means, in rising order; None is all of them.
 
@@ -131,10 +144,7 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
       ArgumentError: both names were given, or an axis twice.
       IndexingError: the shape has no such axis.
     """
-    if axis is not None:
-        if dim is not None:
-            raise ArgumentError(f"{function}: dim={dim} and axis={axis} are two names of one argument; give one.")
-        dim = axis
+    dim = one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
     if isinstance(dim, int):
@@ -156,8 +166,16 @@ def static(dim: Dim) -> int:
     return dim.__index__()
 
 
-def sizes(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the dimensions given as f(2, 3) or as f((2, 3))."""
+def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
+    """Returns the dimensions given as f(2, 3), as f((2, 3)) or by name.
+
+    Raises:
+      ArgumentError: in two of these ways.
+    """
+    if named is not None:
+        if args:
+            raise ArgumentError(f"{args} and {named} are given for one argument; give one.")
+        args = (named,)
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         return tuple(args[0])
     return args

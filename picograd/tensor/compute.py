@@ -1,7 +1,7 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory;  `all_or_nothing`
+Out:   `compute`; the cells then hold memory; `placed`, `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from picograd.engine.realize import realize, realized
+from picograd.engine.realize import default_device, devices_of, realize, realized
 from picograd.errors import PicogradError
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
@@ -47,7 +47,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
             if cell is not None and cell not in wanted and (op := cell.op).code is not OpCode.BUFFER:
                 wanted[cell] = op
     try:
-        buffers = realize([*wanted.values(), *ops])
+        buffers = realize([*(placed(cell, op) for cell, op in wanted.items()), *ops])
     except Refused as error:
         _undo_writes_of(error)
         raise
@@ -59,6 +59,13 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
         if not op.needs_grad:
             replace_op(cell, op, buffer)
     return buffers[len(wanted) :]
+
+
+def placed(cell: Cell, op: Op) -> Op:
+    """Returns the graph of a cell; one of constants alone, which live everywhere, as a copy where the cell says it is."""
+    if cell.device is None or cell.device == default_device() or devices_of([op])[0] is not None:
+        return op
+    return Op(OpCode.COPY, op.dtype, (op,), cell.device)
 
 
 def _undo_writes_of(error: Refused) -> None:

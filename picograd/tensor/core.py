@@ -2,13 +2,12 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
-Next:  picograd/tensor/growth.py
+Next:  picograd/tensor/extent.py
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import weakref
 from collections.abc import Iterable
 from typing import Any, Self
@@ -21,14 +20,15 @@ from picograd.errors import DeviceError, DTypeError, GradientError, ShapeError
 from picograd.ir.lines import record
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import apply_step, cast, detached, static
+from picograd.tensor.build import apply_step, cast, detached
 from picograd.tensor.cell import Cell, Held, View, grad_mode, read_through, set_op, trace, write_through
 from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute
+from picograd.tensor.exchange.host import default_device, device_named, host_array
+from picograd.tensor.exchange.sharing import is_shared, store
+from picograd.tensor.extent import Extent
 from picograd.tensor.growth import settle
 from picograd.tensor.hooks import LeafNumber
-from picograd.tensor.host import default_device, device_named, host_array
-from picograd.tensor.sharing import is_shared, store
 
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
@@ -36,19 +36,21 @@ leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDi
 differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
 
 
-class TensorCore:
+class TensorCore(Extent):
     """A view of a cell.
 
     cell:  the storage, shared with every other view of it
     steps: view of the cell: what leads from the cell's Op to this tensor's
     grad:  gradient that backward() has accumulated, or None
+    _role: "parameter", "buffer" or "temporary" where a module is to hold it as such; mostly unset
     """
 
-    __slots__ = ("cell", "steps", "grad", "_shown", "__weakref__")
+    __slots__ = ("cell", "steps", "grad", "_shown", "_role", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
     grad: Self | None
+    _role: str
 
     def __init__(
         self, data: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -213,67 +215,6 @@ class TensorCore:
                     hint=f'move one of them: x.to("{device}").',
                 )
         return device
-
-    # ---- what it is ----
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-        return self.op.shape  # type: ignore[return-value]  # symbolic ones answer to the same operations
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.cell.op.dtype
-
-    @property
-    def device(self) -> str:
-        """Name of the device that holds it; a constant is on the default device."""
-        return self.cell.device or default_device()
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.op.shape)
-
-    def dim(self) -> int:
-        """Returns the number of axes.
-
-        >>> Tensor([[1, 2]]).dim()
-        2
-        """
-        return len(self.op.shape)
-
-    def numel(self) -> int:
-        """Returns the number of elements.
-
-        Raises:
-          ShapeError: an axis has a symbolic length, so a plan made with the number would be wrong for other lengths.
-
-        >>> Tensor.zeros(2, 3).numel()
-        6
-        """
-        return math.prod(map(static, self.op.shape))
-
-    def size(self, dim: int | None = None) -> Any:
-        """Returns the shape, or the length of one axis.
-
-        >>> Tensor.zeros(2, 3).size(-1)
-        3
-        """
-        return self.shape if dim is None else self.shape[dim]
-
-    def element_size(self) -> int:
-        """Returns the bytes of one element.
-
-        >>> Tensor([1.0]).element_size()
-        4
-        """
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.numel() * self.dtype.itemsize
 
     # ---- identity ----
     @property

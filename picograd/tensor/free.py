@@ -2,17 +2,20 @@
 
 In:    tensors, numbers, dtypes
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/questions.py
+Next:  picograd/tensor/places.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.random import Generator
+from picograd.tensor.creation.random import Generator
 from picograd.tensor.tensor import Tensor
 
 Operand = Tensor | Scalar
@@ -65,6 +68,9 @@ def asarray(
 def from_numpy(ndarray: Any) -> Tensor:
     """Returns a tensor with the values of an array. They are copied: later changes of `ndarray` are not seen.
 
+    PyTorch's shares its memory. Here a graph is computed when its value is asked for, so a batch that is filled anew before
+    that would change what was built on it. pg.from_dlpack(ndarray) shares the memory, and says what that means.
+
     Raises:
       ArgumentError: it is no NumPy array.
 
@@ -77,13 +83,15 @@ def from_numpy(ndarray: Any) -> Tensor:
     return Tensor(ndarray)
 
 
-def scalar_tensor(s: Scalar, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+def scalar_tensor(
+    s: Scalar, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """Returns the number `s` as a tensor with no axis, float32 unless said otherwise.
 
     >>> scalar_tensor(2)
     Tensor(2.)
     """
-    return Tensor(s, dtype or dtypes.default_float, device)
+    return Tensor(s, dtype or dtypes.default_float, device, requires_grad=requires_grad)
 
 
 def fill(input: Tensor, value: Scalar) -> Tensor:  # noqa: A002
@@ -103,7 +111,7 @@ def tril_indices(
     >>> tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
     """
-    return _places("tril_indices", row, col, lambda i: (0, min(max(i + offset + 1, 0), col)), dtype, device)
+    return _places("tril_indices", np.tril_indices, row, col, offset, dtype, device)
 
 
 def triu_indices(
@@ -114,15 +122,16 @@ def triu_indices(
     >>> triu_indices(2, 2).tolist()
     [[0, 0, 1], [0, 1, 1]]
     """
-    return _places("triu_indices", row, col, lambda i: (min(max(i + offset, 0), col), col), dtype, device)
+    return _places("triu_indices", np.triu_indices, row, col, offset, dtype, device)
 
 
-def _places(function: str, row: int, col: int, bounds: Any, dtype: DType | None, device: str | None) -> Tensor:
+def _places(
+    function: str, find: Callable[..., Any], row: int, col: int, offset: int, dtype: DType | None, device: str | None
+) -> Tensor:
+    """Returns what NumPy's function of that name finds, as one tensor."""
     if row < 0 or col < 0:
         raise ShapeError(f"{function}: lengths of axes must not be negative, got ({row}, {col}).")
-    found = [(i, j) for i in range(row) for j in range(*bounds(i))]
-    chosen = dtype or dtypes.default_int
-    return Tensor([[i for i, _ in found], [j for _, j in found]], chosen, device)
+    return Tensor(np.stack(find(row, offset, col)), dtype or dtypes.default_int, device)
 
 
 def normal(

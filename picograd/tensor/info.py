@@ -2,13 +2,17 @@
 
 In:    tensors, of which nothing is computed
 Out:   `Info`
-Next:  picograd/tensor/casts.py
+Next:  picograd/tensor/elements/casts.py
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any, Self
+
 from picograd.errors import ShapeError
-from picograd.tensor.inplace import InPlace
+from picograd.tensor.build import axis_of, static
+from picograd.tensor.inplace.operators import InPlace
 
 
 class Info(InPlace):
@@ -84,6 +88,55 @@ class Info(InPlace):
         2
         """
         return self.ndim
+
+    # ---- its layout: elements are in order, whatever view it is, since nothing is stored before it is computed ----
+    def stride(self, dim: int | None = None) -> Any:
+        """Returns how many elements lie between neighbours along each axis, or one, when the elements are in order.
+
+        PyTorch says so of memory. Here a view has none of its own, so the answer follows from the shape alone.
+
+        Raises:
+          IndexingError: there is no axis `dim`.
+
+        >>> Tensor.zeros(2, 3).stride(), Tensor.zeros(2, 3).T.stride()
+        ((3, 1), (2, 1))
+        """
+        lengths = [max(static(length), 1) for length in self.op.shape]
+        found = tuple(math.prod(lengths[axis + 1 :]) for axis in range(len(lengths)))
+        return found if dim is None else found[axis_of("stride", self.shape, dim)]
+
+    def is_contiguous(self) -> bool:
+        """Returns True: elements are in order of the axes, as far as anybody can tell.
+
+        >>> Tensor.zeros(2, 3).T.is_contiguous()
+        True
+        """
+        return True
+
+    def storage_offset(self) -> int:
+        """Returns 0, the place of the first element when the elements are in order.
+
+        >>> Tensor.zeros(4)[2:].storage_offset()
+        0
+        """
+        return 0
+
+    def is_pinned(self) -> bool:
+        """Returns False: memory of the host is not pinned.
+
+        >>> Tensor([1.0]).is_pinned()
+        False
+        """
+        return False
+
+    def pin_memory(self) -> Self:
+        """Returns the tensor itself: a copy to a GPU is complete when it returns, from any memory.
+
+        >>> x = Tensor([1.0])
+        >>> x.pin_memory() is x
+        True
+        """
+        return self
 
     @property
     def itemsize(self) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from picograd.engine.devices import memory_of
 from picograd.ir.backend import MemoryUse
-from picograd.tensor.host import default_device, device_named
+from picograd.tensor.exchange.host import default_device, device_named
 
 
 def memory_allocated(device: str | None = None) -> int:

@@ -2,7 +2,7 @@
 
 In:    dtypes, shapes, tensors or numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/window_functions.py
+Next:  picograd/tensor/creation/window_functions.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.tensor import build
 from picograd.tensor.build import CATEGORY, promoted
-from picograd.tensor.random import default_generator, manual_seed
+from picograd.tensor.creation.random import default_generator, manual_seed
 from picograd.tensor.tensor import Tensor
 
 Operand = Tensor | Scalar

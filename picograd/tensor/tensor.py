@@ -8,7 +8,7 @@ Next:  picograd/tensor/free.py
 from __future__ import annotations
 
 from picograd.tensor.autograd import Autograd
-from picograd.tensor.interop import Interop
+from picograd.tensor.exchange.interop import Interop
 
 
 class Tensor(Interop, Autograd):

@@ -2,7 +2,7 @@
 
 In:    a name and bounds
 Out:   `Variable`, `Length`; `lengths`, `known`
-Next:  picograd/tensor/scattering.py
+Next:  picograd/tensor/indexing/scattering.py
 """
 
 from __future__ import annotations

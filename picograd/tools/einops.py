@@ -1,7 +1,9 @@
 """einops' functions on picograd's tensors: importing this file tells einops of them.
 
-In:    the package einops, which is optional
-Out:   `Backend`; einops.rearrange, reduce, repeat, pack and unpack take tensors from then on
+In:    the package einops, which is optional; `import picograd` imports this file where that is installed
+Out:   `Backend`; einops.rearrange, reduce, repeat, einsum, pack and unpack take tensors from then on
+
+einops looks among the subclasses of its AbstractBackend, so there has to be one before it meets the first tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 from einops._backends import AbstractBackend
 
+from picograd.tensor.products.einsum import einsum
 from picograd.tensor.tensor import Tensor
 
 
@@ -53,3 +56,7 @@ class Backend(AbstractBackend):
 
     def is_float_type(self, x: Tensor) -> bool:
         return x.dtype.is_float
+
+    def einsum(self, pattern: str, *x: Tensor) -> Tensor:
+        result: Tensor = einsum(pattern, *x)
+        return result

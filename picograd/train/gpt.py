@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from picograd.data.files import sha256_of
 from picograd.data.text import Vocabulary, Windows, load_text, random_windows, spaced_windows, split
 from picograd.models.gpt import GPT, GPTConfig, optimizer_of
-from picograd.nn.optim import AdamW
 from picograd.nn.utils import clip_grad_norm_
+from picograd.optim.basic import AdamW
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.random import manual_seed
+from picograd.tensor.creation.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog

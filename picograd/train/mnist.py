@@ -22,9 +22,9 @@ from picograd.data.mnist import Mnist, load_mnist, normalise
 from picograd.models.mlp import PixelMLP
 from picograd.nn import Module
 from picograd.nn import functional as F
-from picograd.nn.optim import AdamW
+from picograd.optim.basic import AdamW
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.random import manual_seed
+from picograd.tensor.creation.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog

@@ -17,9 +17,9 @@ import numpy as np
 from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, windows
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
-from picograd.nn.optim import SGD
+from picograd.optim.basic import SGD
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.random import manual_seed
+from picograd.tensor.creation.random import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog

@@ -15,7 +15,7 @@ import numpy as np
 
 from picograd.errors import DataError
 from picograd.nn import Module
-from picograd.nn.optimizer import Optimizer
+from picograd.optim.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import Arrays, Checkpoint, check_fits, load_checkpoint
 

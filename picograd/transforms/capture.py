@@ -23,6 +23,7 @@ from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan, Settled
 from picograd.tensor.cell import Arranged, Cell, Claim, Held, replace_op
+from picograd.tensor.compute import placed
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.containers import Arguments
 from picograd.transforms.donate import give_donated
@@ -338,7 +339,7 @@ def cell_buffer(cell: Cell) -> Buffer:
         return held[0]
     op = before = cell.op
     if op.code is not OpCode.BUFFER:
-        op = realize([op])[0]
+        op = realize([placed(cell, op)])[0]
         if not before.needs_grad:
             replace_op(cell, before, op)
     return cast(Buffer, op.arg[0])

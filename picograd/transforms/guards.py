@@ -28,7 +28,7 @@ import numpy as np
 from picograd.config import users_setting
 from picograd.errors import Line
 from picograd.nn.module import Module
-from picograd.nn.optimizer import Optimizer
+from picograd.optim.optimizer import Optimizer
 from picograd.tensor.cell import View
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.mentions import (
@@ -198,7 +198,7 @@ class _Held:
     def add(self, path: str, value: Any, mentioned: frozenset[str]) -> None:
         """Notes all that a Module holds, the settings of an Optimizer, and objects in a container."""
         if isinstance(value, Module):
-            for part_path, part in value.named_modules(path):
+            for part_path, part in value.named_modules(prefix=path):
                 if part not in self.modules:
                     self.modules[part] = None
                     self.add_module(part_path, part, mentioned)

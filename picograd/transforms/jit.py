@@ -233,7 +233,8 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        devices = {name for name in devices_of(roots) if name is not None}
+        homes = [*devices_of(roots), *(cell.device for cell in watch.written)]  # a constant that is stored is there, too
+        devices = {name for name in homes if name is not None}
         if len(devices) > 1:
             raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
         device = devices.pop() if devices else default_device()

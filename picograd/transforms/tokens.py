@@ -20,7 +20,7 @@ import numpy as np
 
 from picograd.dtype import DType
 from picograd.nn.module import Module
-from picograd.nn.optimizer import Optimizer
+from picograd.optim.optimizer import Optimizer
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 

@@ -20,6 +20,7 @@ from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.module import Module
 from picograd.tensor.cell import Cell, trace
+from picograd.tensor.compute import placed
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture, two_ways
 from picograd.transforms.containers import Arguments, flatten
@@ -36,7 +37,7 @@ class TraceOfFunction(FunctionTrace):
         if cell.op.code is not OpCode.BUFFER:
             token = trace.set(None)
             try:
-                buffer = realize([cell.op])[0]
+                buffer = realize([placed(cell, cell.op)])[0]
             finally:
                 trace.reset(token)
             if not cell.op.needs_grad:

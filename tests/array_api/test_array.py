@@ -8,7 +8,7 @@ import pytest
 
 import picograd.array_api as xp
 from picograd import Tensor, dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 
 INTS, UINTS = ["int8", "int16", "int32", "int64"], ["uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float32", "float64"]
@@ -110,3 +110,21 @@ def test_facts_of_dtypes():
     assert xp.isdtype(xp.int8, "integral") and not xp.isdtype(xp.int8, ("bool", xp.int16))
     with pytest.raises(ArgumentError, match="isdtype: kind must be a dtype or one of"):
         xp.isdtype(xp.int8, "float")
+
+
+@pytest.mark.req("C10")
+@pytest.mark.parametrize(
+    ("shape", "mask"),
+    [((2, 3), (0, 0)), ((2, 3), (2, 0)), ((2, 3), (0,)), ((1,), (0,)), ((2, 3, 4), (0, 3)), ((0, 2), (0, 0))],
+)
+def test_a_mask_may_have_no_elements_where_the_array_has_some(shape, mask, device):
+    x, none = xp.ones(shape), xp.ones(mask, dtype=xp.bool)
+    assert x[none].shape == (0, *shape[len(mask) :])
+    x[none] = 5.0
+    assert xp.all(x == 1)
+
+
+def test_a_mask_of_other_lengths_is_refused():
+    for shape, mask in (((2, 3), (0, 2)), ((2,), (0, 0)), ((2, 3), (1, 0))):
+        with pytest.raises(IndexingError):
+            xp.ones(shape)[xp.ones(mask, dtype=xp.bool)]

@@ -84,7 +84,7 @@ def positive(a: Op) -> Op:
     """A symmetric matrix with different positive eigenvalues."""
     lower = triangle(a, True, 0.0) * 0.3
     n = int(a.shape[-1])
-    rising = cast(iota(n), f64) + 2
+    rising = expand(reshape(cast(iota(n), f64) + 2, (1,) * (len(a.shape) - 2) + (n,)), a.shape[:-1])
     return with_diagonal(lower + swap_last(lower), diagonal(a) * 0.1 + rising)
 
 
@@ -331,6 +331,20 @@ CASES: dict[str, Case | list[Case]] = {
         Case(lambda a: squared(host("svd", a)), ((2, 4),)),
         Case(lambda a: host("svdvals", a), ((2, 4, 2),)),
         Case(lambda a: host("matrix_exp", a), ((3, 3),)),
+        # ---- a batch of matrices ----
+        Case(lambda a, b: host("solve", near_one(a), b), ((2, 3, 3), (2, 3, 1))),
+        Case(lambda a, b: host("solve_triangular", near_one(a), b, options=(True, True)), ((2, 2, 2), (2, 2, 3))),
+        Case(lambda a: host("pinv", a, filled(0.0, f64, ())), ((2, 3, 2),)),
+        Case(lambda a: host("cofactor", near_one(a)), ((2, 2, 2),)),
+        Case(lambda a: host("slogdet", near_one(a)), ((2, 1, 2, 2),)),
+        Case(lambda a: host("cholesky", positive(a)), ((2, 2, 2),)),
+        Case(lambda a: host("lu", near_one(a)), ((2, 3, 3),)),
+        Case(lambda a: host("qr", a), ((2, 3, 2),)),
+        Case(lambda a: squared(host("eigh", positive(a))), ((2, 2, 2),)),
+        Case(lambda a: host("eigvalsh", positive(a)), ((2, 2, 2),)),
+        Case(lambda a: squared(host("svd", a)), ((2, 3, 2),)),
+        Case(lambda a: host("matrix_exp", a), ((2, 1, 2, 2),)),
+        # ---- transforms ----
         Case(lambda a: host("fft", a, options=(2, -1)), ((3, 4, 2),)),
         Case(lambda a: host("fft", a, options=(1, 1)), ((3, 4, 2),)),
         Case(lambda a: host("rfft", a, options=(5,)), ((2, 5),)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -12,10 +14,11 @@ from picograd.autodiff.gradient import gradient
 from picograd.autodiff.jvp import jvp
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
-from picograd.ir.build import cast, reduce, unary
+from picograd.ir.build import cast, expand, flip, gather, pad, permute, reduce, reshape, scan, shrink, unary
 from picograd.ir.op import Buffer, Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
+from picograd.ir.shape import ConvArg
 
 f64 = dtypes.float64
 ONE = const(1.0, f64)
@@ -97,6 +100,41 @@ def test_an_op_without_a_row_is_named() -> None:
     with pytest.raises(GradientError) as error:
         jvp([Op(OpCode.BITCAST, f64, (x,))], {x: ONE})
     assert error.value.fact == "jvp: BITCAST has no chain rule."
+
+
+LINEAR: dict[str, Callable[[Op], Op]] = {
+    "reshape": lambda a: reshape(a, (6,)),
+    "permute": lambda a: permute(a, (1, 0)),
+    "expand": lambda a: expand(reshape(a, (2, 3, 1)), (2, 3, 4)),
+    "pad": lambda a: pad(a, ((1, 0), (0, 2))),
+    "shrink": lambda a: shrink(a, ((0, 1), (1, 3))),
+    "flip": lambda a: flip(a, (0,)),
+    "sum": lambda a: reduce(a, OpCode.ADD, (1,)),
+    "running sum": lambda a: scan(a, OpCode.ADD, 1),
+    "cast": lambda a: cast(cast(a, dtypes.float32), f64),
+    "gather": lambda a: gather(a, const(1, dtypes.int64), 1, 0),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_the_tangent_of_a_linear_op_is_the_op_itself(name: str) -> None:
+    """Not the transpose of its transpose, which has the same values and takes more Ops."""
+    x, moves = (Op(OpCode.LEAF, f64, (filled(1, f64, (2, 3)),), name) for name in ("x", "moves"))
+    assert jvp([LINEAR[name](x)], {x: moves}) == [LINEAR[name](moves)]
+
+
+PRODUCTS: dict[str, Callable[[Op, Op], Op]] = {
+    "matmul": lambda a, b: Op(OpCode.MATMUL, f64, (a, b)),
+    "conv": lambda a, b: Op(OpCode.CONV, f64, (a, b), ConvArg((2,), ((1, 0),), (1,), (1,))),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_tangent_of_a_product_is_two_products(name: str) -> None:
+    product = PRODUCTS[name]
+    a, b, moves_a, moves_b = (Op(OpCode.LEAF, f64, (filled(1, f64, (3, 3, 3)),), name) for name in ("a", "b", "da", "db"))
+    assert jvp([product(a, b)], {a: moves_a, b: moves_b}) == [product(moves_a, b) + product(a, moves_b)]
+    assert jvp([product(a, b)], {b: moves_b}) == [product(a, moves_b)]
 
 
 def test_a_tangent_of_another_shape_is_refused() -> None:

@@ -53,7 +53,16 @@ def test_one_product_is_the_sum_of_all_steps(name: str, rng: np.random.Generator
     np.testing.assert_allclose(sum(at_once), sum(one_by_one), rtol=1e-12)
 
 
-def test_what_is_no_product_is_left_as_it_was() -> None:
-    sine = unary(OpCode.SIN, product(A, B))
-    sums, rest = as_sums(product(A, B) + sine)
-    assert ([step_of(part) for part in sums], rest) == ([product(A, B)], [sine])
+@pytest.mark.parametrize(
+    "other",
+    [
+        unary(OpCode.SIN, product(A, B)),
+        reshape(reduce(Op(OpCode.PARAM, f64, (), (4, (2, 5, 3))), OpCode.MAX, (2,)), (2, 5)),
+        -cast(Op(OpCode.PARAM, dtypes.int32, (), (5, (2, 5))), f64),
+        product(A, B) * product(A, B),
+    ],
+    ids=["sine", "greatest", "whole numbers", "product of two"],
+)
+def test_what_is_no_product_is_left_as_it_was(other: Op) -> None:
+    sums, rest = as_sums(product(A, B) + other)
+    assert ([step_of(part) for part in sums], rest) == ([product(A, B)], [other])

@@ -302,6 +302,18 @@ def test_division_by_a_constant(code: OpCode, dtype: DType, divisor: int) -> Non
     same(result, meaning(of(code), [x, divisors], [dtype] * 2))
 
 
+@pytest.mark.parametrize("exponent", [-3, -2, -1, 0, 1, 2, 5])
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint8], ids=str)
+def test_a_power_of_integers_to_a_constant(dtype: DType, exponent: int) -> None:
+    """To a negative exponent only 1 and -1 have one."""
+    if dtype.kind == "u":
+        exponent = abs(exponent)
+    x = np.array([v for v in (-7, -2, -1, 0, 1, 2, 3, 100) if v >= dtype.min], dtype.numpy)
+    function = lambda v: Op(OpCode.POW, dtype, (v, Op(OpCode.CONST, dtype, (), exponent)))  # noqa: E731
+    result = map_native(function, [x], [dtype], dtype)
+    same(result, meaning(of(OpCode.POW), [x, np.full_like(x, exponent)], [dtype] * 2))
+
+
 def test_index_division_is_left_to_the_processor() -> None:
     index = loop_range(0, 1000, AxisKind.GRID)
     op = Op(OpCode.IDIV, dtypes.int64, (index, const(7, dtypes.int64)))

@@ -7,10 +7,10 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.codegen.opts import candidates, guess
+from picograd.codegen.opts import WORTH_ANOTHER_TILE, candidates, guess, rows_and_vectors
 from picograd.engine.devices import compiler_for
 from picograd.evaluator import evaluate_program
-from picograd.ir.op import Buffer, Op
+from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts
 from picograd.ir.spec_program import verify_program
@@ -18,6 +18,8 @@ from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS, unspecified
+
+LENGTH = Op(OpCode.VARIABLE, dtypes.int64, (), ("length", 1, 1000))
 
 
 def product(m: int, k: int, n: int, turn_b: bool) -> Kernel:
@@ -41,6 +43,53 @@ def test_a_tile_follows_the_shape_where_that_leaves_no_edges(shape: tuple[int, i
     (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
     (chosen,) = guess(product(shape[0], 7, shape[1], False), wide).products
     assert (chosen.rows, chosen.vectors) == tile
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tile"),
+    [
+        (5, 9, (5, 1)), (12, 100, (12, 2)), (12, 16, (12, 1)), (12, 17, (12, 2)), (13, 16, (12, 1)), (100, 1, (12, 1)),
+        (5, LENGTH, (5, 2)), (100, LENGTH, (12, 2)), (LENGTH, 16, (12, 1)), (LENGTH, 17, (12, 2)),
+        (LENGTH, LENGTH, (12, 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_small_or_unknown_result_has_a_tile_no_larger(m: Dim, n: Dim, tile: tuple[int, int]) -> None:
+    assert rows_and_vectors(m, n, 16, 12) == tile
+
+
+@pytest.mark.parametrize(("lanes", "most"), [(16, 12), (4, 6), (8, 12)])
+def test_another_tile_is_taken_where_it_computes_much_less(lanes: int, most: int) -> None:
+    narrow = [(rows, 2) for rows in range(2 * most // 3, most)]
+    for m in range(most + 1, 80):
+        for n in range(lanes + 1, 8 * lanes, 5):
+            tiles = [(most, 2), *narrow, (2 * most // 3, 3)]
+            computed = {(r, v): -(-m // r) * r * -(-n // (v * lanes)) * v for r, v in tiles}
+            usual = computed[most, 2]
+            rows, vectors = rows_and_vectors(m, n, lanes, most)
+            if (rows, vectors) == (most, 2):
+                assert min(computed.values()) >= WORTH_ANOTHER_TILE * usual
+                continue
+            assert computed[rows, vectors] == min(computed.values()) < WORTH_ANOTHER_TILE * usual
+            assert all(r * v <= rows * vectors for (r, v), area in computed.items() if area == computed[rows, vectors])
+
+
+@pytest.mark.parametrize(
+    ("shape", "turn_b", "panels"),
+    [
+        ((2048, 256), False, 86),  # 8 blocks of columns, 2 pieces of each
+        ((2048, 256), True, 171),  # whole columns: packing transposes them
+        ((5000, 300), False, 209),  # 10 blocks of columns: 20 pieces
+        ((5000, 512), False, 417),  # 16 blocks are enough
+        ((4096, 32), False, 8),  # 4 pieces of one block of columns would be too few
+        ((64, 100), True, 8), ((512, 64), False, 8), ((512, 64), True, 8),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_row_panels(shape: tuple[int, int], turn_b: bool, panels: int) -> None:
+    (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
+    (chosen,) = guess(product(shape[0], 7, shape[1], turn_b), wide).products
+    assert chosen.panels == panels
 
 
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")

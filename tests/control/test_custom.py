@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import picograd as pg
 from picograd import Tensor
 from picograd.autograd import Function
+from picograd.ir import custom
 from tests.helpers import same_as_torch
 
 
@@ -229,3 +231,24 @@ def test_what_is_refused() -> None:
     assert kept.value.hint == "ctx.save_for_backward(x), or return it."
     with pytest.raises(pg.JitError, match="item\\(\\) asks for a value while Looks is traced"):
         Looks.apply(Tensor([1.0]))
+
+
+@pytest.mark.req("A9")
+def test_what_a_function_leaves_is_forgotten_with_its_graph() -> None:
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            return grad * ctx.factor, None
+
+    gc.collect()
+    x, before = Tensor([1.0, 2.0], requires_grad=True), len(custom._marks)
+    kept = [Scaled.apply(x, float(number)) for number in range(1000)]
+    assert len(custom._marks) == before + 1000
+    del kept
+    gc.collect()
+    assert len(custom._marks) == before

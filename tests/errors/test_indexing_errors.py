@@ -14,6 +14,7 @@ from picograd.errors import ArgumentError, DTypeError, GradientError, IndexingEr
 X = Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 LINE, INTS = Tensor([1.0, 2.0, 3.0]), Tensor([0, 1])
 NUMBER = Tensor(1.0)
+NEEDED = Tensor([1.0, 2.0], requires_grad=True)
 Case = tuple[Callable[[], Any], type[PicogradError], str]
 
 WRONG: dict[str, list[Case]] = {
@@ -138,6 +139,39 @@ WRONG: dict[str, list[Case]] = {
         (lambda: LINE.histogram(LINE[:1]), ShapeError, "histogram: edges must be a vector of two or more, got shape (1,)."),
         (lambda: Tensor.zeros(2, 0).unique(dim=0), ShapeError,
          "unique: the slices along axis 0 of (2, 0) have no elements."),
+    ],
+    "what PyTorch refuses": [
+        (lambda: X.flip(0, dims=[1]), ArgumentError, "(0,) and [1] are given for one argument; give one."),
+        (lambda: Tensor.arange(0, float("inf")), ArgumentError,
+         "arange: start, end and step must be finite, got 0, inf, 1."),
+        (lambda: X.uniform_(3, -1), ArgumentError, "uniform_: low must not be above high, got 3 and -1."),
+        (lambda: X.normal_(0, -1), ArgumentError, "normal_: std must not be negative, got -1."),
+        (lambda: X.isclose(X, rtol=-0.5), ArgumentError,
+         "isclose: rtol and atol must not be negative, got rtol=-0.5, atol=1e-08."),
+        (lambda: X.cov(fweights=LINE), DTypeError, "cov: fweights must be integers, got float32."),
+        (lambda: X.masked_fill(X > 0, LINE[:1]), ShapeError,
+         "masked_fill: a tensor as value must have no axes, got shape (1,)."),
+        (lambda: Tensor([1.0, 2.0, 3.0]).masked_scatter_(X > 0, X), ShapeError,
+         "masked_scatter_: a result of shape (2, 3) cannot be stored in shape (3,)."),
+        (lambda: LINE.index_select(0, X.long()), ShapeError, "index_select: index must have one axis, got (2, 3)."),
+        (lambda: NUMBER.index_select(0, Tensor([0, 0])), ShapeError,
+         "index_select: a tensor of no axes has one element, index has shape (2,)."),
+        (lambda: LINE.multinomial(0), ArgumentError, "multinomial: needs at least one sample, got 0."),
+        (lambda: LINE.renorm(2, 0, 1.0), ShapeError, "renorm: needs two axes, got shape (3,)."),
+        (lambda: X.renorm(0, 0, 1.0), ArgumentError,
+         "renorm: p must be above 0 and maxnorm not below, got p=0, maxnorm=1.0."),
+        (lambda: X.mean(dtype=pg.int64), DTypeError, "mean: dtype must be a float, got int64."),
+        (lambda: X.cross(LINE), ShapeError, "cross: both need as many axes, got (2, 3) and (3,)."),
+        (lambda: pg.linalg.cross(X, X[:, :1]), ShapeError,
+         "linalg.cross: axis -1 of (2, 1) must have length 3, it has 1."),
+        (lambda: LINE.norm("nuc"), ShapeError, 'norm: p="nuc" needs the two axes of matrices, got (0,) of shape (3,).'),
+        (lambda: Tensor([1, 2]).narrow(0, Tensor(True), 1), DTypeError,
+         "index: only an integer tensor is an index, got bool."),
+        (lambda: pg.nn.functional.cross_entropy(X, X, ignore_index=1), ArgumentError,
+         "cross_entropy: ignore_index=1 leaves out classes, not probabilities."),
+        (lambda: pg.optim.Adam([NEEDED], lr=LINE), ArgumentError, "Adam: lr must be one number, got shape (3,)."),
+        (lambda: pg.optim.Adafactor([NEEDED], eps=(-1.0, 1e-3)), ArgumentError,
+         "Adafactor: beta2_decay must not be above 0, nor eps below, got -0.8, (-1.0, 0.001)."),
     ],
 }  # fmt: skip
 

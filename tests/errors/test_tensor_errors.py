@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 
-import numpy as np
 import pytest
 
 import picograd as pg
@@ -294,8 +293,6 @@ def test_families_are_also_pythons_own_errors():
 def test_python_containers_are_named(device):
     with pytest.raises(TypeError, match="unsupported operand"):
         Tensor([1.0]) + [1.0]
-    with pytest.raises(TypeError, match="operand 'Tensor' does not support"):
-        Tensor([1.0]) + np.ones(1)
     with pytest.raises(TypeError):
         iter(Tensor(1.0))
     with pytest.raises(TypeError):

@@ -69,17 +69,19 @@ def depth_of(roots: Sequence[Op]) -> int:
 
 
 def test_graphs_are_deep_and_know_every_opcode() -> None:
-    """A thousand seeds: depths up to 50 and more, and each opcode that users' graphs are made of."""
+    """A thousand seeds: depths up to 50 and more, several roots, each opcode that users' graphs are made of."""
     codes: set[OpCode] = set()
-    deepest = 0
+    deepest = several = 0
     for seed in range(1_000):
         graph = any_graph(seed)
+        several += len(graph.roots) > 1
         order = toposort(graph.roots)
         codes |= {op.code for part in (order, *(toposort(body.src) for body in bodies_in(order))) for op in part}
         deepest = max(deepest, depth_of(graph.roots))
     absent = {code.name for code in OpCode if code not in codes}
     assert absent == NOT_DRAWN
     assert deepest >= 50
+    assert several > 500
 
 
 # Made by users' state and devices (tests/runtime, tests/transforms) and functions of the host (tests/engine/test_host.py),

@@ -116,3 +116,10 @@ def test_rrelu_module_draws_while_training():
     x = Tensor.full((100,), -1.0)
     assert len(set(layer(x).tolist())) > 50
     assert set(layer.eval()(x).tolist()) == {-0.5}
+
+
+def test_softmax_asks_for_its_axis():
+    for name in ("softmax", "log_softmax", "softmin"):
+        with pytest.raises(pg.ArgumentError) as caught:
+            getattr(pg.nn.functional, name)(Tensor([[1.0]]))
+        assert caught.value.fact == f"{name}: dim must say which axis of (1, 1) to sum over."

@@ -12,7 +12,10 @@ import torch
 
 from picograd import Tensor, nn
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import toposort
+from picograd.ir.simplify import simplify_graph
 from picograd.nn import functional as F
+from picograd.schedule.create import create_schedule
 from tests.helpers import same_value
 
 IMAGE = (2, 4, 6, 7)
@@ -110,6 +113,32 @@ def test_nan_is_the_greatest() -> None:
     assert place.tolist() == torch.nn.functional.max_pool2d(torch.tensor(x[None]), (1, 6), return_indices=True)[1].tolist()
 
 
+@pytest.mark.req("C3")
+@pytest.mark.parametrize(("padding", "dilation"), [(1, 1), (1, 2), (1, 3)])
+def test_a_window_where_nothing_is_greater_takes_its_first_element_inside(padding: int, dilation: int) -> None:
+    for x in (np.full((1, 1, 9, 8), -np.inf, np.float32), np.full((1, 1, 9, 8), -(2**31), np.int32)):
+        ours = F.max_pool2d(Tensor(x), 3, 2, padding, dilation, return_indices=True)
+        theirs = torch.nn.functional.max_pool2d(torch.tensor(x), 3, 2, padding, dilation, return_indices=True)
+        assert [part.tolist() for part in ours] == [part.tolist() for part in theirs]
+
+
+@pytest.mark.req("C3")
+def test_no_op_and_no_kernel_stands_for_an_element_of_a_window() -> None:
+    def cost(pool: Callable[[Tensor], Tensor]) -> tuple[int, int]:
+        x = Tensor.zeros(1, 2, 40, 40, requires_grad=True)
+        pool(x).sum().backward()
+        schedule = create_schedule(simplify_graph([pool(x.detach()).op]))
+        return len(toposort([x.grad.op])), len(schedule.items)
+
+    for few, many in (
+        (lambda x: F.max_pool2d(x, 3, 1), lambda x: F.max_pool2d(x, 31, 1)),
+        (lambda x: F.max_pool2d(x, 3, 1, 1), lambda x: F.max_pool2d(x, 31, 1, 15)),
+        (lambda x: F.adaptive_max_pool2d(x, 19), lambda x: F.adaptive_max_pool2d(x, 3)),
+    ):
+        (ops, kernels), (most_ops, most_kernels) = cost(few), cost(many)
+        assert kernels == most_kernels and abs(ops - most_ops) < 9  # constants that happen to be equal are one
+
+
 def test_start_values_are_within_pytorchs_bounds() -> None:
     layer = nn.Conv2d(16, 64, 3, groups=2)
     bound = 1 / math.sqrt(8 * 9)
@@ -172,7 +201,7 @@ ERRORS = [
      "max_unpool2d: indices (3, 5, 5) must have the shape of input (1, 3, 5, 5)."),
     (lambda: F.fold(X[0], (4, 5), 2), ShapeError,
      "fold: input (3, 5, 5) must have a multiple of 4 channels and 12 windows: "
-     "output_size (4, 5) has 3 x 4 windows of 2 x 2."),
+     "(4, 5) has 3 x 4 windows of 2 x 2."),
     (lambda: F.pad(X, (6, 0), "reflect"), ArgumentError,
      'pad: mode="reflect" needs a pair for each axis of (1, 3, 5, 5) but the first one or two, got (6, 0).'),
     (lambda: F.pad(X, (5, 0, 0, 0), "reflect"), ShapeError,

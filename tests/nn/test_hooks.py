@@ -102,7 +102,8 @@ ERRORS = [
     (lambda net: net.register_buffer("a.b", Tensor([1.0])), "register_buffer: 'a.b' is taken, or no name without dots."),
     (lambda net: net.register_parameter("forward", None),
      "register_parameter: 'forward' is taken, or no name without dots."),
-    (lambda net: net.register_parameter("w", Tensor([1.0])), "register_parameter: w must be a leaf that requires grad."),
+    (lambda net: net.register_parameter("w", Tensor([1.0])),
+     "register_parameter: w must be an nn.Parameter, or a leaf that requires grad."),
     (lambda net: net.get_submodule("0"), "get_submodule: Linear has no module '0'."),
     (lambda net: net.get_parameter("0"), "get_parameter: Linear has no parameter '0'."),
     (lambda net: net.get_buffer("0"), "get_buffer: Linear has no buffer '0'."),
@@ -116,3 +117,117 @@ def test_errors(call, fact):
     with pytest.raises(pg.PicogradError) as caught:
         call(nn.Linear(2, 1))
     assert caught.value.fact == fact and caught.value.line.file == __file__
+
+
+# ---- gradients ----
+def watched(library, net, x, replaced: bool) -> list:
+    seen = []
+
+    def before(module, grad_output):
+        seen.append(("before", [g.tolist() for g in grad_output]))
+        return (grad_output[0] * 2,) if replaced else None
+
+    def after(module, grad_input, grad_output):
+        seen.append(("after", [None if g is None else g.tolist() for g in (*grad_input, *grad_output)]))
+        return (grad_input[0] * 3,) if replaced and grad_input[0] is not None else None
+
+    handles = [net[1].register_full_backward_hook(after), net[1].register_full_backward_pre_hook(before)]
+    net(x).square().sum().backward()
+    handles += [net[0].register_full_backward_hook(after)]
+    seen.append(net[0].weight.grad.tolist())
+    net(x.detach()).sum().backward()
+    for handle in handles:
+        handle.remove()
+    net(x).sum().backward()
+    return [*seen, net[0].weight.grad.tolist(), x.grad.tolist()]
+
+
+@pytest.mark.req("A7")
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("replaced", [False, True])
+def test_hooks_see_the_gradients_pytorchs_see(replaced, device):
+    found = []
+    for library in (pg, torch):
+        net = library.nn.Sequential(library.nn.Linear(2, 2, bias=False), library.nn.Linear(2, 1, bias=False))
+        with library.no_grad():
+            net[0].weight.copy_(library.tensor([[1.0, 2.0], [3.0, -1.0]]))
+            net[1].weight.copy_(library.tensor([[0.5, -2.0]]))
+        x = library.tensor([[1.0, 2.0]]).requires_grad_()
+        found.append(watched(library, net, x, replaced))
+    assert found[0] == found[1]
+
+
+class Sum(nn.Module):
+    def forward(self, a, b):
+        return a + b, a * b
+
+
+def test_of_several_gradients_none_is_replaced(device):
+    net, seen = Sum(), []
+    a, b = Tensor([2.0], requires_grad=True), Tensor([3.0], requires_grad=True)
+    handle = net.register_full_backward_hook(lambda net, grads, outs: seen.append([g.item() for g in (*grads, *outs)]))
+    sum(net(a, b)).sum().backward()
+    assert seen == [[4.0, 3.0, 1.0, 1.0]] and a.grad.item() == 4.0
+    handle.remove()
+    net.register_full_backward_hook(lambda module, grads, outputs: tuple(g * 2 for g in grads))
+    with pytest.raises(pg.GradientError) as caught:
+        sum(net(a, b)).sum().backward()
+    assert caught.value.fact == "register_full_backward_hook: a hook of Sum replaced gradients of several tensors."
+
+
+def test_a_hook_that_is_always_called_sees_a_forward_fail():
+    net, seen = nn.Linear(2, 1), []
+    net.register_forward_hook(lambda module, args, output: seen.append("only then"))
+    net.register_forward_hook(lambda module, args, output: seen.append(output), always_call=True)
+    with pytest.raises(pg.ShapeError):
+        net(Tensor.ones(1, 3))
+    assert seen == [None]
+    net(Tensor.ones(1, 2))
+    assert seen[1] == "only then" and len(seen) == 3
+
+
+# ---- state ----
+@pytest.mark.req("B9")
+def test_a_module_under_two_names_is_saved_under_both():
+    def net(library):
+        first = library.nn.Linear(1, 1)
+        return library.nn.ModuleDict({"a": first, "b": first})
+
+    assert list(net(pg).state_dict()) == list(net(torch).state_dict())
+    assert str(net(pg).load_state_dict(net(torch).state_dict())) == "<All keys matched successfully>"
+
+
+@pytest.mark.req("B9")
+def test_state_beside_tensors_is_saved_and_assigned():
+    class Named(nn.Linear):
+        name = "a"
+
+        def get_extra_state(self):
+            return {"name": self.name}
+
+        def set_extra_state(self, state):
+            self.name = state["name"]
+
+    a, b = nn.Sequential(Named(2, 1), nn.BatchNorm1d(1)).double(), nn.Sequential(Named(2, 1), nn.BatchNorm1d(1))
+    a[0].name = "b"
+    b[0].bias.requires_grad_(False)
+    state = a.state_dict()
+    assert list(state)[:3] == ["0.weight", "0.bias", "0._extra_state"]
+    assert b.load_state_dict(state, assign=True) == ([], []) and b[0].name == "b"
+    assert b[0].weight.dtype is dtypes.float64 and [p.requires_grad for p in b.parameters()] == [True, False, True, True]
+    assert [name for name, _ in b.named_buffers()] == [name for name, _ in a.named_buffers()]
+    assert a.state_dict(prefix="net.", destination={"x": 1})["net.0.bias"].shape == (1,)
+
+
+def test_attributes_that_are_not_there_say_so():
+    net = nn.Linear(1, 1)
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'wieght'"):
+        _ = net.wieght
+    del net.bias
+    assert [name for name, _ in net.named_parameters()] == ["weight"] and not hasattr(net, "bias")
+    net.set_submodule("inner", nn.Sequential(nn.Tanh()))
+    net.set_submodule("inner.0", nn.ReLU(), strict=True)
+    assert isinstance(net.get_submodule("inner.0"), nn.ReLU)
+    with pytest.raises(pg.ArgumentError) as caught:
+        net.set_submodule("inner.1", nn.ReLU(), strict=True)
+    assert caught.value.fact == "set_submodule: Linear has no module 'inner.1'."

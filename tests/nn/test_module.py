@@ -112,7 +112,7 @@ def test_apply_reaches_every_module(device):
 
 def test_text(device):
     assert repr(nn.Sequential(nn.Linear(2, 3), nn.ReLU())) == (
-        "Sequential(\n  (0): Linear(2, 3, bias=True)\n  (1): ReLU()\n)"
+        "Sequential(\n  (0): Linear(in_features=2, out_features=3, bias=True)\n  (1): ReLU()\n)"
     )
 
 

@@ -100,5 +100,17 @@ def test_names_that_collide_keep_their_tensors(device, tmp_path):
 
 
 def test_keys_that_would_come_back_as_strings_are_refused(device, tmp_path):
-    with pytest.raises(ArgumentError, match="save: a has the key 1; only strings come back as they are"):
-        pg.save({"a": {1: Tensor([1.0])}}, tmp_path / "x.safetensors")
+    for key in (1.5, (1, 2), True, None):
+        with pytest.raises(ArgumentError, match="only strings, or integers alone, come back as they are"):
+            pg.save({"a": {key: Tensor([1.0])}}, tmp_path / "x.safetensors")
+    with pytest.raises(ArgumentError) as caught:
+        pg.save({"a": {1: Tensor([1.0]), "b": 2}}, tmp_path / "x.safetensors")
+    assert caught.value.fact == "save: a has the key 1; only strings, or integers alone, come back as they are."
+
+
+def test_integers_come_back_as_keys(device, tmp_path):
+    state = {"state": {0: {"step": Tensor([1.0])}, 12: {"__integers__": 3}}, "none": {}, "deep": [{-1: "x"}]}
+    pg.save(state, tmp_path / "x.safetensors")
+    loaded = pg.load(tmp_path / "x.safetensors")
+    assert loaded["state"][0]["step"].tolist() == [1.0] and loaded["state"][12] == {"__integers__": 3}
+    assert loaded["none"] == {} and loaded["deep"] == [{-1: "x"}]

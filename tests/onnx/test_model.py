@@ -11,6 +11,8 @@ import pytest
 import picograd as pg
 import picograd.onnx
 from picograd import Tensor
+from picograd.onnx import values
+from picograd.onnx.operators.movement import number_range
 from tests.onnx.build import NET, data
 
 pytestmark = pytest.mark.req("C10")
@@ -195,3 +197,42 @@ def test_cpu_and_evaluator_agree(monkeypatch) -> None:
         monkeypatch.setenv("PICOGRAD_DEVICE", device)
         results.append(picograd.onnx.load(data(NET))(Tensor(X)).detach().numpy())
     np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "text"),
+    [
+        ('t = Constant <value_strings = ["I"]> () '
+         'y = StringNormalizer <case_change_action = "LOWER", locale = "tr_TR"> (t)',
+         pg.UnsupportedOp, "StringNormalizer: upper and lower case of locale 'tr_TR' are not supported."),
+        ("i = Unsqueeze(x, z)  y = ConvTranspose <kernel_shape = [3]> (i, i)",
+         pg.ShapeError, "ConvTranspose: kernel_shape [3] is not that of the weights, (1, 2, 2)."),
+    ],
+)  # fmt: skip
+def test_what_an_attribute_says_is_done_or_refused(nodes: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as found:
+        graph = f"said (float[2, 2] x) => (y) <int64[1] z = {{0}}> {{ {nodes} }}"
+        picograd.onnx.load(data(graph))(Tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert text in str(found.value)
+
+
+def test_a_range_of_16_bit_floats_is_computed_in_float32() -> None:
+    numbers = (np.array(n, np.float16) for n in (0, 3, 1))
+    with pytest.raises(pg.UnsupportedOp, match=r"Range: stash_type 11 of float16 is not supported; 1, float32, is\."):
+        number_range(*numbers, stash_type=11)
+
+
+def test_pooling_gives_the_gradient_to_the_first_of_equal_elements() -> None:
+    text = "pool (float[1, 1, 4] x) => (a, b) { a = MaxPool <kernel_shape = [2]> (x)  b = GlobalMaxPool(x) }"
+    x = Tensor([[[2.0, 2.0, 1.0, 1.0]]], requires_grad=True)
+    windows, whole = picograd.onnx.load(data(text))(x)
+    (windows.sum() + whole.sum()).backward()
+    assert x.grad.tolist() == [[[2.0, 1.0, 1.0, 0.0]]]
+
+
+def test_tensors_of_known_arrays_are_few_in_bytes(monkeypatch) -> None:
+    monkeypatch.setattr(values, "MAX_FIXED_NBYTES", 4000)
+    kept = [values.fixed(np.full(500, number, np.float32)) for number in range(5)]
+    assert values.fixed(np.full(500, 4, np.float32)) is kept[4]
+    assert values.fixed(np.full(500, 0, np.float32)) is not kept[0]
+    assert sum(tensor.nbytes for tensor in values._FIXED.values()) <= 4000

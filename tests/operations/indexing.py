@@ -199,6 +199,13 @@ def reductions(name: str, samples: Any, words: tuple[str, ...]) -> list[Operatio
     ]  # fmt: skip
 
 
+def diagonals(rng: Rng) -> list[Sample]:
+    """Calls of fill_diagonal_: wide, tall with and without a second diagonal, of three equal axes."""
+    tall = rng.uniform(-2.0, 2.0, (7, 3))
+    wide, cube = rng.uniform(-2.0, 2.0, (3, 5)), rng.uniform(-2.0, 2.0, (3, 3, 3))
+    return [sample(wide, 3), sample(tall, 2), sample(tall, 2, True), sample(cube, 1)]
+
+
 def sliced(distinct: bool, *rest: Any, **kwargs: Any) -> Samples:
     return with_slices(*rest, distinct=distinct, **kwargs)
 
@@ -263,8 +270,10 @@ ROWS = [
     row("nonzero", several(on((3, 4), ()), on((), ()), on((0, 2), ())), orders=0),
     row("nonzero", several(on((3, 4), {"as_tuple": True}), on((), {"as_tuple": True})), orders=0, variant="tuple"),
     row("argwhere", several(on((3, 4), ()), on((), ())), orders=0),
-    Operation("Tensor.one_hot", classes, torch="nn.functional.one_hot", orders=0),
+    Operation("Tensor.one_hot", classes, torch="nn.functional.one_hot", orders=0, also=("nn.functional.one_hot",)),
     row("repeat_interleave", repeats, variant="tensor"),
+    Operation("Tensor.fill_diagonal_", diagonals, torch=in_place("fill_diagonal_"), call=in_place("fill_diagonal_"),
+              dtypes="fiu"),
 ]  # fmt: skip
 IN_PLACE = {
     f"Tensor.{name}" for name in (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -62,6 +66,42 @@ def lu_systems(rng: Rng) -> list[Sample]:
         found.append(sample(factors.numpy(), pivots.numpy(), rng.standard_normal((*shape[:-1], 2))))
     first = found[0].args
     return [*found, sample(*first, adjoint=True), sample(first[0], first[1], first[2].T.copy(), left=False)]
+
+
+def lu_factors(rng: Rng) -> list[Sample]:
+    factors = [torch.linalg.lu_factor(torch.tensor(rng.standard_normal(shape))) for shape in ((3, 3), (2, 4, 2), (2, 4))]
+    return [sample(lu.numpy(), pivots.numpy()) for lu, pivots in factors]
+
+
+def triangles(*kind: bool) -> Callable[[Rng], list[Sample]]:
+    """Returns calls of triangular_solve, which takes the right side first."""
+    return lambda rng: [sample(c.args[1], c.args[0], *kind) for c in systems(lower)(rng)]
+
+
+def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of PyTorch's without its word that another one is newer."""
+
+    def called(*args: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(*args)
+
+    return called
+
+
+TALL_AND_WIDE = (S(3, 3), S(2, 4, 2), S(2, 4), S(0, 2, 3))
+
+
+def squares_of(name: str, *signed: int) -> Callable[..., Any]:
+    """Returns a method of either library, with those of its results squared whose signs are free."""
+
+    def call(a: Any) -> tuple[Any, ...]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch would rather be asked for linalg's
+            found = getattr(a, name)()
+        return tuple(part * part if i in signed else part for i, part in enumerate(found))
+
+    return call
 
 
 OPERATIONS = [
@@ -169,6 +209,15 @@ OPERATIONS = [
     free_of_signs("lu_factor", rectangles(), 0, 1, dtypes=""),
     free_of_signs("lu_factor_ex", rectangles(), 0, 1, 2, dtypes=""),
     numeric("linalg.lu_solve", lu_systems),
+    numeric("Tensor.lu", rectangles(), torch=quiet(torch.lu)),
+    numeric("Tensor.lu", rectangles(True, True, shapes=(S(3, 3), S(2, 4))), quiet(torch.lu), orders=0, variant="infos"),
+    numeric("lu_unpack", lu_factors),
+    numeric("Tensor.lu_solve", lambda rng: [sample(b, lu, p) for lu, p, b in (c.args for c in lu_systems(rng)[:2])],
+            torch=quiet(torch.lu_solve)),
+    *[
+        numeric("Tensor.triangular_solve", triangles(*kind), torch=quiet(torch.triangular_solve), variant=str(kind))
+        for kind in ((False,), (True, True), (False, False, True))
+    ],
     free_of_signs(
         "qr", rectangles(shapes=(S(3, 3), S(2, 4, 2), S(2, 4), S(0, 2, 3), S(0, 3))), 0, 1, squared=(0, 1), dtypes=""
     ),
@@ -196,6 +245,8 @@ OPERATIONS = [
     ),
     free_of_signs("svd", rectangles(shapes=(S(3, 3), S(2, 4), S(4, 2), S(3, 0))), 1, dtypes="", variant="full"),
     numeric("linalg.svdvals", rectangles()),
+    numeric("Tensor.svd", rectangles(shapes=TALL_AND_WIDE), squares_of("svd", 0, 2), squares_of("svd", 0, 2)),
+    numeric("Tensor.qr", rectangles(shapes=TALL_AND_WIDE), squares_of("qr", 0, 1), squares_of("qr", 0, 1)),
     # ---- norms ----
     numeric("linalg.vector_norm", vector_norms, orders=1),
     Operation("linalg.vector_norm", calls((S(3, 4),), (S(3, 4), 3, 1)), variant="twice"),

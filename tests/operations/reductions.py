@@ -99,7 +99,7 @@ OPERATIONS = [
     Operation("Tensor.std", with_corrections),
     Operation("var_mean", with_corrections, call=lambda x, *args, **kwargs: x.var_mean(*args, **kwargs)),
     Operation("std_mean", with_corrections, call=lambda x, *args, **kwargs: x.std_mean(*args, **kwargs)),
-    Operation("Tensor.norm", norms, dtypes=""),
+    Operation("Tensor.norm", norms),
     Operation("Tensor.dist", pairs, dtypes=""),
     Operation("Tensor.renorm", renormed, dtypes=""),
     Operation("Tensor.nansum", with_nan, dtypes="f"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,44 @@ def triangles(rng: Rng) -> list[Sample]:
     return [sample(r, c, o) for r, c in ((3, 4), (4, 2), (0, 3), (1, 1)) for o in (0, 1, -1, 9, -9)]
 
 
+def slopes(rng: Rng) -> list[Sample]:
+    """Calls of gradient: distances of every kind, both orders at the edges."""
+    x, (a, b) = rng.standard_normal((5, 6)), (rng.uniform(0.5, 1.0, n).cumsum() for n in (5, 6))
+    kinds = [{}, {"edge_order": 2}, {"spacing": 0.5}, {"dim": 1}, {"dim": (1, 0), "spacing": [2.0, 0.5]}]
+    kinds += [{"spacing": [a, b]}, {"spacing": [a, b], "edge_order": 2}]
+    return [Sample((x,), kind) for kind in kinds]
+
+
+def segments(**kwargs: Any) -> Callable[[Rng], list[Sample]]:
+    """Returns calls of segment_reduce, an empty segment among them."""
+    lengths = np.array([2, 0, 3, 1])
+    ends = np.array([0, 2, 2, 5, 6])
+    return lambda rng: [
+        Sample((rng.standard_normal(shape),), {**where, **kwargs})
+        for shape in ((6,), (6, 2)) for where in ({"lengths": lengths}, {"offsets": ends})
+    ]  # fmt: skip
+
+
+def boxes(rng: Rng) -> list[Sample]:
+    """Calls of histogramdd."""
+    x, edges = rng.uniform(-1.0, 1.0, (20, 2)).astype(np.float32), np.array([-1.0, 0.0, 0.25, 1.0], np.float32)
+    weight = rng.uniform(0.0, 1.0, 20).astype(np.float32)
+    calls = [((x, 3), {}), ((x, [2, 3]), {"density": True}), ((x, [edges, edges]), {"weight": weight})]
+    return [Sample(*call) for call in (*calls, ((x, [2, 2]), {"range": [-0.5, 0.5, 0.0, 1.0]}))]
+
+
 OPERATIONS = [
+    Operation("gradient", slopes, atol=1e-5),
+    *[
+        Operation("segment_reduce", segments(reduce=kind, initial=first), dtypes="", orders=order,
+                  variant=f"{kind} {first}")
+        for kind, first, order in (
+            ("sum", None, 1), ("mean", None, 0), ("mean", 1.5, 0), ("max", None, 1), ("min", 0.0, 0), ("prod", None, 0),
+        )
+    ],
+    Operation("histogramdd", boxes, dtypes="", orders=0),
+    Operation("unravel_index", lambda rng: [sample(rng.integers(0, 24, s), (2, 3, 4)) for s in ((5,), (), (0,))],
+              dtypes="", orders=0),
     special("entr", POSITIVE),
     special("erfcx", WIDE),
     special("i0e", (-12.0, 12.0)),

@@ -53,6 +53,7 @@ class Operation:
     rtol, atol: of float32 values; gradients are compared in float64, to 1e-7
     variant:    tells rows of one name apart
     is_single:  PyTorch computes float64 with the digits of float32 here; else ours has a million times the digits there
+    also:       further names that the call goes through
     """
 
     name: str
@@ -66,6 +67,7 @@ class Operation:
     atol: float = 1e-6
     variant: str = ""
     is_single: bool = False
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}-{self.variant}" if self.variant else self.name

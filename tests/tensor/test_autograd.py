@@ -504,3 +504,28 @@ def test_a_hook_must_keep_the_shape(device):
         x.sum().backward()
     with pytest.raises(GradientError, match=r"register_hook: a tensor of shape \(1,\) that needs no grad"):
         Tensor([1.0]).register_hook(print)
+
+
+# ---- what a tensor is to gradients ----
+@pytest.mark.req("A7")
+def test_what_made_a_result() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+    assert x.grad_fn is None and Tensor([1.0]).grad_fn is None and y.grad_fn is y.op
+    assert not x.retains_grad and not y.retains_grad
+    made = y.op
+    y.retain_grad()
+    assert y.retains_grad and y.grad_fn is made
+    hooked = x * 3
+    hooked.register_hook(print)
+    assert not hooked.retains_grad and hooked.grad_fn is not None
+
+
+def test_detach_in_place() -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 2
+    z = y * 3
+    assert y.detach_() is y and y.is_leaf and not y.requires_grad and y.grad_fn is None
+    z.sum().backward()  # made before
+    assert x.grad.tolist() == [6.0, 6.0]
+    assert not x.detach_().requires_grad and x.tolist() == [1.0, 2.0]

@@ -66,7 +66,7 @@ def test_a_trace_hears_of_reads_and_writes(device, recorder):
 
 
 def test_a_trace_hears_of_draws(device, recorder):
-    from picograd.tensor.random import default_generator
+    from picograd.tensor.creation.random import default_generator
 
     first, second = Tensor.rand(2), Tensor.rand(2)
     state = default_generator.state(device)
@@ -223,3 +223,25 @@ def test_a_child_process_does_not_wait_for_a_thread_it_does_not_have() -> None:
     released.set()
     thread.join()
     assert cell.op.arg[1] == (1,)
+
+
+@pytest.mark.req("B7")
+def test_a_number_stored_on_another_device_stays_there() -> None:
+    """A graph of constants alone lives everywhere; a tensor that holds one is where it says."""
+
+    def there() -> Tensor:
+        return Tensor([1.0, 2.0], device="NUMPY").realize()
+
+    x = there().fill_(3.0).realize()
+    assert x.device == "NUMPY" and (x + there()).tolist() == [4.0, 5.0]
+    y = (there().zero_() * 2).realize()
+    assert (y + there()).tolist() == [1.0, 2.0]
+    state = there()
+    state.zero_()
+    step = pg.jit(lambda value: state.add_(value))
+    for _ in range(3):
+        step(there())
+    assert state.device == "NUMPY" and state.tolist() == [3.0, 6.0]
+    both = [Tensor.ones(2).zero_(), there().zero_()]  # the same graph, in one plan
+    pg.realize(both)
+    assert [x.cell.op.arg[0].device for x in both] == [Tensor.ones(2).device, "NUMPY"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor
 from tests.helpers import same_as_torch, same_value
 
@@ -141,3 +142,13 @@ def test_one_hot_nonzero_and_masked_select(device, rng):
 def test_rows_come_by_iteration(device):
     assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
     assert len(Tensor.zeros(3, 2)) == 3
+
+
+@pytest.mark.req("B6")
+def test_classes_that_one_hot_has_no_place_for(device):
+    for classes, count, fact in (([3], 3, "one_hot: class 3 is none of the 3 classes."),
+                                 ([0, -1], 2, "one_hot: class -1 is none of the 2 classes."),
+                                 ([-2], -1, "one_hot: class -2 is none of the 1 classes.")):  # fmt: skip
+        with pytest.raises(pg.IndexingError) as caught:
+            pg.nn.functional.one_hot(Tensor(classes), count).realize()
+        assert caught.value.fact == fact

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import operator
 import pickle
 
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
-from picograd import GradientError, Tensor, dtypes
+import picograd as pg
+from picograd import DTypeError, GradientError, Tensor, dtypes
+from picograd.errors import SharingError
 
 
 def test_arrays_are_copies(device):
@@ -36,6 +41,97 @@ def test_python_numbers(device):
     assert f"{Tensor(2.5):.2f}" == "2.50"
     assert Tensor([[1, 2], [3, 4]]).tolist() == [[1, 2], [3, 4]]
     assert Tensor(4).tolist() == 4
+
+
+def test_texts_of_one_number_are_its_own(device):
+    assert (f"{Tensor(1.5)}", f"{Tensor(1.5):.4f}", f"{Tensor(3):>4}") == ("1.5", "1.5000", "   3")
+    assert f"{Tensor([1.5])}" == "Tensor([1.5])"
+    with pytest.raises(TypeError, match="unsupported format string passed to Tensor.__format__"):
+        f"{Tensor([1.5]):.4f}"
+
+
+def test_what_is_in_a_tensor(device):
+    x = Tensor([[1, 2], [3, 4]])
+    assert 3 in x and Tensor([1, 9]) in x and np.float32(2) in x and 5 not in x and "3" not in x and None not in x
+
+
+OPERATORS = [
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
+    operator.matmul, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+]  # fmt: skip
+
+
+@pytest.mark.req("C10")
+@pytest.mark.parametrize("function", OPERATORS, ids=lambda function: function.__name__)
+def test_an_array_is_an_operand_at_either_side(function, device):
+    """PyTorch takes it at the right; at the left, NumPy would make an array of objects of it."""
+    a, b = np.array([[1.5, 2.0], [3.0, 0.5]], np.float32), np.array([[2.0, 2.0], [1.0, 4.0]])
+    expected = function(torch.tensor(a).double(), torch.tensor(b))
+    for left, right in ((Tensor(a), b), (a.astype(np.float64), Tensor(b, dtypes.float64)), (a, Tensor(b))):
+        found = function(left, right)
+        assert isinstance(found, Tensor) and found.dtype.name == str(expected.dtype).removeprefix("torch.")
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+        assert found.device == device
+
+
+def test_gradients_flow_past_an_array(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    (np.array([3.0, 4.0], np.float32) * x).sum().backward()
+    assert x.grad.tolist() == [3.0, 4.0]
+    x = Tensor([1.0, 2.0])
+    x += np.array([1, 1])
+    assert x.tolist() == [2.0, 3.0]
+    with pytest.raises(DTypeError, match="Tensor: needs numbers or bools"):
+        x + np.array(["a", "b"])
+
+
+def test_bits_of_arrays(device):
+    for function in (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift):
+        a, b = np.array([6, 5]), np.array([3, 1])
+        for left, right in ((Tensor(a), b), (a, Tensor(b))):
+            assert function(left, right).tolist() == function(a, b).tolist()
+
+
+def test_layout_is_in_order(device):
+    for shape in ((2, 3, 4), (2, 0, 3), ()):
+        x, y = Tensor.zeros(*shape), torch.zeros(shape)
+        assert (x.stride(), x.is_contiguous(), x.storage_offset()) == (y.stride(), True, 0)
+    assert Tensor.zeros(2, 3).T.stride(0) == 2
+    with pytest.raises(IndexError, match="stride: axis 2 is out of range"):
+        Tensor.zeros(2, 3).stride(2)
+
+
+def test_addresses(device):
+    x = (Tensor.arange(12, dtype=dtypes.float32) + 1).reshape(3, 4)
+    address = x.data_ptr()
+    assert (x[1:].data_ptr(), x[1, 2:].data_ptr(), x.T.T.data_ptr()) == (address + 16, address + 24, address)
+    assert (ctypes.c_float * 2).from_address(x[1, 2:].data_ptr())[:] == [7.0, 8.0]
+    for view in (x.T, x[:, 1:], x.unsqueeze(0).expand(2, 3, 4)):
+        with pytest.raises(SharingError, match="do not lie in order"):
+            view.data_ptr()
+    assert x.T.contiguous().data_ptr() != address
+
+
+def test_types_by_name(device):
+    for name in ("float32", "float64", "float16", "bfloat16", "uint8", "int8", "int16", "int32", "int64", "bool"):
+        x, y = Tensor([1]).cast(dtypes.dtype_named(name)), torch.tensor([1]).to(getattr(torch, name))
+        assert x.type() == y.type().replace("torch", "picograd")
+        assert Tensor([1]).type(x.type()).dtype is x.dtype is Tensor([1]).type(y.type()).dtype
+    assert Tensor([1.5]).type(int).dtype is dtypes.int64 and Tensor([1], dtypes.uint16).type() == "picograd.Uint16Tensor"
+    with pytest.raises(DTypeError) as caught:
+        Tensor([1]).type("float")
+    assert caught.value.fact == "type: there is no type of tensors 'float'."
+
+
+def test_dtypes_have_pythons_names(device):
+    x = Tensor([1.5])
+    assert (x.to(pg.int).dtype, x.to(int).dtype, x.to(dtype=bool).dtype) == (pg.int32, pg.int64, pg.bool)
+    assert x.to(pg.bool).tolist() == [True] and pg.zeros(1, dtype=pg.float).dtype is pg.float32
+    assert pg.float32.is_floating_point and pg.int8.is_signed and not pg.uint8.is_signed and not pg.half.is_complex
+    assert pg.Size([2, 3]) == Tensor.zeros(2, 3).shape and isinstance(x.shape, pg.Size)
+    with pytest.raises(DTypeError) as caught:
+        x.to(str)
+    assert caught.value.fact == "cast: dtype must be one of picograd's, got <class 'str'>."
 
 
 def test_text(device):

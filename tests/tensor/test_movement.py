@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor
 from tests.helpers import same_as_torch, same_value
 
@@ -127,3 +128,18 @@ def test_view_is_reshape_or_the_bits_of_another_dtype(device):
     x = Tensor([[1.0, 2.0]])
     assert x.view(2, 1).cell is x.cell and x.view_as(Tensor.zeros(2)).shape == (2,)
     same_value(x.view(dtypes.int32), torch.tensor([[1.0, 2.0]]).view(torch.int32))
+
+
+@pytest.mark.req("C2")
+def test_axes_have_numpys_name_too(device):
+    x, y = Tensor([[1, 2], [3, 4]]), torch.tensor([[1, 2], [3, 4]])
+    for ours, theirs in ((pg, torch), (Tensor, torch)):
+        for name in ("cat", "concat", "concatenate", "stack"):
+            same_value(getattr(ours, name)([x, x], axis=1), getattr(theirs, name)([y, y], dim=1))
+    for name, args in (("split", (1,)), ("chunk", (2,)), ("unbind", ())):
+        for mine, other in zip(getattr(x, name)(*args, axis=1), getattr(y, name)(*args, dim=1), strict=True):
+            same_value(mine, other)
+    assert x.unsqueeze(axis=1).shape == (2, 1, 2) and x[:1].squeeze(axis=0).shape == (2,)
+    with pytest.raises(pg.ArgumentError) as caught:
+        x.unsqueeze()
+    assert caught.value.fact == "unsqueeze: an axis must be an int, got None."

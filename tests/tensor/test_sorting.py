@@ -8,6 +8,8 @@ import torch
 
 from picograd import Tensor
 from picograd.errors import ArgumentError
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
 from tests.helpers import same_as_torch, same_value
 
 
@@ -31,6 +33,27 @@ def test_topk_and_its_gradient(largest, device, rng):
     same_as_torch(lambda x: x.topk(2, 1, largest).values, rng.permutation(12).reshape(3, 4).astype(np.float32))
     numbers = rng.permutation(12).reshape(3, 4)
     same_value(Tensor(numbers).topk(3, 0, largest).indices, torch.tensor(numbers).topk(3, 0, largest).indices)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_of_a_long_axis_is_the_start_of_the_order(largest, dtype, device, rng):
+    numbers = rng.integers(-30, 30, (2, 4133)).astype(dtype)  # equal ones in many blocks, and a last block cut off
+    if dtype is np.float32:
+        numbers[0, [5, 4132, 4130, 70]] = np.nan, -np.inf, np.nan, np.inf
+    for x, dim in ((numbers, 1), (numbers.T.copy(), 0)):
+        order = Tensor(x).argsort(dim, largest)
+        top = Tensor(x).topk(9, dim, largest)
+        assert top.indices.tolist() == order.narrow(dim, 0, 9).tolist()
+        same_value(top.values, torch.tensor(x).topk(9, dim, largest).values)
+    same_value(Tensor(numbers).kthvalue(3).values, torch.tensor(numbers).kthvalue(3).values)
+
+
+def test_topk_of_a_long_axis_sorts_blocks():
+    for k, longest in ((10, 4096), (100, 25600)):
+        top = Tensor.zeros(1 << 20).topk(k)
+        sorts = [op for op in toposort([top.indices.op]) if op.code is OpCode.SORT]
+        assert sum(op.numel for op in sorts) < 2 * (1 << 20) and max(op.shape[-1] for op in sorts) < longest
 
 
 def test_topk_of_too_many_is_refused():

@@ -102,7 +102,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "diff": (lambda: Tensor(1).diff(), ShapeError, "diff: needs an axis, got a 0-d tensor."),
     "diff n": (lambda: Tensor([1]).diff(-1), ArgumentError, "diff: n must not be negative, got -1."),
     "nanmean": (lambda: Tensor([1]).nanmean(), DTypeError, "nanmean: needs a float, got int64 of shape (1,)."),
-    "norm": (lambda: Tensor([1.0]).norm("two"), ArgumentError, "norm: p must be a number or \"fro\", got 'two'."),
+    "norm": (lambda: Tensor([1.0]).norm("two"), ArgumentError, "norm: p must be a number, \"fro\" or \"nuc\", got 'two'."),
     "trapezoid": (
         lambda: pg.trapezoid(Tensor.ones(2, 3), Tensor.ones(2, 3, 1)), ShapeError,
         "trapezoid: x has shape (2, 3, 1); it needs one axis, or those of y (2, 3).",
@@ -117,3 +117,18 @@ def test_what_has_no_meaning_is_refused_on_its_line(name: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert caught.value.fact == fact and caught.value.line.file == __file__  # type: ignore[attr-defined]
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("p", [2, 3, 1, float("inf"), "fro"])
+def test_a_norm_of_narrow_floats_is_computed_wide(p: float | str) -> None:
+    values = [300.0, -400.0]  # the square of 300 is no float16
+    expected = torch.tensor(values, dtype=torch.float16).norm(p).item()
+    assert Tensor(values).half().norm(p).item() == expected
+
+
+@pytest.mark.parametrize("name", ["sort", "argsort", "mode", "max", "argmin", "median", "cumsum", "cummax", "diff", "sum"])
+def test_two_names_of_one_argument_are_refused(name: str) -> None:
+    args = (1,) if name == "diff" else ()
+    with pytest.raises(ArgumentError, match=rf"^{name}: dim=0 and axis=1 are two names of one argument; give one\."):
+        getattr(Tensor([[1.0, 2.0]]), name)(*args, dim=0, axis=1)

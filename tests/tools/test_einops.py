@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import einops
 import numpy as np
 import pytest
 import torch
 
 import picograd as pg
-import picograd.tools.einops  # noqa: F401  (tells einops of tensors)
 from picograd import Tensor
 from tests.helpers import same_value
 
@@ -41,3 +43,18 @@ def test_lists_and_packs(device):
     assert packed.shape == (2, 2)
     assert [part.tolist() for part in einops.unpack(packed, shapes, "* b")] == [[[1, 2]], [[3, 4]]]
     assert np.array_equal(einops.asnumpy(parts[0]), [[1, 2]])
+
+
+@pytest.mark.req("C10")
+def test_einsum(device, rng):
+    a, b = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 4, 5))
+    pattern = "batch row inner, batch inner column -> batch column row"
+    mine = einops.einsum(Tensor(a), Tensor(b), pattern)
+    same_value(mine, einops.einsum(torch.tensor(a), torch.tensor(b), pattern))
+
+
+@pytest.mark.req("C10")
+@pytest.mark.parametrize("imports", ["import einops, picograd as pg", "import picograd as pg, einops"])
+def test_einops_knows_tensors_whichever_is_imported_first(imports):
+    code = f"{imports}; print(einops.rearrange(pg.tensor([[1, 2]]), 'a b -> b a').tolist())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[[1], [2]]\n"

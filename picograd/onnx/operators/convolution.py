@@ -7,7 +7,6 @@ Next:  picograd/onnx/operators/normalization.py
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +14,11 @@ from typing import Any
 from picograd import dtype as dtypes
 from picograd.errors import ShapeError, UnsupportedOp
 from picograd.nn import functional as F
+from picograd.nn.functions.grids import Sampler
+from picograd.nn.functions.placement import Windows
+from picograd.nn.functions.slide import image_of
+from picograd.onnx.operators.pooling import padded, windows_of
 from picograd.onnx.operators.quantization import quantize
-from picograd.onnx.operators.vision import fetched, taps
-from picograd.onnx.operators.windows import Windows, windows_of
 from picograd.onnx.record import row
 from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
@@ -34,6 +35,11 @@ def _axes(function: str, x: Tensor) -> int:
     return axes
 
 
+def _check_kernel(function: str, kernel_shape: Numbers, w: Tensor) -> None:
+    if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
+        raise ShapeError(f"{function}: kernel_shape {[*kernel_shape]} is not that of the weights, {w.shape}.")
+
+
 # ---- convolution ----
 def conv(
     x: Tensor, w: Tensor, b: Tensor | None = None, *, kernel_shape: Numbers = None, strides: Numbers = None,
@@ -41,12 +47,11 @@ def conv(
 ) -> Tensor:  # fmt: skip
     """Returns the sums of products of weights with each window."""
     axes = _axes("Conv", x)
-    if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
-        raise ShapeError(f"Conv: kernel_shape {[*kernel_shape]} is not that of the weights, {w.shape}.")
+    _check_kernel("Conv", kernel_shape, w)
     windows = windows_of("Conv", x.shape[2:], w.shape[2:], strides, pads, dilations, auto_pad)
     if windows.before == windows.after:
-        return CONV[axes](x, w, b, windows.strides, windows.before, windows.dilations, group)
-    return CONV[axes](windows.padded(x, 0.0), w, b, windows.strides, 0, windows.dilations, group)
+        return CONV[axes](x, w, b, windows.strides, windows.before, windows.steps, group)
+    return CONV[axes](padded(x, windows), w, b, windows.strides, 0, windows.steps, group)
 
 
 def conv_integer(
@@ -97,6 +102,7 @@ def conv_transpose(
 ) -> Tensor:  # fmt: skip
     """Returns the transpose of a convolution: what its gradient with respect to its input is."""
     axes = _axes("ConvTranspose", x)
+    _check_kernel("ConvTranspose", kernel_shape, w)
     steps, gaps = strides or [1] * axes, dilations or [1] * axes
     extra = output_padding or [0] * axes
     whole = CONV_TRANSPOSE[axes](x, w, None, steps, 0, 0, group, gaps)
@@ -118,27 +124,11 @@ def columns_to_image(
     strides: Numbers = None,
 ) -> Tensor:  # fmt: skip
     """Returns the image whose windows are the columns of x, summed where they overlap."""
-    lengths, kernel = image_shape.tolist(), block_shape.tolist()
-    count, axes = math.prod(kernel), len(kernel)
-    windows = windows_of("Col2Im", lengths, kernel, strides, pads, dilations)
-    if x.ndim != 3 or x.shape[1] % count or x.shape[2] != math.prod(windows.outputs):
-        raise ShapeError(f"Col2Im: columns of shape {x.shape} are not those of blocks {kernel} of an image {lengths}.")
-    channels = x.shape[1] // count
-    # A column is spread over its window by a transposed convolution with one element of the window for each row.
-    one = Tensor.eye(count, dtype=x.dtype, device=x.device).reshape(count, 1, *kernel).repeat(channels, *(1,) * (axes + 1))
-    return conv_transpose(
-        x.reshape(x.shape[0], -1, *windows.outputs), one, strides=windows.strides, dilations=windows.dilations,
-        pads=[*windows.before, *windows.after], group=channels, output_padding=_left(windows, lengths),
-    )  # fmt: skip
-
-
-def _left(windows: Windows, lengths: Sequence[int]) -> list[int]:
-    """Returns how many elements at the end of each axis no window reaches."""
-    spans = [(k - 1) * gap + 1 for k, gap in zip(windows.kernel, windows.dilations)]
-    return [
-        n + windows.before[i] + windows.after[i] - spans[i] - (windows.outputs[i] - 1) * windows.strides[i]
-        for i, n in enumerate(lengths)
-    ]  # fmt: skip
+    lengths = image_shape.tolist()
+    windows = windows_of("Col2Im", lengths, block_shape.tolist(), strides, pads, dilations)
+    if x.ndim != 3:
+        raise ShapeError(f"Col2Im: columns must be (N, C * taps, windows), got shape {x.shape}.")
+    return x.from_op(image_of("Col2Im", x.read(), windows, lengths), x.device)
 
 
 # ---- deformed ----
@@ -147,40 +137,31 @@ def deform_conv(
     group: int = 1, kernel_shape: Numbers = None, offset_group: int = 1, pads: Numbers = None, strides: Numbers = None,
 ) -> Tensor:  # fmt: skip
     """Returns a convolution whose windows see x where offsets say, between elements too, times a mask."""
-    kernel = tuple(kernel_shape or w.shape[2:])
+    _check_kernel("DeformConv", kernel_shape, w)
+    kernel = w.shape[2:]
     windows = windows_of("DeformConv", x.shape[2:], kernel, strides, pads, dilations)
     axes, count, batch = len(kernel), math.prod(kernel), x.shape[0]
-    moved = offset.reshape(batch, offset_group, count, axes, *windows.outputs)
+    moved = offset.reshape(batch, offset_group, *kernel, axes, *windows.counts)
+    by_tap = None if mask is None else mask.reshape(batch, offset_group, 1, *kernel, *windows.counts)
     groups = []
     for number, part in enumerate(x.chunk(offset_group, 1)):
-        taken = []
-        for tap, place in enumerate(itertools.product(*map(range, kernel))):
-            seen = _deformed(part, moved[:, number, tap], place, windows)
-            if mask is not None:
-                seen = seen * mask.reshape(batch, offset_group, count, 1, -1)[:, number, tap]
-            taken.append(seen)
-        groups.append(Tensor.stack(taken, 2))  # (N, C / offset_group, K, P)
-    columns = Tensor.cat(groups, 1).reshape(batch, group, -1, math.prod(windows.outputs))
+        taken = _deformed(part, moved[:, number], windows)
+        groups.append(taken if by_tap is None else taken * by_tap[:, number])  # (N, C / offset_group, taps..., outputs...)
+    columns = Tensor.cat(groups, 1).reshape(batch, group, x.shape[1] // group * count, math.prod(windows.counts))
     weights = w.reshape(1, group, w.shape[0] // group, -1)
-    result = (weights @ columns).reshape(batch, w.shape[0], *windows.outputs)
+    result = (weights @ columns).reshape(batch, w.shape[0], *windows.counts)
     return result if b is None else result + b.reshape(-1, *(1,) * axes)
 
 
-def _deformed(x: Tensor, offset: Tensor, place: Sequence[int], windows: Windows) -> Tensor:
-    """Returns (N, C, P): what one element of each window sees, (N, axes, outputs...) away from where it stands."""
-    where = []
-    for axis, at in enumerate(place):
-        starts = Tensor.arange(windows.outputs[axis], device=x.device) * windows.strides[axis]
-        base = starts - windows.before[axis] + at * windows.dilations[axis]
-        base = base.reshape(-1, *(1,) * (len(place) - axis - 1))
-        where.append((offset[:, axis] + base.to(offset.dtype)).flatten(1))
-    result: Any = 0
-    for corner in itertools.product(*(taps(one, "linear") for one in where)):
-        part = fetched(x, [index for index, _ in corner], 0, "zeros")
-        for _, weight in corner:
-            part = part if weight is None else part * weight.unsqueeze(1)
-        result = part + result
-    return result  # type: ignore[no-any-return]
+def _deformed(x: Tensor, offset: Tensor, windows: Windows) -> Tensor:
+    """Returns (N, C, taps..., outputs...): what windows see, (N, taps..., axes, outputs...) away from where they stand."""
+    axes, where = len(windows.kernel), []
+    for axis in range(axes):
+        shape = [n if i % axes == axis else 1 for i, n in enumerate((*windows.kernel, *windows.counts))]
+        base = x.from_op(windows.places(axis), x.device).reshape(*shape)
+        where.append((offset.select(1 + axes, axis) + base.to(offset.dtype)).to(x.dtype.wide))
+    sampler = Sampler(x.to(x.dtype.wide).read(), "zeros", False)
+    return x.from_op(sampler.at([place.read() for place in where], "bilinear"), x.device).to(x.dtype)
 
 
 OPERATORS = [

@@ -8,8 +8,9 @@ Next:  picograd/onnx/operators/quantization.py
 from __future__ import annotations
 
 from picograd import dtype as dtypes
+from picograd.errors import ShapeError
 from picograd.onnx.record import row
-from picograd.tensor.einsum import einsum as sum_products
+from picograd.tensor.products.einsum import einsum as sum_products
 from picograd.tensor.tensor import Tensor
 
 
@@ -35,8 +36,15 @@ def legacy_gemm(
     a: Tensor, b: Tensor, c: Tensor, *,
     alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0,  # noqa: N803
 ) -> Tensor:  # fmt: skip
-    """Returns gemm; that C may broadcast was said by an attribute."""
-    return gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    """Returns gemm; that C may broadcast is said by an attribute.
+
+    Raises:
+      ShapeError: it is not, and C has another shape than the result.
+    """
+    result = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    if not broadcast and c.shape != result.shape:
+        raise ShapeError(f"Gemm: C of shape {c.shape} does not broadcast to {result.shape} without broadcast=1.")
+    return result
 
 
 def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:

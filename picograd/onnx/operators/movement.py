@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
-from picograd.errors import ArgumentError, DataError, ShapeError
+from picograd.errors import ArgumentError, DataError, ShapeError, UnsupportedOp
 from picograd.onnx.record import Step, row
 from picograd.onnx.values import Array, choose, dtype_of, element_type, fixed
 from picograd.tensor.tensor import Tensor
@@ -69,10 +70,16 @@ def size_of(x: Any) -> Array:
 
 
 def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> Tensor:
-    """Returns the numbers from start to limit in steps of delta."""
+    """Returns the numbers from start to limit in steps of delta; of 16-bit floats computed in float32.
+
+    Raises:
+      UnsupportedOp: stash_type asks for another dtype in between.
+    """
     if not delta:
         raise ArgumentError("Range: delta must not be 0.")
     dtype = dtype_of(element_type(start), "Range")
+    if dtype.is_float and dtype.itemsize < 4 and stash_type != TensorProto.FLOAT:
+        raise UnsupportedOp(f"Range: stash_type {stash_type} of {dtype} is not supported; 1, float32, is.")
     first, last, step = (number.reshape(()).item() for number in (start, limit, delta))
     count = max(math.ceil((last - first) / step), 0)
     made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.wide) * step + first

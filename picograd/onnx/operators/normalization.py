@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from picograd.errors import UnsupportedOp
 from picograd.nn import functional as F
+from picograd.nn.functions.normalization import divided_by_neighbours, standardized
 from picograd.onnx.operators.random import generator_of
-from picograd.onnx.operators.windows import Windows
 from picograd.onnx.record import Step, row
 from picograd.onnx.values import Array
 from picograd.tensor.tensor import Tensor
-
-
-def _by_channel(x: Tensor, ndim: int) -> Tensor:
-    return x.reshape(-1, *(1,) * (ndim - 2)) if x.ndim else x
 
 
 def batch_normalization(
@@ -27,14 +23,12 @@ def batch_normalization(
     """Returns (x - mean) / sqrt(variance + epsilon) * scale + bias; in training with those of x, and running ones."""
     if not training_mode:
         return (_normalized(x, mean, variance, scale, bias, epsilon),)
-    axes = (0, *range(2, x.ndim))
-    wide = x.to(x.dtype.wide)
-    now_mean, now_variance = wide.mean(axes), wide.var(axes, 0)
+    axes, wide = (0, *range(2, x.ndim)), x.to(x.dtype.wide)
     running = [
         (old * momentum + now.to(old.dtype) * (1 - momentum)).detach()
-        for old, now in ((mean, now_mean), (variance, now_variance))
+        for old, now in ((mean, wide.mean(axes)), (variance, wide.var(axes, 0)))
     ]
-    return _normalized(x, now_mean, now_variance, scale, bias, epsilon), *running
+    return standardized(wide, axes, scale.to(wide.dtype), bias.to(wide.dtype), epsilon).to(x.dtype), *running
 
 
 def legacy_batch_normalization(
@@ -52,35 +46,30 @@ def legacy_batch_normalization(
 
 
 def _normalized(x: Tensor, mean: Tensor, variance: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    wide = x.dtype.wide
-    mean, variance, scale, bias = (_by_channel(value.to(wide), x.ndim) for value in (mean, variance, scale, bias))
-    return ((x.to(wide) - mean) * (variance + epsilon).rsqrt() * scale + bias).to(x.dtype)
+    """Returns batch normalization by given statistics; a vector is a batch of one channel."""
+    wide = (x.unsqueeze(1) if x.ndim == 1 else x).to(x.dtype.wide)
+    mean, variance, scale, bias = (value.to(wide.dtype) for value in (mean, variance, scale, bias))
+    return F.batch_norm(wide, mean, variance, scale, bias, eps=epsilon).to(x.dtype).reshape(*x.shape)
 
 
 def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Returns each channel of each instance with mean 0 and variance 1, scaled and shifted."""
-    axes = tuple(range(2, x.ndim))
     wide = x.to(x.dtype.wide)
-    deviation = wide - wide.mean(axes, keepdim=True)
-    unit = deviation * (wide.var(axes, 0, keepdim=True) + epsilon).rsqrt()
-    return (unit * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim)).to(x.dtype)
+    scale, bias = scale.to(wide.dtype), bias.to(wide.dtype)
+    return standardized(wide, tuple(range(2, x.ndim)), scale, bias, epsilon).to(x.dtype)
 
 
 def local_response(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:  # noqa: A002
     """Returns x / (bias + alpha / size * sum of squares of `size` channels around) ** beta."""
-    channels = x.shape[1]
-    flat = (x * x).reshape(x.shape[0], 1, channels, -1)
-    before = (size - 1) // 2
-    windows = Windows((size, 1), (1, 1), (1, 1), (before, 0), (size - 1 - before, 0), (0, 0), (channels, flat.shape[3]))
-    squares = windows.seen(windows.padded(flat, 0.0)).sum((-2, -1)).reshape(x.shape)
-    return x / (squares * (alpha / size) + bias) ** beta
+    return divided_by_neighbours(x, size, (size - 1) // 2, alpha, beta, bias)
+
+
+SMALLEST = 1e-38  # about the least normal float32: a row of smaller norm is as good as 0
 
 
 def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     """Returns x divided by its p-norm along an axis; 0 where that is 0."""
-    norm = (x.abs() if p == 1 else x * x).sum(axis, True)
-    norm = norm if p == 1 else norm.sqrt()
-    return (x / norm.masked_fill(norm.eq(0), 1)).to(x.dtype)
+    return F.normalize(x, p, axis, SMALLEST)
 
 
 # ---- dropout ----

@@ -2,7 +2,7 @@
 
 In:    tensors: X (T, B, I), W (D, G*H, I), R (D, G*H, H), B (D, 2*G*H)
 Out:   `OPERATORS`
-Next:  picograd/onnx/operators/windows.py
+Next:  picograd/onnx/operators/pooling.py
 
 Letters: T steps, B batches, I features of the input, H of the state, G gates, D directions.
 """
@@ -148,6 +148,13 @@ def _biases(bias: Tensor | None, d: int, width: int, like: Tensor) -> tuple[Tens
     return bias[d, :width], bias[d, width:]
 
 
+def _hidden(function: str, r: Tensor, hidden_size: int | None) -> int:
+    """Returns the length of a state, which is that of R."""
+    if hidden_size is not None and hidden_size != r.shape[-1]:
+        raise ShapeError(f"{function}: hidden_size {hidden_size} is not that of R, {r.shape}.")
+    return r.shape[-1]
+
+
 # ---- RNN ----
 def rnn(
     x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None, h: Tensor | None = None, *,
@@ -157,7 +164,7 @@ def rnn(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Returns H = f(X @ W.T + H @ R.T + B) of every step, and the last."""
     about = layout_of("RNN", ["Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout)
-    hidden = r.shape[-1]
+    hidden = _hidden("RNN", r, hidden_size)
 
     def cell_of(d: int) -> tuple[Callable[[Tensor], Tensor], Cell]:
         wb, rb = _biases(b, d, hidden, w)
@@ -182,7 +189,7 @@ def gru(
     about = layout_of(
         "GRU", ["Sigmoid", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )
-    hidden = r.shape[-1]
+    hidden = _hidden("GRU", r, hidden_size)
 
     def cell_of(d: int) -> tuple[Callable[[Tensor], Tensor], Cell]:
         wb, rb = _biases(b, d, 3 * hidden, w)
@@ -217,7 +224,7 @@ def lstm(
     about = layout_of(
         "LSTM", ["Sigmoid", "Tanh", "Tanh"], direction, activations, activation_alpha, activation_beta, clip, layout
     )
-    hidden = r.shape[-1]
+    hidden = _hidden("LSTM", r, hidden_size)
 
     def cell_of(d: int) -> tuple[Callable[[Tensor], Tensor], Cell]:
         wb, rb = _biases(b, d, 4 * hidden, w)

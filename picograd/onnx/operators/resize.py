@@ -17,6 +17,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.functions.resize import cubic_far, cubic_near, weighted
 from picograd.onnx.record import row
 from picograd.onnx.values import Array, fixed
 from picograd.tensor.tensor import Tensor
@@ -91,10 +92,7 @@ def _neighbours(rule: Rule, places: Array, scale: float) -> tuple[Array, Array]:
 
 
 def _cubic(x: Array, a: float) -> Array:
-    """Source: Keys 1981, Cubic convolution interpolation, eq. 4, with its free parameter a."""
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return np.where(x <= 1, cubic_near(x, a), np.where(x < 2, cubic_far(x, a), 0.0))
 
 
 # ---- one axis ----
@@ -117,18 +115,13 @@ def _along(x: Tensor, axis: int, out: int, scale: float, roi: tuple[float, float
 
 
 def _weighted(x: Tensor, axis: int, neighbours: Array, weights: Array, whole: bool) -> Tensor:
+    taps = [fixed(neighbours[:, number].copy(), x.device) for number in range(neighbours.shape[1])]
     if whole:
-        return x.index_select(axis, fixed(neighbours[:, 0].copy(), x.device))
-    result: Tensor | None = None
+        return x.index_select(axis, taps[0])
     kind = np.float64 if x.dtype is dtypes.float64 else np.float32
-    for number in range(neighbours.shape[1]):
-        if not weights[:, number].any():
-            continue
-        weight = fixed(weights[:, number].astype(kind).reshape(-1, *(1,) * (x.ndim - axis - 1)), x.device)
-        part = x.index_select(axis, fixed(neighbours[:, number].copy(), x.device)) * weight
-        result = part if result is None else result + part
-    assert result is not None
-    return result
+    used = [number for number in range(len(taps)) if weights[:, number].any()]
+    factors = [fixed(weights[:, number].astype(kind), x.device).read() for number in used]
+    return x.from_op(weighted(x.read(), axis, [taps[number].read() for number in used], factors), x.device)
 
 
 # ---- all axes ----

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, UnsupportedOp
 from picograd.onnx.record import row
 from picograd.onnx.values import Array
 
@@ -47,12 +47,18 @@ def normalize(
     x: Array, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
     stopwords: Sequence[str] | None = None,
 ) -> Array:  # fmt: skip
-    """Returns the strings that are no stop words, in upper or lower case if asked for; one "" if none is left."""
+    """Returns the strings that are no stop words, in upper or lower case if asked for; one "" if none is left.
+
+    Raises:
+      UnsupportedOp: the language of `locale` has rules of its own for upper and lower case.
+    """
     changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
     if case_change_action not in changes:
         raise ArgumentError(
             f'StringNormalizer: case_change_action must be "NONE", "LOWER" or "UPPER", got {case_change_action!r}.'
         )
+    if case_change_action != "NONE" and locale[:2].lower() in ("az", "lt", "tr"):
+        raise UnsupportedOp(f"StringNormalizer: upper and lower case of locale {locale!r} are not supported.")
     folded: Callable[[str], str] = str if is_case_sensitive else str.lower
     stops = {folded(word) for word in stopwords or ()}
     kept = [changes[case_change_action](word) for word in x.reshape(-1) if folded(word) not in stops] or [""]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.functions.grids import PADDING, Sampler
 from picograd.onnx.record import row
-from picograd.onnx.values import Array, choose, fixed
+from picograd.onnx.values import Array, fixed
 from picograd.tensor.tensor import Tensor
 
 
@@ -114,88 +113,24 @@ def _between(places: Array, length: int) -> tuple[Array, Array, tuple[Array, Arr
 
 
 # ---- grids ----
-CUBIC = -0.75
+WAYS = {"nearest": "nearest", "linear": "bilinear", "bilinear": "bilinear", "cubic": "bicubic", "bicubic": "bicubic"}
 
 
 def grid_sample(
     x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:
-    """Returns x at places a grid names: -1 is the first element of an axis and 1 the last, or their outer edges."""
-    ways = {"bilinear": "linear", "bicubic": "cubic"}
-    mode = ways.get(mode, mode)
-    if mode not in ("nearest", "linear", "cubic") or padding_mode not in ("zeros", "border", "reflection"):
+    """Returns x at places a grid names: -1 is the first element of an axis and 1 the last, or their outer edges.
+
+    Unlike PyTorch's this takes any number of axes, and brings places inside before cubic interpolation, too.
+    """
+    if mode not in WAYS or padding_mode not in PADDING:
         raise ArgumentError(f"GridSample: there is no mode {mode!r} with padding_mode {padding_mode!r}.")
-    lengths = x.shape[2:]
-    if grid.shape[-1] != len(lengths) or grid.shape[0] != x.shape[0]:
+    if grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise ShapeError(f"GridSample: a grid of shape {grid.shape} does not fit {x.shape}.")
-    places_NP = [
-        _place(grid[..., len(lengths) - 1 - axis].flatten(1), length, align_corners, padding_mode, mode)
-        for axis, length in enumerate(lengths)
-    ]
-    result: Tensor | None = None
-    for corner in itertools.product(*(taps(place, mode) for place in places_NP)):
-        part = fetched(x, [index for index, _ in corner], align_corners, padding_mode)
-        for _, weight in corner:
-            part = part if weight is None else part * weight.unsqueeze(1)
-        result = part if result is None else result + part
-    assert result is not None
-    return result.reshape(*x.shape[:2], *grid.shape[1:-1]).to(x.dtype)
-
-
-def _place(at: Tensor, length: int, align_corners: int, padding_mode: str, mode: str) -> Tensor:
-    """Returns where along an axis a grid's numbers lie, brought inside as the padding says."""
-    place = (at + 1) * ((length - 1) / 2) if align_corners else ((at + 1) * length - 1) / 2
-    place = place.round() if mode == "nearest" else place
-    if padding_mode == "border":
-        return place.clamp(0, length - 1)
-    return _mirrored(place, length, align_corners) if padding_mode == "reflection" else place
-
-
-def _mirrored(place: Tensor, length: int, align_corners: int) -> Tensor:
-    """Returns places mirrored at the ends of an axis until they lie inside."""
-    low, width = (0.0, length - 1.0) if align_corners else (-0.5, float(length))
-    if width == 0:
-        return place * 0
-    along = (place - low) % (2 * width)
-    return choose(along > width, 2 * width - along, along) + low
-
-
-def taps(place: Tensor, mode: str) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yields the elements beside places along one axis, and their weights."""
-    if mode == "nearest":
-        yield place.long(), None
-        return
-    low = place.floor()
-    part = place - low
-    if mode == "linear":
-        yield low.long(), 1 - part
-        yield low.long() + 1, part
-        return
-    for offset in range(-1, 3):
-        distance = (part - offset).abs()
-        yield low.long() + offset, _cubic(distance, 1 if offset in (0, 1) else 2)
-
-
-def _cubic(x: Tensor, side: int) -> Tensor:
-    """Source: Keys 1981, Cubic convolution interpolation, eq. 4: within 1, or between 1 and 2."""
-    if side == 1:
-        return ((CUBIC + 2) * x - (CUBIC + 3)) * x * x + 1
-    return ((x - 5) * x + 8) * x * CUBIC - 4 * CUBIC
-
-
-def fetched(x: Tensor, indices: list[Tensor], align_corners: int, padding_mode: str) -> Tensor:
-    """Returns (N, C, P): x at indices along each axis; what lies outside is 0 or as the padding says."""
-    flat: Any = 0
-    inside: Tensor | None = None
-    for index, length in zip(indices, x.shape[2:]):
-        if padding_mode == "zeros":
-            here = (index >= 0) & (index < length)
-            inside = here if inside is None else inside & here
-        elif padding_mode == "reflection":
-            index = _mirrored(index.double(), length, align_corners).long()
-        flat = flat * length + index.clamp(0, length - 1)
-    found = x.flatten(2).gather(2, flat.unsqueeze(1).expand(-1, x.shape[1], -1))
-    return found if inside is None else found.masked_fill(~inside.unsqueeze(1), 0)
+    sampler = Sampler(x.to(x.dtype.wide).read(), padding_mode, bool(align_corners))
+    places = sampler.places(grid.to(x.dtype.wide).read())
+    inside = [sampler.padded(place, length) for place, length in zip(places, sampler.lengths)]
+    return x.from_op(sampler.at(inside, WAYS[mode]), x.device).to(x.dtype)
 
 
 # ---- caches ----

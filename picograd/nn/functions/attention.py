@@ -1,0 +1,114 @@
+"""Attention as functions.
+
+In:    queries, keys and values
+Out:   values, averaged
+Next:  picograd/nn/functions/elements.py
+
+Letters: B... batch axes, L queries, S keys and values, D features of a query, E of a value, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.functions.dropout import dropout
+from picograd.tensor.tensor import Tensor
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Returns the values, averaged with weights that say how well each key fits each query.
+
+    out = dropout(softmax(scale * query @ key.T + mask)) @ value
+
+    Args:
+      query:       (B..., L, D)  float
+      key:         (B..., S, D)
+      value:       (B..., S, E)
+      attn_mask:   broadcasts to (B..., L, S), or None. bool: True takes part; float: added to the scores
+      dropout_p:   probability with which a weight is 0; applied whenever it is above 0, in training or not
+      is_causal:   query number i sees the keys 0 to i
+      scale:       1 / sqrt(D) unless given
+      enable_gqa:  key and value have fewer heads (axis -3); each serves as many queries' heads in a row
+
+    Returns:       (B..., L, E)  of a query that no key is open to: zeros
+
+    Raises:
+      ShapeError:    query, key and value do not fit each other.
+      DTypeError:    query is no float, or the mask is of integers.
+      ArgumentError: both a mask and is_causal.
+
+    Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
+
+    >>> q = Tensor([[[0.0, 0.0]]])
+    >>> scaled_dot_product_attention(q, Tensor.zeros(1, 2, 2), Tensor([[[1.0], [3.0]]]))
+    Tensor([[[2.]]])
+    """
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
+    if not query.dtype.is_float:
+        raise DTypeError(f"scaled_dot_product_attention: query must be a float, got {query.dtype} {query.shape}.")
+    if enable_gqa:
+        key, value = (_for_all_heads(query, tensor) for tensor in (key, value))
+    _check_attention(query, key, value)
+    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        scores = scores.masked_fill(~_causal_mask(query, key), -math.inf)  # key 0 is open to every query
+        weights = scores.softmax(-1)
+    elif attn_mask is not None:
+        weights = _softmax_or_zeros(_masked(scores, attn_mask))
+    else:
+        weights = scores.softmax(-1)
+    return dropout(weights, dropout_p) @ value
+
+
+def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
+    if min(query.ndim, key.ndim, value.ndim) < 2:
+        raise ShapeError(f"scaled_dot_product_attention: needs (..., length, features) each, got {shapes}.")
+    if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: {shapes} do not fit: query and key must have the same last axis, "
+            "key and value the same axis -2."
+        )
+
+
+def _for_all_heads(query: Tensor, tensor: Tensor) -> Tensor:
+    """Repeats each head of keys or values for the heads of queries that share it."""
+    if query.ndim < 3 or tensor.ndim < 3 or not tensor.shape[-3] or query.shape[-3] % tensor.shape[-3]:
+        raise ShapeError(
+            f"scaled_dot_product_attention: enable_gqa: the heads (axis -3) of query {query.shape} must be a multiple "
+            f"of those of key or value {tensor.shape}."
+        )
+    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], tensor.ndim - 3)
+
+
+def _causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """Returns (L, S) bool: True where the key is not after the query."""
+    rows_L = Tensor.arange(query.shape[-2], device=query.device)
+    columns_S = Tensor.arange(key.shape[-2], device=query.device)
+    return columns_S <= rows_L.unsqueeze(1)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    if mask.dtype.is_int:
+        raise DTypeError(
+            f"scaled_dot_product_attention: attn_mask must be bool or a float, got {mask.dtype} of shape {mask.shape}.",
+            hint="mask.bool(): True takes part.",
+        )
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype.kind == "b" else scores + mask.to(scores.dtype)
+
+
+def _softmax_or_zeros(scores: Tensor) -> Tensor:
+    """Returns softmax over the last axis, zeros for rows of -inf alone; neither has a gradient of NaN."""
+    closed = scores.detach().amax(-1, keepdim=True) == -math.inf
+    return scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)

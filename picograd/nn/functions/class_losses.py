@@ -1,0 +1,196 @@
+"""Losses of classes: cross-entropy and negative log-likelihood.
+
+In:    scores of classes and targets
+Out:   a loss, or one for each row
+Next:  picograd/nn/functions/losses.py
+
+N rows, C classes, D any further axes.
+"""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, reduce, where
+from picograd.ir.checks import Site, checked
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.nn.functions.precision import widened
+from picograd.nn.functions.reduction import check_reduction
+from picograd.tensor.build import broadcast_to, cast, static
+from picograd.tensor.indexing.brackets import gather_op, same_as_iota
+from picograd.tensor.reductions.reduce import logsumexp_op, mean_op
+from picograd.tensor.tensor import Tensor
+
+
+@widened
+def cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Returns -log softmax(input)[target], the mean over rows.
+
+    loss of a row = logsumexp(x) - x[target];  with smoothing s: (1 - s) of that + s (logsumexp(x) - mean(x))
+
+    Args:
+      input:            (N, C), (N, C, D...) or (C,)  float: scores, not probabilities
+      target:           (N,), (N, D...) or ()         integer classes; or probabilities of the shape of input
+      weight:           (C,) factor of each class, or None
+      ignore_index:     rows with this class count neither in sum nor in mean; None: every row counts
+      reduction:        "mean", "sum" or "none"
+      label_smoothing:  in [0, 1]
+
+    Returns:   (), or the shape of target for "none"
+
+    Raises:
+      ShapeError:    target does not fit input.
+      DTypeError:    input is no float, or target is bool.
+      ArgumentError: another reduction, smoothing outside [0, 1], or an ignore_index from 0 on for probabilities.
+      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+
+    >>> round(cross_entropy(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
+    0.6931
+    """
+    check_reduction("cross_entropy", reduction)
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}.")
+    if not input.dtype.is_float:
+        raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
+    if target.dtype.is_float:
+        if ignore_index is not None and ignore_index >= 0:
+            raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
+    labels = target.read()
+    last = len(x.shape) - 1
+    total = logsumexp_op(x, (last,))
+    classes = class_numbers("cross_entropy", labels, x, ignore_index)
+    rows = total - reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (last,))
+    factor = _class_factor("cross_entropy", weight, x, classes)
+    rows = rows if factor is None else rows * factor
+    if label_smoothing:
+        smooth = total - mean_op(x, (last,)) if weight is None else _weighted_rest(x, total, weight)
+        rows = rows * (1.0 - label_smoothing) + smooth * label_smoothing
+    return _reduced_rows("cross_entropy", rows, labels, factor, ignore_index, reduction, input, target)
+
+
+def class_numbers(function: str, labels: Op, x: Op, ignore_index: int | None) -> Op:
+    """Returns the class of each row as int64; class 0 for rows to be ignored, which count for nothing."""
+    count = static(x.shape[-1])
+    hint = f"classes are 0 to {count - 1}"
+    if ignore_index is not None:
+        # NOTE: an unsigned label is never a negative ignore_index; as int64 it is compared by its value.
+        labels = cast(labels, dtypes.int64)
+        labels = where(compare(OpCode.CMPNE, labels, ignore_index), labels, 0)
+        hint += f"; rows of class {ignore_index} (ignore_index) are left out"
+    return checked(labels, count, Site(f"{function}: target {{}} is none of the {count} classes.", hint + "."))
+
+
+def _class_factor(function: str, weight: Tensor | None, x: Op, classes: Op) -> Op | None:
+    """Returns the factor of each row's class."""
+    if weight is None:
+        return None
+    _check_class_weight(function, weight, x.shape[-1])
+    return gather_op(cast(weight.read(), x.dtype), classes, 0)
+
+
+def _check_class_weight(function: str, weight: Tensor, count: Dim) -> None:
+    if weight.op.shape != (count,):
+        raise ShapeError(f"{function}: weight must be ({count},), a factor for each class, got {weight.shape}.")
+
+
+def _weighted_rest(x: Op, total: Op, weight: Tensor) -> Op:
+    """Returns the mean over classes of weight * -log softmax."""
+    factors = broadcast_to(cast(weight.read(), x.dtype), x.shape)
+    spread = broadcast_to(Op(OpCode.RESHAPE, total.dtype, (total,), (*total.shape, 1)), x.shape)
+    return mean_op((spread - x) * factors, (len(x.shape) - 1,))
+
+
+def _reduced_rows(
+    function: str,
+    rows: Op,
+    labels: Op,
+    factor: Op | None,
+    ignore_index: int | None,
+    reduction: str,
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+) -> Tensor:
+    """Returns the loss of all rows, those with the class to ignore left out."""
+    axes = tuple(range(len(rows.shape)))
+    count: Op | None = None if factor is None else factor
+    if ignore_index is not None:
+        counted = compare(OpCode.CMPNE, labels, ignore_index)
+        rows = where(counted, rows, 0.0)
+        count = where(counted, factor, 0.0) if factor is not None else cast(counted, rows.dtype)
+    op = rows if reduction == "none" else reduce(rows, OpCode.ADD, axes)
+    if reduction == "mean":
+        op = mean_op(rows, axes) if count is None else op / reduce(count, OpCode.ADD, axes)  # NaN of no rows
+    return Tensor.from_op(cast(op, input.dtype), input.other_device(function, target))
+
+
+def _soft_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    label_smoothing: float,
+) -> Tensor:
+    """Returns -sum(target * log softmax(input)) over classes, for targets that are probabilities."""
+    if target.shape != input.shape:
+        raise ShapeError(f"cross_entropy: probabilities {target.shape} must have the shape of input {input.shape}.")
+    dim = 1 if input.ndim > 1 else 0
+    target = target * (1.0 - label_smoothing) + label_smoothing / input.shape[dim]
+    parts = target * input.log_softmax(dim)
+    if weight is not None:
+        _check_class_weight("cross_entropy", weight, input.shape[dim])
+        parts = parts * weight.reshape(-1, *(1,) * (input.ndim - dim - 1))
+    rows = -parts.sum(dim)
+    return rows if reduction == "none" else (rows.sum() if reduction == "sum" else rows.mean())
+
+
+@widened
+def nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns -input[target] for log-probabilities (N, C) or (N, C, D...), the mean over rows.
+
+    `weight`, `ignore_index` and `reduction` are those of cross_entropy.
+
+    Raises:
+      ShapeError: target does not fit input.
+      IndexingError: when it is computed: a class is negative or not below C, and not ignore_index.
+
+    >>> nll_loss(Tensor([[-0.5, -1.0]]), Tensor([1]))
+    Tensor(1.)
+    """
+    check_reduction("nll_loss", reduction)
+    x = _classes_last("nll_loss", input, target).read()
+    labels = target.read()
+    classes = class_numbers("nll_loss", labels, x, ignore_index)
+    rows = -reduce(where(same_as_iota(classes, x.shape), x, 0.0), OpCode.ADD, (len(x.shape) - 1,))
+    factor = _class_factor("nll_loss", weight, x, classes)
+    rows = rows if factor is None else rows * factor
+    return _reduced_rows("nll_loss", rows, labels, factor, ignore_index, reduction, input, target)
+
+
+def _classes_last(function: str, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+    """Returns input with its class axis moved behind the others."""
+    dim = 1 if input.ndim > 1 else 0
+    rows = input.shape[:dim] + input.shape[dim + 1 :]
+    if not input.ndim or target.shape != rows:
+        raise ShapeError(
+            f"{function}: target {target.shape} does not fit input {input.shape}: it must be {rows}.",
+            hint="classes are axis 1 of input; for (B, T, C) scores use input.flatten(0, 1) and target.flatten().",
+        )
+    if not target.dtype.is_int:
+        raise DTypeError(f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.")
+    return input.movedim(dim, -1) if dim != input.ndim - 1 else input

@@ -1,0 +1,273 @@
+"""Convolutions along one, two or three axes, and their transposes.
+
+In:    tensors
+Out:   tensors
+Next:  picograd/nn/functions/maxima.py
+
+Letters: N batch, C input channels, O output channels, G groups, K taps; L, H, W, D lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd.autodiff.convolution import reversed_weight
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import cast, expand, reshape
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import ConvArg
+from picograd.nn.functions.placement import Each, each_axis, tensor_op, with_batch, without_batch
+from picograd.tensor.autocast import lowered
+from picograd.tensor.build import static
+from picograd.tensor.tensor import Tensor
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: str | Each = 0,  # noqa: A002
+    dilation: Each = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the sums of products of `weight` with each window of input; see `conv2d`.
+
+    Args:
+      input:    (N, C, L) or (C, L)
+      weight:   (O, C / groups, K)
+      bias:     (O,) or None
+      stride, padding, dilation, groups: as in `conv2d`
+
+    >>> conv1d(Tensor([[[1.0, 2.0, 3.0]]]), Tensor([[[1.0, 10.0]]]))
+    Tensor([[[21., 32.]]])
+    """
+    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: str | Each = 0,  # noqa: A002
+    dilation: Each = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the sums of products of `weight` with each window of input.
+
+    out[n, o, i, j] = bias[o] + sum over c, k, l of input[n, c, i s + k d - p, j s + l d - p] weight[o, c, k, l]
+
+    Args:
+      input:     (N, C, H, W) or (C, H, W)
+      weight:    (O, C / groups, K, K'), of the dtype of input
+      bias:      (O,) or None
+      stride:    s, steps between windows
+      padding:   p, zeros around input; or "valid", none, or "same", as many as keep H and W where stride is 1
+      dilation:  d, steps between the taps of a window
+      groups:    slices that channels form; each output channel sees one of them
+
+    Returns:   (N, O, H', W') with H' = (H + 2 p - d (K - 1) - 1) // s + 1
+
+    Raises:
+      ShapeError:    the shapes do not fit each other, or no window fits.
+      DTypeError:    the dtypes differ.
+      ArgumentError: an argument is no number that fits.
+
+    >>> conv2d(Tensor.ones(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
+    Tensor([[[[4., 4.],
+              [4., 4.]]]])
+    """
+    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: str | Each = 0,  # noqa: A002
+    dilation: Each = 1, groups: int = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the sums of products of `weight` with each window of input; see `conv2d`.
+
+    Args:
+      input:    (N, C, D, H, W) or (C, D, H, W)
+      weight:   (O, C / groups, K, K', K'')
+      bias:     (O,) or None
+      stride, padding, dilation, groups: as in `conv2d`
+
+    >>> conv3d(Tensor.ones(1, 2, 2, 2, 2), Tensor.ones(3, 2, 2, 2, 2)).shape
+    (1, 3, 1, 1, 1)
+    """
+    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: Each = 0,  # noqa: A002
+    output_padding: Each = 0, groups: int = 1, dilation: Each = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the transpose of `conv1d`; see `conv_transpose2d`.
+
+    Args:
+      input:    (N, C, L) or (C, L)
+      weight:   (C, O / groups, K)
+      bias:     (O,) or None
+      stride, padding, output_padding, groups, dilation: as in `conv_transpose2d`
+
+    >>> conv_transpose1d(Tensor([[[1.0, 2.0]]]), Tensor([[[1.0, 10.0]]]))
+    Tensor([[[ 1., 12., 20.]]])
+    """
+    return _transposed(
+        "conv_transpose1d", 1, input, weight, bias, (stride, padding, output_padding, dilation), groups
+    )  # fmt: skip
+
+
+def conv_transpose2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: Each = 0,  # noqa: A002
+    output_padding: Each = 0, groups: int = 1, dilation: Each = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the transpose of `conv2d`, the map of its gradient: each element of input adds `weight` to a window.
+
+    out[n, o, i s + k d - p, j s + l d - p] += input[n, c, i, j] weight[c, o, k, l]
+
+    Args:
+      input:           (N, C, H, W) or (C, H, W)
+      weight:          (C, O / groups, K, K'), of the dtype of input
+      bias:            (O,) or None
+      stride:          s, steps between windows
+      padding:         p, elements cut off around the result
+      output_padding:  elements more at the end, below stride or dilation: several lengths have the same conv2d
+      groups:          slices that channels form
+      dilation:        d, steps between the taps of a window
+
+    Returns:   (N, O, H', W') with H' = (H - 1) s - 2 p + d (K - 1) + output_padding + 1
+
+    Raises:
+      ShapeError:    the shapes do not fit each other, or nothing is left.
+      DTypeError:    the dtypes differ.
+      ArgumentError: an argument is no number that fits.
+
+    >>> conv_transpose2d(Tensor.ones(1, 1, 2, 2), Tensor.ones(1, 1, 2, 2))
+    Tensor([[[[1., 2., 1.],
+              [2., 4., 2.],
+              [1., 2., 1.]]]])
+    """
+    return _transposed(
+        "conv_transpose2d", 2, input, weight, bias, (stride, padding, output_padding, dilation), groups
+    )  # fmt: skip
+
+
+def conv_transpose3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Each = 1, padding: Each = 0,  # noqa: A002
+    output_padding: Each = 0, groups: int = 1, dilation: Each = 1,
+) -> Tensor:  # fmt: skip
+    """Returns the transpose of `conv3d`; see `conv_transpose2d`.
+
+    Args:
+      input:    (N, C, D, H, W) or (C, D, H, W)
+      weight:   (C, O / groups, K, K', K'')
+      bias:     (O,) or None
+      stride, padding, output_padding, groups, dilation: as in `conv_transpose2d`
+
+    >>> conv_transpose3d(Tensor.ones(1, 2, 2, 2, 2), Tensor.ones(2, 3, 2, 2, 2), stride=2).shape
+    (1, 3, 4, 4, 4)
+    """
+    return _transposed(
+        "conv_transpose3d", 3, input, weight, bias, (stride, padding, output_padding, dilation), groups
+    )  # fmt: skip
+
+
+# ---- the work ----
+def _conv(
+    function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Each, padding: str | Each,
+    dilation: Each, groups: int,
+) -> Tensor:  # fmt: skip
+    op, has_batch = with_batch(function, x, axes)
+    op = cast(op, lowered(op.dtype))
+    w = _weight(function, op, weight, axes, groups)
+    if op.shape[1] != static(w.shape[1]) * groups:
+        raise ShapeError(
+            f"{function}: input {x.shape} has {op.shape[1]} channels, weight {weight.shape} with groups={groups} "
+            f"needs {static(w.shape[1]) * groups}.",
+            hint="weight is (out_channels, in_channels / groups, *kernel).",
+        )
+    if static(w.shape[0]) % groups:
+        raise ShapeError(f"{function}: weight {weight.shape} has {w.shape[0]} outputs, no multiple of groups={groups}.")
+    strides = each_axis(function, "stride", stride, axes, 1)
+    steps = each_axis(function, "dilation", dilation, axes, 1)
+    spans = [(static(taps) - 1) * step + 1 for taps, step in zip(w.shape[2:], steps)]
+    pads = _padding(function, padding, strides, spans)
+    _check_fits(function, op, spans, pads)
+    result = Op(OpCode.CONV, op.dtype, (op, w), ConvArg(strides, pads, steps, (1,) * axes, groups))
+    return _finished(function, result, has_batch, x, weight, bias)
+
+
+def _transposed(
+    function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, numbers: Sequence[Each], groups: int
+) -> Tensor:
+    """The elements of x, stride apart, convolved with the weight backwards; padding takes from K - 1 zeros around."""
+    op, has_batch = with_batch(function, x, axes)
+    op = cast(op, lowered(op.dtype))
+    w = _weight(function, op, weight, axes, groups)
+    if op.shape[1] != w.shape[0]:
+        raise ShapeError(
+            f"{function}: input {x.shape} has {op.shape[1]} channels, weight {weight.shape} needs {w.shape[0]}.",
+            hint="weight is (in_channels, out_channels / groups, *kernel).",
+        )
+    if static(w.shape[0]) % groups:
+        raise ShapeError(f"{function}: input {x.shape} has {w.shape[0]} channels, no multiple of groups={groups}.")
+    stride, padding, more, dilation = numbers
+    strides, steps = each_axis(function, "stride", stride, axes, 1), each_axis(function, "dilation", dilation, axes, 1)
+    cut, extra = each_axis(function, "padding", padding, axes, 0), each_axis(function, "output_padding", more, axes, 0)
+    if any(e >= max(s, d) for e, s, d in zip(extra, strides, steps)):
+        raise ArgumentError(
+            f"{function}: output_padding {more} must be below stride {stride} or below dilation {dilation}."
+        )
+    reach = [(static(taps) - 1) * step for taps, step in zip(w.shape[2:], steps)]
+    pads = tuple((r - p, r - p + e) for r, p, e in zip(reach, cut, extra))
+    lengths = [(static(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
+    if min(lengths) < 1:
+        raise ShapeError(f"{function}: of input {x.shape} nothing is left: the result would be {tuple(lengths)} long.")
+    arg = ConvArg((1,) * axes, pads, steps, strides, groups)
+    result = Op(OpCode.CONV, op.dtype, (op, reversed_weight(w, groups)), arg)
+    return _finished(function, result, has_batch, x, weight, bias)
+
+
+def _weight(function: str, x: Op, weight: Tensor, axes: int, groups: int) -> Op:
+    """Returns the weight, which must fit in all but its channels."""
+    w = tensor_op(function, "weight", weight)
+    w = cast(w, lowered(w.dtype))
+    if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
+        raise ShapeError(f"{function}: weight must have {axes + 2} axes, the last {axes} not empty, got {w.shape}.")
+    if not isinstance(groups, int) or groups < 1:
+        raise ArgumentError(f"{function}: groups must be an int of at least 1, got {groups!r}.")
+    if w.dtype is not x.dtype:
+        raise DTypeError(f"{function}: input is {x.dtype}, weight is {w.dtype}.", hint="bring both to one dtype.")
+    return w
+
+
+def _padding(function: str, padding: str | Each, strides: Sequence[int], spans: Sequence[int]) -> Pairs:
+    """Returns zeros before and after for each axis; of an odd count the end has one more, as in PyTorch."""
+    if not isinstance(padding, str):
+        return tuple((p, p) for p in each_axis(function, "padding", padding, len(spans), 0))
+    if padding == "valid":
+        return ((0, 0),) * len(spans)
+    if padding != "same":
+        raise ArgumentError(f'{function}: padding must be numbers, "valid" or "same", got {padding!r}.')
+    if max(strides) > 1:
+        raise ArgumentError(f'{function}: padding="same" needs stride 1, got {tuple(strides)}.')
+    return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
+
+
+def _check_fits(function: str, x: Op, spans: Sequence[int], pads: Pairs) -> None:
+    for axis, (span, pair) in enumerate(zip(spans, pads)):
+        length = static(x.shape[2 + axis])
+        if span > length + sum(pair):
+            raise ShapeError(
+                f"{function}: a kernel spanning {span} is longer than axis {2 + axis} of input {x.shape}, "
+                f"{length + sum(pair)} with padding."
+            )
+
+
+def _finished(function: str, op: Op, has_batch: bool, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Adds the bias, and takes off a batch axis that was added."""
+    if bias is not None:
+        own = tensor_op(function, "bias", bias)
+        own = cast(own, lowered(own.dtype))
+        if own.shape != op.shape[1:2]:
+            raise ShapeError(f"{function}: bias must be ({op.shape[1]},), one number for each output, got {own.shape}.")
+        if own.dtype is not op.dtype:
+            raise DTypeError(f"{function}: input is {op.dtype}, bias is {own.dtype}.", hint="bring both to one dtype.")
+        op = op + expand(reshape(own, (1, *own.shape, *(1 for _ in op.shape[2:]))), op.shape)
+    others = (weight,) if bias is None else (weight, bias)
+    return x.from_op(without_batch(op, has_batch), x.other_device(function, *others))

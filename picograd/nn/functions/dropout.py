@@ -1,0 +1,206 @@
+"""Dropout as functions: single elements, whole channels, and the kind that keeps mean and variance.
+
+In:    tensors
+Out:   the same with elements left out at random
+Next:  picograd/nn/functions/attention.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from picograd import dtype as dtypes
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, where
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.nn.functions.rectifiers import SELU_ALPHA, SELU_SCALE
+from picograd.tensor.build import broadcast_to
+from picograd.tensor.creation.random import Generator, random_bits, uniform_op
+from picograd.tensor.tensor import Tensor
+
+
+def dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns each element with the probability 1 - p, divided by it, else 0; the input itself outside training.
+
+    `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> dropout(Tensor([1.0, 2.0]), training=False)
+    Tensor([1., 2.])
+    """
+    return _dropped("dropout", input, p, training, inplace, generator, input.ndim, _zeros)
+
+
+def dropout1d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, L), or (C, L), with each channel of each example 0 with probability p; `inplace` stores it there.
+
+    What stays is divided by 1 - p. Outside `training` the input itself.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither two axes nor three.
+
+    >>> dropout1d(Tensor.ones(1, 2, 2), training=False).shape
+    (1, 2, 2)
+    """
+    _check_rank("dropout1d", input, "(N, C, L) or (C, L)", (2, 3))
+    return _dropped("dropout1d", input, p, training, inplace, generator, input.ndim - 1, _zeros)
+
+
+def dropout2d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, H, W), or (N, C, L), with each channel of each example 0 with probability p.
+
+    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither three axes nor four.
+
+    >>> dropout2d(Tensor.ones(1, 2, 2, 2), training=False).shape
+    (1, 2, 2, 2)
+    """
+    _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (3, 4))
+    return _dropped("dropout2d", input, p, training, inplace, generator, 2, _zeros)
+
+
+def dropout3d(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns (N, C, D, H, W), or (C, D, H, W), with each channel of each example 0 with probability p.
+
+    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has neither four axes nor five.
+
+    >>> dropout3d(Tensor.ones(1, 2, 2, 2, 2), training=False).shape
+    (1, 2, 2, 2, 2)
+    """
+    _check_rank("dropout3d", input, "(N, C, D, H, W) or (C, D, H, W)", (4, 5))
+    return _dropped("dropout3d", input, p, training, inplace, generator, input.ndim - 3, _zeros)
+
+
+def alpha_dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns each element, or with probability p selu's least value, scaled and shifted to mean 0 and variance 1.
+
+    Outside `training` the input itself. `inplace` stores it there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    Source:    Klambauer et al. 2017, arXiv:1706.02515, section 3.
+
+    >>> alpha_dropout(Tensor([1.0, 2.0]))
+    Tensor([1., 2.])
+    """
+    return _dropped("alpha_dropout", input, p, training, inplace, generator, input.ndim, _least_of_selu)
+
+
+def feature_alpha_dropout(
+    input: Tensor,  # noqa: A002
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Returns alpha_dropout of (N, C, ...), each channel of each example as a whole; `training`, `inplace` as there.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+      ShapeError:    input has less than two axes, and something is to be dropped.
+
+    >>> feature_alpha_dropout(Tensor.ones(1, 2, 2)).shape
+    (1, 2, 2)
+    """
+    if training and p:
+        _check_rank("feature_alpha_dropout", input, "(N, C, ...)", tuple(range(2, max(input.ndim, 2) + 1)))
+    return _dropped("feature_alpha_dropout", input, p, training, inplace, generator, 2, _least_of_selu)
+
+
+# ---- what they share ----
+def _dropped(
+    function: str,
+    input: Tensor,  # noqa: A002
+    p: float,
+    training: bool,
+    inplace: bool,
+    generator: Generator | None,
+    axes: int,
+    formula: Callable[[Op, Op, float], Op],
+) -> Tensor:
+    """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
+    check_probability(function, p)
+    if not training or p == 0.0:
+        return input
+    if not input.dtype.is_float:
+        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    if p == 1.0:
+        result = input * 0.0
+    else:
+        result = Tensor.from_op(formula(input.read(), _kept(input, p, generator, axes), p), input.cell.device)
+    return input._in_place(function, result) if inplace else result
+
+
+def _zeros(op: Op, kept: Op, p: float) -> Op:
+    """x / (1 - p) where it is kept, else 0: the mean stays."""
+    return where(kept, op * (1.0 / (1.0 - p)), 0.0)
+
+
+def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
+    """x where it is kept, else the least value of selu, then scaled and shifted so that mean and variance stay."""
+    least: Scalar = -SELU_ALPHA * SELU_SCALE
+    scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
+    chosen = where(kept, op, filled(least, op.dtype, op.shape))
+    result: Op = chosen * scale - scale * p * least
+    return result
+
+
+def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op:  # noqa: A002
+    """Returns what stays: a draw for each of the first `axes` axes, repeated along the others."""
+    shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
+    uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
+    return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)
+
+
+def check_probability(function: str, p: float) -> None:
+    """Raises ArgumentError unless p is in [0, 1]."""
+    if not 0.0 <= p <= 1.0:
+        raise ArgumentError(f"{function}: p must be a probability, got {p}.")
+
+
+def _check_rank(function: str, input: Tensor, shapes: str, ranks: tuple[int, ...]) -> None:  # noqa: A002
+    if input.ndim not in ranks:
+        raise ShapeError(f"{function}: input must be {shapes}, got {input.shape}.")

@@ -1,0 +1,306 @@
+"""Losses of elements: squared and absolute differences, and likelihoods of single numbers.
+
+In:    predictions and targets
+Out:   a loss, or one for each element
+Next:  picograd/nn/functions/margin_losses.py
+"""
+
+from __future__ import annotations
+
+import math
+
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.functions.activations import logsigmoid
+from picograd.nn.functions.precision import widened
+from picograd.nn.functions.reduction import check_pair, check_reduction, reduced, weighted
+from picograd.tensor.tensor import Tensor
+
+
+# ---- differences ----
+@widened
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
+    """Returns (input - target) ** 2, by `reduction` its "mean", "sum", or each ("none").
+
+    `weight`: a factor of each, of the shape of input; the mean is then divided by the sum of the weights.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: another reduction.
+
+    >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
+    Tensor(2.)
+    """
+    check_pair("mse_loss", input, target)
+    return weighted("mse_loss", (input - target).square(), weight, input, reduction)
+
+
+@widened
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:  # noqa: A002
+    """Returns |input - target|, by `reduction` its "mean", "sum", or each ("none"); `weight` as in mse_loss.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: another reduction.
+
+    >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0]))
+    Tensor(1.)
+    """
+    check_pair("l1_loss", input, target)
+    return weighted("l1_loss", (input - target).abs(), weight, input, reduction)
+
+
+@widened
+def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:  # noqa: A002
+    """Returns d^2 / (2 beta) where d = |input - target| is below beta, else d - beta / 2.
+
+    `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: beta is negative, or another reduction.
+
+    Source:    Girshick 2015, arXiv:1504.08083, eq. 3 (beta = 1).
+
+    >>> smooth_l1_loss(Tensor([0.5, 3.0]), Tensor([0.0, 0.0]), reduction="none")
+    Tensor([0.125, 2.5  ])
+    """
+    check_pair("smooth_l1_loss", input, target)
+    if not beta >= 0:
+        raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
+    d = input - target
+    size = d.abs()
+    losses = size if beta == 0 else Tensor.choose(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    return reduced("smooth_l1_loss", losses, reduction)
+
+
+@widened
+def huber_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Returns d^2 / 2 where d = |input - target| is at most delta, else delta * (d - delta / 2).
+
+    `reduction`: "mean", "sum" or "none"; `weight`: a factor of each, of the shape of input.
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    weight has not the shape of input.
+      ArgumentError: delta is not positive, or another reduction.
+
+    Source:    Huber 1964, "Robust estimation of a location parameter".
+
+    >>> huber_loss(Tensor([1.0, 3.0]), Tensor([0.0, 0.0]), reduction="none", delta=2.0)
+    Tensor([0.5, 4. ])
+    """
+    check_pair("huber_loss", input, target)
+    if not delta > 0:
+        raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
+    d = input - target
+    size = d.abs()
+    losses = Tensor.choose(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    if weight is not None and weight.shape != input.shape:
+        raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
+    return reduced("huber_loss", losses if weight is None else losses * weight, reduction)
+
+
+# ---- likelihoods of yes and no ----
+@widened
+def binary_cross_entropy(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns -t log(p) - (1 - t) log(1 - p) with p = input and t = target.
+
+    As in PyTorch logarithms are held above -100 and their slopes below 1e12, so that p may be 0 or 1.
+
+    Args:
+      input:      probabilities  float
+      target:     of the shape of input  float
+      weight:     a factor of each; broadcasts to input
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      ShapeError:    target has another shape than input.
+      DTypeError:    neither is a float.
+      ArgumentError: another reduction.
+
+    >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
+    _check_equal("binary_cross_entropy", input, target)
+    losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
+    return reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+
+
+def _bounded_log(p: Tensor) -> Tensor:
+    """Returns max(log p, -100), with the slope 1 / max(p, 1e-12)."""
+    slope = (p + (p.clamp(min=1e-12) - p).detach()).log()
+    return slope + (p.log().clamp(min=-100.0) - slope).detach()
+
+
+@widened
+def binary_cross_entropy_with_logits(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """Returns -t log(s) - (1 - t) log(1 - s) with s = sigmoid(input) and t = target, with no overflow.
+
+    Args:
+      input:       scores  float
+      target:      of the shape of input  float
+      weight:      a factor of each; broadcasts to input
+      reduction:   "mean", "sum" or "none"
+      pos_weight:  a factor of t log(s); broadcasts to input
+
+    Raises:
+      ShapeError:    target has another shape than input.
+      DTypeError:    neither is a float.
+      ArgumentError: another reduction.
+
+    >>> binary_cross_entropy_with_logits(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
+    _check_equal("binary_cross_entropy_with_logits", input, target)
+    if pos_weight is None:
+        losses = -logsigmoid(-input) - input * target
+    else:
+        losses = (1 - target) * input - ((pos_weight - 1) * target + 1) * logsigmoid(input)
+    return reduced("binary_cross_entropy_with_logits", losses if weight is None else losses * weight, reduction)
+
+
+def _check_equal(function: str, input: Tensor, target: Tensor) -> None:  # noqa: A002
+    check_pair(function, input, target, warn=False)
+    if input.op.shape != target.op.shape:
+        raise ShapeError(f"{function}: target {target.shape} must have the shape of input {input.shape}.")
+
+
+# ---- other likelihoods ----
+@widened
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:  # noqa: A002
+    """Returns t (log t - input) with t = target: how far log-probabilities are from probabilities.
+
+    Args:
+      input:       log-probabilities
+      target:      probabilities or, with log_target, log-probabilities
+      reduction:   "mean" of all elements, "batchmean" (the sum over the first axis's length), "sum" or "none"
+      log_target:  what target holds
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> kl_div(Tensor([[-1.0, -1.0]]), Tensor([[-1.0, 0.0]]), reduction="batchmean", log_target=True)
+    Tensor(1.)
+    """
+    check_pair("kl_div", input, target, warn=False)
+    check_reduction("kl_div", reduction, ("mean", "batchmean", "sum", "none"))
+    if log_target:
+        losses = target.exp() * (target - input)
+    else:
+        losses = target * Tensor.choose(target == 0, 1.0, target).log() - target * input  # 0 log 0 is 0
+    if reduction == "batchmean":
+        return losses.sum() / input.shape[0] if input.ndim else losses.sum()
+    return reduced("kl_div", losses, reduction)
+
+
+@widened
+def poisson_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns rate - target * log(rate): the negative log-likelihood of counts, without log(target!).
+
+    Args:
+      input:      log(rate) or, without log_input, the rate
+      target:     counts
+      log_input:  what input holds
+      full:       add Stirling's target log(target) - target + log(2 pi target) / 2 where target is above 1
+      eps:        added to a rate under the logarithm
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> poisson_nll_loss(Tensor([0.0]), Tensor([3.0]))
+    Tensor(1.)
+    """
+    check_pair("poisson_nll_loss", input, target, warn=False)
+    losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
+    if full:
+        large = target > 1
+        t = Tensor.choose(large, target, 2.0)
+        losses = losses + Tensor.choose(large, t * t.log() - t + (t * (2 * math.pi)).log() * 0.5, 0.0)
+    return reduced("poisson_nll_loss", losses, reduction)
+
+
+@widened
+def gaussian_nll_loss(
+    input: Tensor,  # noqa: A002
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """Returns (log(var) + (input - target)^2 / var) / 2: the negative log-likelihood of normal numbers.
+
+    Args:
+      input:      means
+      target:     what was seen
+      var:        variances: of the shape of input, with the last axis missing or one axis of length 1, or a number;
+                  held above eps, but for the gradient (a negative one is not looked for)
+      full:       add log(2 pi) / 2
+      eps:        least variance
+      reduction:  "mean", "sum" or "none"
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ShapeError:    var has another shape.
+      ArgumentError: var is a negative number, or another reduction.
+
+    >>> gaussian_nll_loss(Tensor([1.0]), Tensor([3.0]), Tensor([1.0]))
+    Tensor(2.)
+    """
+    check_pair("gaussian_nll_loss", input, target, warn=False)
+    if not isinstance(var, Tensor):
+        if var < 0:
+            raise ArgumentError(f"gaussian_nll_loss: var must not be negative, got {var}.")
+        var = Tensor.full_like(input, var)
+    if var.shape != input.shape:
+        if var.shape == input.shape[:-1]:
+            var = var.unsqueeze(-1)
+        elif var.ndim != input.ndim or [n for m, n in zip(input.shape, var.shape) if m != n] != [1]:
+            raise ShapeError(f"gaussian_nll_loss: var {var.shape} does not fit input {input.shape}.")
+    var = var + (var.clamp(min=eps) - var).detach()
+    losses = (var.log() + (input - target).square() / var) * 0.5
+    return reduced("gaussian_nll_loss", losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+
+
+@widened
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:  # noqa: A002
+    """Returns log(1 + exp(-target * input)), target 1 or -1; `reduction`: "mean", "sum" or "none".
+
+    Raises:
+      DTypeError:    neither input nor target is a float.
+      ArgumentError: another reduction.
+
+    >>> soft_margin_loss(Tensor([0.0]), Tensor([1.0]))
+    Tensor(0.6931472)
+    """
+    check_pair("soft_margin_loss", input, target, warn=False)
+    return reduced("soft_margin_loss", -logsigmoid(target * input), reduction)

@@ -1,0 +1,333 @@
+"""Normalisation as functions: over features, groups, images and batches.
+
+In:    tensors
+Out:   tensors with mean 0 and variance 1 along some axes
+Next:  picograd/nn/functions/dropout.py
+
+N batch, C channels. 16-bit floats are normalised in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op
+from picograd.nn.functions.precision import widened
+from picograd.tensor.build import broadcast_to, cast, detached
+from picograd.tensor.elements import pointwise
+from picograd.tensor.reductions.reduce import mean_op, variance_op
+from picograd.tensor.tensor import Tensor
+
+
+# ---- over the last axes ----
+@widened
+def layer_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises the last axes to mean 0 and variance 1, then scales and shifts.
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias        (var divides by the count, not the count - 1)
+
+    Args:
+      input:             (..., *normalized_shape)  float; 16-bit floats are normalised in float32
+      normalized_shape:  the axes at the end that are normalised together
+      weight, bias:      (*normalized_shape) or None
+
+    Raises:
+      ShapeError: input does not end in normalized_shape, or weight or bias has another shape.
+
+    Source:    Ba, Kiros, Hinton 2016, arXiv:1607.06450, eq. 3 and 4.
+
+    >>> layer_norm(Tensor([[1.0, 3.0]]), (2,)).round(3).tolist()
+    [[-1.0, 1.0]]
+    """
+    shape = tuple(normalized_shape)
+    if not shape or input.shape[-len(shape) :] != shape:
+        raise ShapeError(f"layer_norm: input {input.shape} does not end in {shape}.")
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
+    _check_float("layer_norm", input)
+    op = cast(input.read(), input.dtype.wide)
+    axes = tuple(range(input.ndim - len(shape), input.ndim))
+    result = Tensor.from_op(cast(_standardized(op, axes, eps), input.dtype), input.cell.device)
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
+@widened
+def rms_norm(
+    input: Tensor,  # noqa: A002
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Divides the last axes by the root of the mean of their squares, then scales.
+
+    out = x / sqrt(mean(x^2) + eps) * weight
+
+    Args:
+      input:             (..., *normalized_shape)  float
+      normalized_shape:  the axes at the end that are normalised together
+      weight:            (*normalized_shape) or None
+      eps:               2^-23, the distance from 1 to the next float32 (2^-52 for float64), unless given
+
+    Raises:
+      ShapeError: input does not end in normalized_shape, or weight has another shape.
+      DTypeError: input is no float.
+
+    Source:    Zhang, Sennrich 2019, arXiv:1910.07467, eq. 4.
+
+    >>> rms_norm(Tensor([[3.0, 4.0]]), (2,)).round(3)
+    Tensor([[0.849, 1.131]])
+    """
+    shape = tuple(normalized_shape)
+    if not shape or input.shape[-len(shape) :] != shape:
+        raise ShapeError(f"rms_norm: input {input.shape} does not end in {shape}.")
+    if weight is not None and weight.shape != shape:
+        raise ShapeError(f"rms_norm: weight has shape {weight.shape}, it must be {shape}.")
+    _check_float("rms_norm", input)
+    op = cast(input.read(), input.dtype.wide)
+    axes = tuple(range(input.ndim - len(shape), input.ndim))
+    least = (2.0**-52 if op.dtype is dtypes.float64 else 2.0**-23) if eps is None else eps
+    scale = pointwise.rsqrt(mean_op(op * op, axes, keepdim=True) + least)
+    result = Tensor.from_op(cast(op * broadcast_to(scale, op.shape), input.dtype), input.cell.device)
+    return result if weight is None else result * weight
+
+
+# ---- over channels ----
+@widened
+def group_norm(
+    input: Tensor,  # noqa: A002
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises each group of neighbouring channels of each example, then scales and shifts each channel.
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+      input:         (N, C, ...)  float
+      num_groups:    divides C
+      weight, bias:  (C,) or None
+      eps:           in the units of var
+
+    Raises:
+      ShapeError: input has less than two axes, num_groups does not divide C, or weight or bias is not (C,).
+      DTypeError: input is no float.
+
+    Source:    Wu, He 2018, arXiv:1803.08494, eq. 1, 2 and 7.
+
+    >>> group_norm(Tensor([[1.0, 3.0, 10.0, 30.0]]), 2).round(3)
+    Tensor([[-1.,  1., -1.,  1.]])
+    """
+    _check_channels("group_norm", 2, input, weight, bias)
+    channels = input.shape[1]
+    if num_groups < 1 or channels % num_groups:
+        raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not make {num_groups} groups.")
+    grouped = input.reshape(input.op.shape[0], num_groups, channels // num_groups, *input.op.shape[2:])
+    op = cast(grouped.read(), input.dtype.wide)
+    standard = _standardized(op, tuple(range(2, grouped.ndim)), eps)
+    result = Tensor.from_op(cast(standard, input.dtype), input.cell.device).reshape(*input.op.shape)
+    return _affine(result, weight, bias)
+
+
+@widened
+def batch_norm(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | Tensor = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises each channel, then scales and shifts it.
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+      input:                     (N, C, ...)  float
+      running_mean, running_var: (C,) or None. In training they take in the batch's: running += momentum (new - running),
+                                 the variance divided by count - 1; else they are the mean and var of the formula
+      weight, bias:              (C,) or None
+      training:                  mean and var (divided by count) are those of the batch
+      momentum:                  a number, or a scalar tensor
+      eps:                       in the units of var
+
+    Raises:
+      ShapeError:    input has less than two axes, something else is not (C,), or in training a channel has one value.
+      DTypeError:    input is no float.
+      ArgumentError: neither training nor running statistics.
+
+    Source:    Ioffe, Szegedy 2015, arXiv:1502.03167, algorithm 1.
+
+    >>> batch_norm(Tensor([[1.0], [3.0]]), None, None, training=True).round(3)
+    Tensor([[-1.],
+            [ 1.]])
+    """
+    _check_channels("batch_norm", 2, input, weight, bias, running_mean, running_var)
+    axes = (0, *range(2, input.ndim))
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ArgumentError("batch_norm: without training running_mean and running_var are needed, got None.")
+        return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
+    if 0 in input.op.shape:  # no value: nothing to take in
+        return _affine(input, weight, bias)
+    if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
+        raise ShapeError(f"batch_norm: in training a channel needs more than one value, got input {input.shape}.")
+    op, result = cast(input.read(), input.dtype.wide), standardized(input, axes, weight, bias, eps)
+    _take_in("batch_norm", running_mean, mean_op(op, axes), momentum)
+    _take_in("batch_norm", running_var, variance_op(op, axes, 1), momentum)
+    return result
+
+
+@widened
+def instance_norm(
+    input: Tensor,  # noqa: A002
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Normalises each channel of each example, then scales and shifts each channel.
+
+    out = (x - mean) / sqrt(var + eps) * weight + bias
+
+    Args:
+      input:                     (N, C, ...)  float
+      running_mean, running_var: (C,) or None; with use_input_stats they take in the means over examples
+      weight, bias:              (C,) or None
+      use_input_stats:           mean and var are those of the example; else the running ones
+      momentum:                  running += momentum (new - running)
+      eps:                       in the units of var
+
+    Raises:
+      ShapeError:    input has less than three axes, something else is not (C,), or a channel has one value.
+      DTypeError:    input is no float.
+      ArgumentError: neither use_input_stats nor running statistics.
+
+    Source:    Ulyanov et al. 2016, arXiv:1607.08022, eq. 2.
+
+    >>> instance_norm(Tensor([[[1.0, 3.0], [10.0, 30.0]]])).round(3)
+    Tensor([[[-1.,  1.],
+             [-1.,  1.]]])
+    """
+    _check_channels("instance_norm", 3, input, weight, bias, running_mean, running_var)
+    axes = tuple(range(2, input.ndim))
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise ArgumentError("instance_norm: without use_input_stats running_mean and running_var are needed, got None.")
+        return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
+    if all(dim == 1 for dim in input.op.shape[2:]):
+        raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
+    op, result = cast(input.read(), input.dtype.wide), standardized(input, axes, weight, bias, eps)
+    _take_in("instance_norm", running_mean, mean_op(mean_op(op, axes), (0,)), momentum)
+    _take_in("instance_norm", running_var, mean_op(variance_op(op, axes, 1), (0,)), momentum)
+    return result
+
+
+@widened
+def local_response_norm(
+    input: Tensor,  # noqa: A002
+    size: int,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+) -> Tensor:
+    """Divides each channel by what its neighbours have: x / (k + alpha * mean of x^2 over `size` channels) ** beta.
+
+    Raises:
+      ShapeError:    input has less than three axes.
+      DTypeError:    input is no float.
+      ArgumentError: size is below 1.
+
+    Source:    Krizhevsky et al. 2012, section 3.3, with alpha over size.
+
+    >>> local_response_norm(Tensor([[[2.0], [0.0]]]), 2, alpha=1.0, beta=1.0).round(3)
+    Tensor([[[0.667],
+             [0.   ]]])
+    """
+    if input.ndim < 3:
+        raise ShapeError(f"local_response_norm: input must be (N, C, ...) with three axes at least, got {input.shape}.")
+    _check_float("local_response_norm", input)
+    if size < 1:
+        raise ArgumentError(f"local_response_norm: size must be at least 1, got {size}.")
+    return divided_by_neighbours(input, size, size // 2, alpha, beta, k)
+
+
+def divided_by_neighbours(x: Tensor, size: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Returns x / (k + alpha * mean of x^2 over `size` channels, the first of them `before` channels ahead) ** beta."""
+    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, size - 1 - before])
+    windows = [squares.narrow(1, start, x.shape[1]) for start in range(size)]
+    total = windows[0]
+    for window in windows[1:]:
+        total = total + window
+    return x / (total * (alpha / size) + k) ** beta
+
+
+# ---- what they share ----
+def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
+    standard = _standardized(cast(x.read(), x.dtype.wide), axes, eps)
+    return _affine(Tensor.from_op(cast(standard, x.dtype), x.cell.device), weight, bias)
+
+
+def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
+    """Returns (x - mean) / sqrt(var + eps) over some axes."""
+    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
+    scale = pointwise.rsqrt(variance_op(op, axes, 0, keepdim=True) + eps)
+    return deviation * broadcast_to(scale, op.shape)
+
+
+def _by_running(input: Tensor, running_mean: Tensor, running_var: Tensor, eps: float) -> Tensor:  # noqa: A002
+    """Returns (input - running_mean) / sqrt(running_var + eps)."""
+    wide = input.dtype.wide
+    mean, var = (_channels(tensor, input) for tensor in (running_mean, running_var))
+    scale = Tensor.from_op(pointwise.rsqrt(cast(var.read(), wide) + eps), var.cell.device)
+    return ((input.to(wide) - mean.to(wide)) * scale).to(input.dtype)
+
+
+def _take_in(function: str, running: Tensor | None, new: Op, momentum: float | Tensor) -> None:
+    """Moves running statistics towards those of a batch, in place."""
+    if running is not None:
+        before = cast(running.detach().read(), new.dtype)
+        factor = broadcast_to(cast(momentum.read(), new.dtype), new.shape) if isinstance(momentum, Tensor) else momentum
+        running.detach().write(function, detached(before + (new - before) * factor))
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Returns x * weight + bias, channel by channel."""
+    x = x if weight is None else x * _channels(weight, x)
+    return x if bias is None else x + _channels(bias, x)
+
+
+def _channels(tensor: Tensor, x: Tensor) -> Tensor:
+    return tensor.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tensor | None) -> None:  # noqa: A002
+    """Raises where input is no float (N, C, ...) of so many axes, or another tensor not (C,)."""
+    if input.ndim < least_rank:
+        raise ShapeError(f"{function}: input must be (N, C, ...), got {input.shape}.")
+    _check_float(function, input)
+    for tensor in others:
+        if tensor is not None and tensor.shape != (input.shape[1],):
+            raise ShapeError(f"{function}: what is said of channels must be ({input.shape[1]},), got {tensor.shape}.")
+
+
+def _check_float(function: str, input: Tensor) -> None:  # noqa: A002
+    if not input.dtype.is_float:
+        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")

@@ -1,0 +1,157 @@
+"""Layers that leave elements or channels out while training.
+
+In:    tensors
+Out:   tensors
+Next:  picograd/nn/layers/activations.py
+"""
+
+from __future__ import annotations
+
+import picograd.nn.functional as functional
+from picograd.nn.functions.dropout import check_probability
+from picograd.nn.module import Module
+from picograd.tensor.tensor import Tensor
+
+
+class Dropout(Module):
+    """In training: each element with the probability 1 - p, divided by it, else 0.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0]))
+    Tensor([1., 2.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("Dropout", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape -> the same shape."""
+        return functional.dropout(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout1d(Module):
+    """In training: each channel with the probability 1 - p, divided by it, else 0.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> Dropout1d(1.0)(Tensor.ones(1, 2, 1)).flatten()
+    Tensor([0., 0.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("Dropout1d", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, C, L) or (C, L) -> the same shape."""
+        return functional.dropout1d(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout2d(Module):
+    """In training: each channel with the probability 1 - p, divided by it, else 0.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> Dropout2d(1.0)(Tensor.ones(1, 2, 1, 1)).flatten()
+    Tensor([0., 0.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("Dropout2d", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, C, H, W) or (N, C, L) -> the same shape."""
+        return functional.dropout2d(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout3d(Module):
+    """In training: each channel with the probability 1 - p, divided by it, else 0.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> Dropout3d(1.0)(Tensor.ones(1, 2, 1, 1, 1)).flatten()
+    Tensor([0., 0.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("Dropout3d", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
+        return functional.dropout3d(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class AlphaDropout(Module):
+    """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> AlphaDropout(0.5).eval()(Tensor([1.0, 2.0]))
+    Tensor([1., 2.])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("AlphaDropout", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x of any shape -> the same shape."""
+        return functional.alpha_dropout(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class FeatureAlphaDropout(Module):
+    """In training: AlphaDropout, each channel as a whole.
+
+    `p`: the probability; `inplace`: stores it in x.
+
+    Raises:
+      ArgumentError: p is not in [0, 1].
+
+    >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]]))
+    Tensor([[1., 2.]])
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        check_probability("FeatureAlphaDropout", p)
+        self.p, self.inplace = p, inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, C, ...) -> the same shape."""
+        return functional.feature_alpha_dropout(x, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"

@@ -1,0 +1,290 @@
+"""Layers that map or rearrange features: Linear, Bilinear, Flatten, Embedding, MLP and their kin.
+
+In:    tensors
+Out:   tensors
+Next:  picograd/nn/layers/norms.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import picograd.nn.functional as functional
+import picograd.nn.init as init
+from picograd.dtype import DType
+from picograd.nn.containers import ModuleList
+from picograd.nn.functions.embedding import padding_row
+from picograd.nn.module import Module
+from picograd.nn.parameter import new_parameter
+from picograd.tensor.tensor import Tensor
+
+
+class Linear(Module):
+    """y = x @ weight.T + bias, weight (out_features, in_features), drawn evenly from +-1 / sqrt(in_features).
+
+    >>> Linear(3, 2)(Tensor.ones(4, 3)).shape
+    (4, 2)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        self.in_features, self.out_features = in_features, out_features
+        bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
+        self.weight = new_parameter((out_features, in_features), device, dtype)
+        init.uniform_(self.weight, -bound, bound)
+        self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., in_features) -> (..., out_features)."""
+        return functional.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """y[n] = x1 @ weight[n] @ x2 + bias[n], weight (out_features, in1_features, in2_features).
+
+    Drawn evenly from +-1 / sqrt(in1_features); `bias=False`: none.
+
+    >>> Bilinear(3, 4, 2)(Tensor.ones(5, 3), Tensor.ones(5, 4)).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        bound = 1.0 / math.sqrt(in1_features) if in1_features else 0.0
+        self.weight = init.uniform_(new_parameter((out_features, in1_features, in2_features), device, dtype), -bound, bound)
+        self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """input1 (..., in1_features), input2 (..., in2_features) -> (..., out_features)."""
+        return functional.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        features = f"in1_features={self.in1_features}, in2_features={self.in2_features}"
+        return f"{features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Identity(Module):
+    """What it gets; arguments `args` and `kwargs` are taken and forgotten.
+
+    >>> Identity()(Tensor([1.0]))
+    Tensor([1.])
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        pass
+
+    def forward(self, x: Any) -> Any:
+        """x -> x."""
+        return x
+
+
+class Flatten(Module):
+    """Joins the axes `start_dim` to `end_dim`.
+
+    >>> Flatten()(Tensor.zeros(2, 3, 4)).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, ...) -> (N, product of the others)."""
+        return x.flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Splits axis `dim` into axes of lengths `unflattened_size`.
+
+    >>> Unflatten(1, (3, 4))(Tensor.zeros(2, 12)).shape
+    (2, 3, 4)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]):
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., M, ...) -> (..., *unflattened_size, ...)."""
+        return x.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class Embedding(Module):
+    """Rows of weight (num_embeddings, embedding_dim) by their numbers, drawn from the normal distribution.
+
+    Args:
+      num_embeddings:      V
+      embedding_dim:       D
+      padding_idx:         this row is 0 at the start and gets no gradient
+      max_norm:            rows that are looked up are made no longer than this
+      norm_type:           of max_norm
+      scale_grad_by_freq:  the gradient of a row is divided by how often it is looked up
+      sparse:              has no effect: gradients are dense
+
+    Raises:
+      ArgumentError: padding_idx is no row.
+
+    >>> Embedding(10, 4)(Tensor([1, 2, 3])).shape
+    (3, 4)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_row("Embedding", padding_idx, num_embeddings)
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self.weight = init.normal_(new_parameter((num_embeddings, embedding_dim), device, dtype))
+        if self.padding_idx is not None:
+            self.weight.detach()[self.padding_idx].zero_()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
+        """Returns a layer with the weight `embeddings` (V, D), which is not trained unless freeze=False.
+
+        `padding_idx`, `max_norm`, `norm_type`, `scale_grad_by_freq`, `sparse`: as in Embedding.
+
+        >>> nn.Embedding.from_pretrained(Tensor([[1.0], [2.0]]))(Tensor([1]))
+        Tensor([[2.]])
+        """
+        count, width = embeddings.shape
+        layer = cls(count, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        layer.weight = embeddings.detach().requires_grad_()
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (...) integers -> (..., embedding_dim)."""
+        rule = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        return functional.embedding(x, self.weight, *rule)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class EmbeddingBag(Module):
+    """Sums or means of rows of weight (num_embeddings, embedding_dim) for each bag of numbers.
+
+    Args:
+      num_embeddings:       V
+      embedding_dim:        D
+      max_norm, norm_type, scale_grad_by_freq, sparse, padding_idx: those of Embedding
+      mode:                 "sum", "mean", or "max" for bags that are rows
+      include_last_offset:  offsets end with the end of the last bag
+
+    Raises:
+      ArgumentError: padding_idx is no row.
+
+    >>> EmbeddingBag(10, 4)(Tensor([1, 2, 3]), Tensor([0, 2])).shape
+    (2, 4)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+        self.padding_idx = None if padding_idx is None else padding_row("EmbeddingBag", padding_idx, num_embeddings)
+        self.max_norm, self.norm_type, self.scale_grad_by_freq = max_norm, norm_type, scale_grad_by_freq
+        self.include_last_offset = include_last_offset
+        self.weight = init.normal_(new_parameter((num_embeddings, embedding_dim), device, dtype))
+        if self.padding_idx is not None:
+            self.weight.detach()[self.padding_idx].zero_()
+
+    def forward(self, x: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        """x (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights: of the shape of x, for "sum"."""
+        return functional.embedding_bag(
+            x, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
+            per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+
+
+class MLP(Module):
+    """Linear layers with an activation between them, as in micrograd.
+
+    Args:
+      nin:               features of the input
+      nouts:             features after each layer
+      activation:        between layers
+      final_activation:  after the last layer, or None
+
+    >>> sum(p.numel() for p in MLP(2, [16, 16, 1]).parameters())
+    337
+    """
+
+    def __init__(
+        self,
+        nin: int,
+        nouts: Sequence[int],
+        activation: Callable[[Tensor], Tensor] = functional.relu,
+        final_activation: Callable[[Tensor], Tensor] | None = None,
+        device: str | None = None,
+    ):
+        widths = [nin, *nouts]
+        self.layers = ModuleList(Linear(k, n, device=device) for k, n in zip(widths, widths[1:]))
+        self.activation, self.final_activation = activation, final_activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., nin) -> (..., nouts[-1])."""
+        for place, layer in enumerate(self.layers):
+            x = layer(x)
+            if place < len(self.layers) - 1:
+                x = self.activation(x)
+        return x if self.final_activation is None else self.final_activation(x)

@@ -1,0 +1,339 @@
+"""Transformers: layers of attention and feed-forward nets, stacks of them, encoder and decoder.
+
+In:    sequences of vectors
+Out:   sequences of vectors
+Next:  picograd/nn/layers/recurrent.py
+
+T steps of the target, S of the source, N batch, E features. Masks: True is left out; floats are added to scores.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import picograd.nn.functional as functional
+import picograd.nn.init as init
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.containers import ModuleList
+from picograd.nn.layers.dropout import Dropout
+from picograd.nn.layers.features import Linear
+from picograd.nn.layers.multihead import MultiheadAttention, square_mask
+from picograd.nn.layers.norms import LayerNorm
+from picograd.nn.module import Module
+from picograd.tensor.tensor import Tensor
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "gelu": functional.gelu}
+
+
+class _Layer(Module):
+    """What both kinds of layers share: attention to itself, and linear1, activation, linear2."""
+
+    norms = 2
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        if isinstance(activation, str) and activation not in ACTIVATIONS:
+            name = type(self).__name__
+            raise ArgumentError(f'{name}: activation must be "relu", "gelu" or a function, got {activation!r}.')
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+        )
+        if self.norms == 3:
+            self.multihead_attn = MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, device, dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, device, dtype)
+        self.norm_first = norm_first
+        self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, True, bias, device, dtype) for _ in range(2))
+        if self.norms == 3:
+            self.norm3 = LayerNorm(d_model, layer_norm_eps, True, bias, device, dtype)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        if self.norms == 3:
+            self.dropout3 = Dropout(dropout)
+        self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
+
+    def _part(self, norm: LayerNorm, dropout: Dropout, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns x plus what a part makes of it, normalised before or after."""
+        result: Tensor = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
+        return result
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.dropout(self.activation(self.linear1(x)))
+        result: Tensor = self.linear2(hidden)
+        return result
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention to itself, then a feed-forward net, each added to what went in and normalised.
+
+    Args:
+      d_model:          E
+      nhead:            heads of each attention
+      dim_feedforward:  features between linear1 and linear2
+      dropout:          of weights, of what is between the linear layers, and of what is added
+      activation:       "relu", "gelu" or a function
+      layer_norm_eps:   of the norms
+      batch_first:      (N, L, E), not (L, N, E)
+      norm_first:       normalise what goes into each part, not what comes out
+      bias:             of linear layers and norms
+
+    Raises:
+      ArgumentError: another activation, or nhead does not divide d_model.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1, left.
+
+    >>> TransformerEncoderLayer(8, 2, 16)(Tensor.rand(5, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """src (S, N, E), src_mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: no step sees a later one."""
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]  # type: ignore[no-any-return]
+
+        src = self._part(self.norm1, self.dropout1, src, attend)
+        return self._part(self.norm2, self.dropout2, src, self._feed_forward)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to itself, to the encoder's result, then a feed-forward net, each added and normalised.
+
+    Args:
+      d_model:          E
+      nhead:            heads of each attention
+      dim_feedforward:  features between linear1 and linear2
+      dropout:          of weights, of what is between the linear layers, and of what is added
+      activation:       "relu", "gelu" or a function
+      layer_norm_eps:   of the norms
+      batch_first:      (N, L, E), not (L, N, E)
+      norm_first:       normalise what goes into each part, not what comes out
+      bias:             of linear layers and norms
+
+    Raises:
+      ArgumentError: another activation, or nhead does not divide d_model.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1, right.
+
+    >>> TransformerDecoderLayer(8, 2, 16)(Tensor.rand(5, 3, 8), Tensor.rand(4, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    norms = 3
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """tgt (T, N, E), memory (S, N, E) -> (T, N, E).
+
+        tgt_mask (T, T), memory_mask (T, S), tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S);
+        tgt_is_causal, memory_is_causal: no step sees a later one.
+        """
+
+        def attend(x: Tensor) -> Tensor:
+            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]  # type: ignore[no-any-return]
+
+        def look(x: Tensor) -> Tensor:
+            rule = (memory_key_padding_mask, False, memory_mask)
+            return self.multihead_attn(x, memory, memory, *rule, is_causal=memory_is_causal)[0]  # type: ignore[no-any-return]
+
+        tgt = self._part(self.norm1, self.dropout1, tgt, attend)
+        tgt = self._part(self.norm2, self.dropout2, tgt, look)
+        return self._part(self.norm3, self.dropout3, tgt, self._feed_forward)
+
+
+class TransformerEncoder(Module):
+    """`num_layers` copies of `encoder_layer`, one after the other, then `norm`.
+
+    enable_nested_tensor, mask_check: taken, of no effect.
+
+    >>> TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2)(Tensor.rand(5, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ):
+        self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """src (S, N, E), mask (S, S), src_key_padding_mask (N, S) -> (S, N, E); is_causal: no step sees a later one."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """`num_layers` copies of `decoder_layer`, one after the other, then `norm`.
+
+    >>> decoder = TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2)
+    >>> decoder(Tensor.rand(5, 3, 8), Tensor.rand(4, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
+        self.layers = ModuleList(copy.deepcopy(decoder_layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """tgt (T, N, E), memory (S, N, E) -> (T, N, E).
+
+        tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal: those of
+        TransformerDecoderLayer.
+        """
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        for layer in self.layers:
+            tgt = layer(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder whose result a decoder looks at.
+
+    Args:
+      d_model:          E
+      nhead:            heads of each attention
+      num_encoder_layers, num_decoder_layers:  layers of each
+      dim_feedforward:  features between linear1 and linear2
+      dropout:          of weights, of what is between the linear layers, and of what is added
+      activation:       "relu", "gelu" or a function
+      layer_norm_eps:   of the norms
+      batch_first:      (N, L, E), not (L, N, E)
+      norm_first:       normalise what goes into each part, not what comes out
+      bias:             of linear layers and norms
+      custom_encoder, custom_decoder:  in place of ours
+
+    Raises:
+      ArgumentError: another activation, or nhead does not divide d_model.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, figure 1.
+
+    >>> net = Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)
+    >>> net(Tensor.rand(4, 3, 8), Tensor.rand(5, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ):
+        kind = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, True, bias, device, dtype)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*kind, device, dtype), num_encoder_layers, norm()
+        )
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*kind, device, dtype), num_decoder_layers, norm()
+        )
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """src (S, N, E), tgt (T, N, E) -> (T, N, E).
+
+        src_mask (S, S), tgt_mask (T, T), memory_mask (T, S); src_key_padding_mask, memory_key_padding_mask (N, S),
+        tgt_key_padding_mask (N, T); src_is_causal, tgt_is_causal, memory_is_causal: no step sees a later one.
+
+        Raises:
+          ShapeError: src and tgt differ in batch or features.
+        """
+        batch = 0 if self.batch_first else 1
+        if src.shape[-1] != tgt.shape[-1] or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):
+            raise ShapeError(f"Transformer: src {src.shape} and tgt {tgt.shape} differ in batch or features.")
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: str | None = None, dtype: DType | None = None) -> Tensor:
+        """Returns (sz, sz): 0 where a step may look, -inf where it is later.
+
+        >>> nn.Transformer.generate_square_subsequent_mask(2)
+        Tensor([[  0., -inf],
+                [  0.,   0.]])
+        """
+        return Tensor.zeros(sz, sz, dtype=dtype, device=device).masked_fill(square_mask(sz, sz, device), -float("inf"))

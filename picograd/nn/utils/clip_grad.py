@@ -1,0 +1,145 @@
+"""Many gradients together: their norm, and limits on it.
+
+In:    parameters with gradients
+Out:   the same gradients, made smaller in place
+Next:  picograd/nn/utils/convert_parameters.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from picograd.errors import ArgumentError
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.tensor import Tensor
+
+
+@no_grad()
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Returns the norm of all elements of all tensors together, a scalar.
+
+    norm = (sum |x|^norm_type)^(1 / norm_type), the greatest |x| for inf; 0 of no tensors
+
+    Args:
+      tensors:    tensors of any shapes, or one
+      norm_type:  2, inf, or another number
+      error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
+      foreach:    taken, of no effect
+
+    Raises:
+      ArgumentError: norm_type is no number, or the norm is not finite and that is an error.
+
+    >>> get_total_norm([Tensor([3.0]), Tensor([[4.0]])])
+    Tensor(5.)
+    """
+    if not isinstance(norm_type, (int, float)):
+        raise ArgumentError(f"get_total_norm: norm_type must be a number, got {norm_type!r}.")
+    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    if not listed:
+        return Tensor(0.0)
+    norms = [tensor.norm(norm_type) for tensor in listed]
+    norm = Tensor.stack([norm.to(norms[0].device) for norm in norms]).norm(norm_type)
+    return _finite("get_total_norm", norm) if error_if_nonfinite else norm
+
+
+@no_grad()
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scales all gradients by one factor, so that their norm together is at most max_norm; returns the norm before.
+
+    grad *= min(1, max_norm / (norm + 1e-6))
+
+    Args:
+      parameters:          those without a gradient count for nothing
+      max_norm:            at least 0
+      norm_type:           2, inf, or another number
+      error_if_nonfinite:  look at the norm now, and raise when it is NaN or infinite
+      foreach:             taken, of no effect
+
+    Raises:
+      ArgumentError: max_norm is negative or NaN, or the norm is not finite and that is an error.
+
+    Source:    Pascanu, Mikolov, Bengio 2012, arXiv:1211.5063, algorithm 1.
+
+    >>> w = Tensor([1.0, 1.0], requires_grad=True)
+    >>> (w * Tensor([3.0, 4.0])).sum().backward()
+    >>> clip_grad_norm_([w], 1.0).item(), w.grad.round(3)
+    (5.0, Tensor([0.6, 0.8]))
+    """
+    if not max_norm >= 0:
+        raise ArgumentError(f"clip_grad_norm_: max_norm must not be negative, got {max_norm}.")
+    grads = _grads(parameters)
+    norm = get_total_norm(grads, norm_type)
+    if error_if_nonfinite:
+        _finite("clip_grad_norm_", norm)
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(grad.device, grad.dtype))
+    return norm
+
+
+@no_grad()
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Limits each element of the gradients of `parameters` to -clip_value ... clip_value, in place.
+
+    `foreach`: taken, of no effect.
+
+    Raises:
+      ArgumentError: clip_value is negative or NaN.
+
+    >>> w = Tensor([1.0, 1.0], requires_grad=True)
+    >>> (w * Tensor([3.0, -0.5])).sum().backward()
+    >>> clip_grad_value_(w, 1.0)
+    >>> w.grad
+    Tensor([ 1. , -0.5])
+    """
+    if not clip_value >= 0:
+        raise ArgumentError(f"clip_grad_value_: clip_value must not be negative, got {clip_value}.")
+    for grad in _grads(parameters):
+        grad.copy_(grad.clamp(-clip_value, clip_value))
+
+
+@no_grad()
+def clip_grads_with_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scales the gradients of `parameters` as clip_grad_norm_ does, by a norm that is known: `total_norm`.
+
+    grad *= min(1, max_norm / (total_norm + 1e-6)); `foreach`: taken, of no effect
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 4.0).sum().backward()
+    >>> clip_grads_with_norm_(w, max_norm=1.0, total_norm=Tensor(8.0))
+    >>> w.grad.round(3)
+    Tensor([0.5])
+    """
+    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+    for grad in _grads(parameters):
+        grad.mul_(factor.to(grad.device, grad.dtype))
+
+
+def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    listed = [parameters] if isinstance(parameters, Tensor) else parameters
+    return [parameter.grad for parameter in listed if parameter.grad is not None]
+
+
+def _finite(function: str, norm: Tensor) -> Tensor:
+    if not math.isfinite(norm.item()):
+        raise ArgumentError(
+            f"{function}: the norm of the gradients is {norm.item()}.",
+            hint="error_if_nonfinite=False goes on all the same.",
+        )
+    return norm

@@ -1,0 +1,160 @@
+"""The older forms of weight and spectral norm: what is trained stands beside the weight, as weight_g, weight_orig, ...
+
+In:    a module with a weight
+Out:   `weight_norm`, `remove_weight_norm`, `spectral_norm`, `remove_spectral_norm`
+Next:  picograd/nn/utils/fusion.py
+
+State of networks that were saved with them has these names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from picograd.errors import ArgumentError
+from picograd.nn.hooks import Handle
+from picograd.nn.module import Module
+from picograd.nn.parameter import Parameter
+from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except
+from picograd.tensor.tensor import Tensor
+
+
+class WeightNorm:
+    """Computes a weight from NAME_g and NAME_v."""
+
+    def __init__(self, name: str, dim: int | None):
+        self.name, self.dim = name, dim
+
+    def __call__(self, module: Module) -> Tensor:
+        """Returns g v / |v|."""
+        g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
+        return v * (g / norm_except(v, self.dim))  # type: ignore[no-any-return]
+
+
+def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
+    """Makes a weight w = g v / |v|, with NAME_g and NAME_v trained in its place; returns the module.
+
+    Args:
+      module:  whose weight it is
+      name:    of the weight
+      dim:     g has a length for each place of this axis; None: one for all
+
+    Raises:
+      ArgumentError: the module has no such parameter.
+
+    Source: Salimans, Kingma 2016, arXiv:1602.07868, eq. 2.
+
+    >>> sorted(weight_norm(nn.Linear(3, 2)).state_dict())
+    ['bias', 'weight_g', 'weight_v']
+    """
+    weight = _taken("weight_norm", module, name)
+    setattr(module, f"{name}_g", Parameter(norm_except(weight, dim).detach().clone()))
+    setattr(module, f"{name}_v", Parameter(weight))
+    module.compute_attribute(name, WeightNorm(name, dim))
+    return module
+
+
+def remove_weight_norm(module: Module, name: str = "weight") -> Module:
+    """Makes a weight that weight_norm computes a parameter again; returns the module.
+
+    `name`: of the weight.
+
+    Raises:
+      ArgumentError: it is not computed so.
+
+    >>> sorted(remove_weight_norm(weight_norm(nn.Linear(3, 2))).state_dict())
+    ['bias', 'weight']
+    """
+    return _given_back("remove_weight_norm", WeightNorm, module, name, (f"{name}_g", f"{name}_v"))
+
+
+class SpectralNorm:
+    """Computes a weight from NAME_orig, NAME_u and NAME_v; as a hook it moves u and v on before a forward in training."""
+
+    handle: Handle
+
+    def __init__(self, name: str, part: SpectralPart):
+        self.name, self.part = name, part
+
+    def __call__(self, module: Module) -> Tensor:
+        """Returns the weight over its largest singular value."""
+        return self.part.divided(*self._parts(module))
+
+    def move_on(self, module: Module, args: Any) -> None:
+        """Goes on with the power iteration, in training."""
+        if module.training:
+            self.part.iterate(*self._parts(module), self.part.steps)
+
+    def _parts(self, module: Module) -> tuple[Tensor, Tensor, Tensor]:
+        weight, u, v = (getattr(module, f"{self.name}_{label}") for label in ("orig", "u", "v"))
+        return weight, u, v
+
+
+def spectral_norm(
+    module: Module, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Module:
+    """Divides a weight by its largest singular value; NAME_orig is trained in its place. Returns the module.
+
+    Args:
+      module:              whose weight it is
+      name:                of the weight
+      n_power_iterations:  before each forward in training
+      eps:                 least norm when vectors are normalised
+      dim:                 the axis of outputs: 0, of transposed convolutions 1
+
+    Raises:
+      ArgumentError: the module has no such parameter, or n_power_iterations is below 1.
+
+    Source: Miyato et al. 2018, arXiv:1802.05957, algorithm 1.
+
+    >>> sorted(spectral_norm(nn.Linear(3, 2)).state_dict())
+    ['bias', 'weight_orig', 'weight_u', 'weight_v']
+    """
+    axis = (1 if isinstance(module, TURNED) else 0) if dim is None else dim
+    part = SpectralPart(n_power_iterations, axis, eps, v_first=True)
+    weight = _taken("spectral_norm", module, name)
+    setattr(module, f"{name}_orig", Parameter(weight))
+    u, v = part.start(weight, 0)
+    module.register_buffer(f"{name}_u", u)
+    module.register_buffer(f"{name}_v", v)
+    rule = SpectralNorm(name, part)
+    module.compute_attribute(name, rule)
+    rule.handle = module.register_forward_pre_hook(rule.move_on)
+    return module
+
+
+def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
+    """Makes a weight that spectral_norm computes a parameter again; returns the module.
+
+    `name`: of the weight.
+
+    Raises:
+      ArgumentError: it is not computed so.
+
+    >>> sorted(remove_spectral_norm(spectral_norm(nn.Linear(3, 2))).state_dict())
+    ['bias', 'weight']
+    """
+    rule = module.computed(name)
+    _given_back("remove_spectral_norm", SpectralNorm, module, name, (f"{name}_orig", f"{name}_u", f"{name}_v"))
+    rule.handle.remove()
+    return module
+
+
+def _taken(function: str, module: Module, name: str) -> Tensor:
+    """Takes a parameter out of a module."""
+    weight = vars(module).get(name)
+    if not isinstance(weight, Tensor):
+        raise ArgumentError(f"{function}: {type(module).__name__} has no parameter {name!r}.")
+    delattr(module, name)
+    return weight
+
+
+def _given_back(function: str, kind: type, module: Module, name: str, parts: tuple[str, ...]) -> Module:
+    if not isinstance(module.computed(name), kind):
+        raise ArgumentError(f"{function}: {type(module).__name__}.{name} is a parameter of its own.")
+    value = getattr(module, name).detach().clone()
+    module.stop_computing(name)
+    for part in parts:
+        delattr(module, part)
+    setattr(module, name, Parameter(value))
+    return module

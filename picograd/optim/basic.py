@@ -1,0 +1,189 @@
+"""SGD, Adam and AdamW, by PyTorch's formulas.
+
+In:    a parameter, its gradient and its state, as Ops
+Out:   `SGD`, `Adam`, `AdamW`
+Next:  picograd/optim/adaptive.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from picograd.errors import ArgumentError
+from picograd.ir.build import maximum, unary
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.optim.counted import Counted, check_betas, decayed, moments, power, read_state, scalar, values_of
+from picograd.optim.groups import ParamGroup
+from picograd.optim.optimizer import Optimizer
+from picograd.tensor.build import cast
+from picograd.tensor.tensor import Tensor
+
+
+class SGD(Optimizer):
+    """p -= lr * d, with d the gradient, or its running sum with momentum.
+
+    d = grad + weight_decay * p;  b = momentum * b + (1 - dampening) * d;  d = d + momentum * b (nesterov) or b
+    The first step takes b = d.
+
+    Args:
+      params:         tensors, or groups: dicts of "params" and of settings that differ
+      lr:             learning rate
+      momentum:       of the running sum, 0 for none
+      dampening:      part of d that does not enter the running sum
+      weight_decay:   added to the gradient, times the parameter
+      nesterov:       look ahead by one step of momentum
+      maximize:       climb: take the gradient's negative
+      options:        foreach, fused: taken, of no effect
+
+    Raises:
+      ArgumentError: no parameters, or nesterov without momentum or with dampening.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = SGD([w], lr=0.1).step()
+    >>> round(w.item(), 4)
+    0.7
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        **options: bool | None,
+    ):
+        self._check_options(options)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ArgumentError(f"SGD: nesterov needs momentum > 0 and no dampening, got {momentum} and {dampening}.")
+        settings = {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "nesterov": nesterov, "maximize": maximize})
+
+    def _start(self, places: range, group: ParamGroup) -> None:
+        if group["momentum"] and not group["dampening"]:  # 0 * momentum + d is the first step's b
+            for place, parameter in zip(places, group["params"]):
+                self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        value = cast(parameter.detach().read(), parameter.dtype.wide)  # a step of a 16-bit float is computed in float32
+        d = cast(grad, value.dtype)
+        if group["weight_decay"]:
+            d = d + value * group["weight_decay"]
+        if group["momentum"]:
+            d = self._momentum(place, parameter, d, group)
+        parameter.write("step", value - d * scalar(group.lr_tensor.read(), value))
+
+    def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
+        """Returns the direction of the step from the running sum, which is stored."""
+        state = self.state.get(place, {})
+        running = d
+        if "momentum_buffer" in state:
+            before = cast(state["momentum_buffer"].read(), d.dtype)
+            running = before * group["momentum"] + d * (1.0 - group["dampening"])
+            state["momentum_buffer"].write("step", running)
+        else:
+            stored = Tensor.from_op(cast(running, parameter.dtype), parameter.cell.device)
+            self._keep(place, {"momentum_buffer": stored})
+        return d + running * group["momentum"] if group["nesterov"] else running
+
+
+class Adam(Counted):
+    """p -= lr * m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps), m and v running means of d and d^2.
+
+    d = grad + weight_decay * p. Source: Kingma, Ba 2014, arXiv:1412.6980, algorithm 1, in PyTorch's order.
+    The step count t is a float64 on the device, shared by parameters that have always had gradients together.
+
+    Args:
+      params:         tensors, or groups: dicts of "params" and of settings that differ
+      lr:             learning rate
+      betas:          how much of the running means b1 and b2 is kept, in [0, 1)
+      eps:            added to the root
+      weight_decay:   added to the gradient, times the parameter
+      amsgrad:        take the greatest v so far (Reddi et al. 2018, arXiv:1904.09237)
+      maximize:       climb: take the gradient's negative
+      decoupled_weight_decay:  take the decay from the parameter itself, as AdamW does
+      options:        foreach, fused, capturable: taken, of no effect
+
+    Raises:
+      ArgumentError: no parameters, or a beta outside [0, 1).
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = Adam([w], lr=0.1).step()
+    >>> round(w.item(), 3)
+    0.9
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        **options: bool | None,
+    ):
+        self._check_options(options)
+        settings = {"lr": lr, "betas": check_betas(type(self).__name__, betas), "eps": eps, "weight_decay": weight_decay}
+        kinds = {"amsgrad": amsgrad, "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay}
+        super().__init__(params, {**settings, **kinds})
+
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if group["amsgrad"] else ()))
+        return {name: Tensor.zeros_like(parameter) for name in names}
+
+    def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
+        beta1, beta2 = group["betas"]
+        return lr / (-power(beta1, step) + 1.0), unary(OpCode.SQRT, -power(beta2, step) + 1.0)
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        """Stores both running means and the parameter, in the order of the formulas above."""
+        state = self.state[place]
+        value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
+        mean, square = moments(state, d, *group["betas"])
+        if group["amsgrad"]:
+            (greatest,) = read_state(state, d, "max_exp_avg_sq")
+            square = maximum(greatest, square)
+            state["max_exp_avg_sq"].write("step", square)
+        rate, root = self._factor(place, value)
+        scale = unary(OpCode.SQRT, square) / root + group["eps"]
+        parameter.write("step", value - mean / scale * rate)
+
+
+class AdamW(Adam):
+    """Adam with the weight decay taken from the parameter itself: p *= 1 - lr * weight_decay first.
+
+    Source: Loshchilov, Hutter 2017, arXiv:1711.05101, algorithm 2. params, lr, betas, eps, amsgrad, maximize and options
+    are Adam's.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = AdamW([w], lr=0.1).step()
+    >>> round(w.item(), 3)
+    0.899
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **options: bool | None,
+    ):
+        self._check_options(options)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True)

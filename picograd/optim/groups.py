@@ -1,0 +1,136 @@
+"""Parameter groups and what optimizers keep for each parameter.
+
+In:    parameters, alone, named or in groups with settings
+Out:   `ParamGroup`, `StateOf`; `new_group`
+Next:  picograd/optim/readers.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.tensor import Tensor
+
+NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_decay", "lr_decay", "rho", "alpha"})
+
+
+class ParamGroup(dict[str, Any]):
+    """Parameters that share their settings; group["lr"] = 0.1 also changes the buffer plans read.
+
+    params:       list of tensors
+    param_names:  their names, where they were given
+    lr, ...:      settings of the optimizer, and whatever else the user keeps here
+    """
+
+    def __init__(self, settings: Mapping[str, Any]):
+        super().__init__(settings)
+        params = self["params"]
+        wide = any(p.dtype is dtypes.float64 for p in params)
+        device = params[0].device if params else None
+        self.lr_tensor = Tensor(self["lr"], dtypes.float64 if wide else dtypes.float32, device=device)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        if name == "lr":
+            with no_grad():
+                self.lr_tensor.assign(value)
+
+    def update(self, *settings: Any, **more: Any) -> None:
+        """Sets several settings, as dict.update does.
+
+        >>> group = optim.SGD([Tensor([1.0], requires_grad=True)]).param_groups[0]
+        >>> group.update(lr=0.5)
+        >>> group.lr_tensor.item()
+        0.5
+        """
+        for name, value in dict(*settings, **more).items():
+            self[name] = value
+
+    def __ior__(self, settings: Any) -> Self:  # type: ignore[override, misc]  # dict's would not set the buffer
+        self.update(settings)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParamGroup, (dict(self),), {"lr_tensor": self.lr_tensor}
+
+
+class StateOf(dict[int, dict[str, Any]]):
+    """What is kept for each parameter, by its place among all; the parameter itself will do as key, too.
+
+    As in a defaultdict, a parameter of which nothing is kept finds an empty dict that can be filled.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = optim.Adam([w])
+    >>> sorted(optimizer.state[w]), optimizer.state[w] is optimizer.state[0]
+    (['exp_avg', 'exp_avg_sq', 'step'], True)
+    """
+
+    def __init__(self, groups: Sequence[ParamGroup], kept: Mapping[int, dict[str, Any]] | None = None):
+        super().__init__(kept or {})
+        self.groups = groups
+
+    def _place(self, key: Any) -> Any:
+        if not isinstance(key, Tensor):
+            return key
+        places = (i for i, p in enumerate(p for group in self.groups for p in group["params"]) if p is key)
+        place = next(places, None)
+        if place is None:
+            raise ArgumentError(f"state: a tensor of shape {key.shape} is no parameter of this optimizer.")
+        return place
+
+    def __getitem__(self, key: Any) -> dict[str, Any]:
+        place = self._place(key)
+        if place is not key and place not in self:
+            self[place] = {}
+        return super().__getitem__(place)
+
+    def __setitem__(self, key: Any, kept: dict[str, Any]) -> None:
+        super().__setitem__(self._place(key), kept)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._place(key))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StateOf, (self.groups, dict(self))
+
+
+def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], others: Iterable[ParamGroup]) -> ParamGroup:
+    """Returns a group with the settings it does not have from defaults; `name` is the optimizer's, for errors.
+
+    Raises:
+      ArgumentError: see Optimizer.
+    """
+    params, names = _split_names(name, given["params"])
+    for tensor in params:
+        if not isinstance(tensor, Tensor) or not tensor.is_leaf:
+            raise ArgumentError(f"{name}: parameters must be leaf tensors, got {tensor!r}.")
+    taken = {id(p) for group in others for p in group["params"]}
+    for place, tensor in enumerate(params):
+        if id(tensor) in taken:
+            raise ArgumentError(f"{name}: parameter {place} of a group, {tensor.shape}, is in a group already.")
+        taken.add(id(tensor))
+    for group in others:
+        if ("param_names" in group) != (names is not None):
+            raise ArgumentError(f"{name}: either all parameters have names, or none.")
+    settings = {**defaults, **given}
+    if isinstance(settings.get("lr"), Tensor) and settings["lr"].numel() != 1:
+        raise ArgumentError(f"{name}: lr must be one number, got shape {settings['lr'].shape}.")
+    for setting in NOT_NEGATIVE & settings.keys():
+        if isinstance(settings[setting], (int, float)) and not settings[setting] >= 0:  # NaN is not either
+            raise ArgumentError(f"{name}: {setting} must not be negative, got {settings[setting]}.")
+    return ParamGroup({**settings, "params": params, **({} if names is None else {"param_names": names})})
+
+
+def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]:
+    """Returns parameters and their names, where they came as (name, parameter)."""
+    listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
+    named = [isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in listed]
+    if not any(named):
+        return listed, None
+    if not all(named):
+        raise ArgumentError(f"{name}: either all parameters have names, or none.")
+    return [tensor for _, tensor in listed], [label for label, _ in listed]

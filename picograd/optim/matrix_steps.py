@@ -1,0 +1,206 @@
+"""Muon and Adafactor: steps that know a parameter is a matrix.
+
+In:    a parameter, its gradient and its state, as Ops
+Out:   the optimizers
+Next:  picograd/optim/quasi_newton.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import maximum, reduce, unary
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.optim.counted import Counted, decayed, read_state, values_of
+from picograd.optim.groups import ParamGroup
+from picograd.optim.optimizer import Optimizer
+from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.elements import pointwise
+from picograd.tensor.products.matmul import matmul_op
+from picograd.tensor.reductions.norms import norm_op
+from picograd.tensor.reductions.reduce import mean_op
+from picograd.tensor.tensor import Tensor
+
+
+class Muon(Optimizer):
+    """p = p (1 - lr weight_decay) - lr c O(d), O(d) nearly the orthogonal matrix closest to d; for matrices.
+
+    b = momentum b + (1 - momentum) grad;  d = b, or with nesterov grad + momentum (b - grad)
+    O: ns_steps times X = a X + (b A + c A A) X with A = X X^T, from X = d / max(|d|, eps), wide matrices
+    Source: Jordan et al. 2024, "Muon"; computed in float32, where PyTorch rounds to bfloat16.
+
+    Args:
+      params:           matrices, or groups of them
+      lr:               learning rate
+      weight_decay:     taken from the parameter, times lr
+      momentum:         of the running mean
+      nesterov:         look ahead by one step of momentum
+      ns_coefficients:  a, b and c
+      eps:              least norm of d
+      ns_steps:         of the iteration
+      adjust_lr_fn:     c is sqrt(max(1, rows / columns)) for None and "original", 0.2 sqrt(max(rows, columns)) for
+                        "match_rms_adamw"
+
+    Raises:
+      ArgumentError: no parameters, or another adjust_lr_fn.
+      ShapeError:    a parameter is no matrix.
+
+    >>> w = Tensor([[1.0, 0.0]], requires_grad=True)
+    >>> (w * Tensor([[3.0, 0.0]])).sum().backward()
+    >>> _ = Muon([w], lr=0.1, weight_decay=0.0, ns_coefficients=(1.5, -0.5, 0.0)).step()
+    >>> w.detach().round(3)
+    Tensor([[0.9, 0. ]])
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ):
+        if adjust_lr_fn not in (None, "original", "match_rms_adamw"):
+            raise ArgumentError(f'Muon: adjust_lr_fn must be "original" or "match_rms_adamw", got {adjust_lr_fn!r}.')
+        settings = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov, "eps": eps}
+        more = {"ns_coefficients": tuple(ns_coefficients), "ns_steps": ns_steps, "adjust_lr_fn": adjust_lr_fn}
+        super().__init__(params, {**settings, **more})
+
+    def _start(self, places: range, group: ParamGroup) -> None:
+        for place, parameter in zip(places, group["params"]):
+            if parameter.ndim != 2:
+                raise ShapeError(f"Muon: parameters must be matrices, got {parameter.shape}.", hint="optim.AdamW for it")
+            self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        state, momentum = self.state[place], group["momentum"]
+        value, d = decayed(*values_of(parameter, grad), group, True)
+        (running,) = read_state(state, d, "momentum_buffer")
+        running = running + (d - running) * (1.0 - momentum)
+        state["momentum_buffer"].write("step", running)
+        direction = d + (running - d) * momentum if group["nesterov"] else running
+        update = orthogonal(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
+        rows, columns = parameter.shape
+        factor = max(1.0, rows / columns) ** 0.5
+        if group["adjust_lr_fn"] == "match_rms_adamw":
+            factor = 0.2 * max(rows, columns) ** 0.5
+        rate = cast(group.lr_tensor.read(), value.dtype) * factor
+        parameter.write("step", value - update * broadcast_to(rate, value.shape))
+
+
+def orthogonal(x: Op, coefficients: tuple[float, float, float], steps: int, eps: float) -> Op:
+    """Returns nearly the orthogonal matrix that is closest to x, by Newton and Schulz's iteration."""
+    a, b, c = coefficients
+    tall = int(x.shape[0]) > int(x.shape[1])
+    x = _turned(x) if tall else x
+    x = x / broadcast_to(maximum(norm_op(x, 2, tuple(range(len(x.shape)))), eps), x.shape)
+    for _ in range(steps):
+        gram = matmul_op(x, _turned(x))
+        x = x * a + matmul_op(gram * b + matmul_op(gram, gram) * c, x)
+    return _turned(x) if tall else x
+
+
+def _turned(x: Op) -> Op:
+    return Op(OpCode.PERMUTE, x.dtype, (x,), (1, 0))
+
+
+class Adafactor(Counted):
+    """p -= alpha u / max(1, RMS(u) / d), u = grad / sqrt(v), v from means of rows and columns alone.
+
+    alpha = max(eps2, RMS(p)) min(lr, 1 / sqrt(t));  means move by t^beta2_decay towards those of grad^2
+    v = row mean * column mean / mean of the row means; of what is no matrix v is kept whole
+    Source: Shazeer, Stern 2018, arXiv:1804.04235, algorithms 4 to 6.
+
+    Args:
+      params:         tensors, or groups: dicts of "params" and of settings that differ
+      lr:             learning rate
+      beta2_decay:    power of t
+      eps:            least root of v (2^-23, float64: 2^-52, for None), and least RMS(p)
+      d:              most RMS(u)
+      weight_decay:   taken from the parameter, times lr
+      maximize:       climb: take the gradient's negative
+      options:        foreach, fused, capturable: taken, of no effect
+
+    Raises:
+      ArgumentError: no parameters, or d below 1.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> (w * 3.0).sum().backward()
+    >>> _ = Adafactor([w], lr=0.1).step()
+    >>> round(w.item(), 3)
+    0.9
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-2,
+        beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3),
+        d: float = 1.0,
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+        **options: bool | None,
+    ):
+        self._check_options(options)
+        if not d >= 1.0:
+            raise ArgumentError(f"Adafactor: d must be at least 1, got {d}.")
+        if beta2_decay > 0 or any(bound is not None and bound < 0 for bound in eps):
+            raise ArgumentError(f"Adafactor: beta2_decay must not be above 0, nor eps below, got {beta2_decay}, {eps}.")
+        settings = {"lr": lr, "beta2_decay": beta2_decay, "eps": tuple(eps), "d": d, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "maximize": maximize})
+
+    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
+        if parameter.ndim < 2:
+            return {"variance": Tensor.zeros_like(parameter)}
+        row, column = (*parameter.shape[:-1], 1), (*parameter.shape[:-2], 1, parameter.shape[-1])
+        shapes = {"row_var": row, "col_var": column}
+        return {n: Tensor.zeros(s, dtype=parameter.dtype, device=parameter.device) for n, s in shapes.items()}
+
+    def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
+        exponent = Op(OpCode.CONST, step.dtype, (), group["beta2_decay"])
+        least = pointwise.rsqrt(step)
+        rate = -maximum(-lr, -least)
+        return Op(OpCode.POW, step.dtype, (step, exponent)), rate
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        value, d = values_of(parameter, grad)
+        eps1, eps2 = group["eps"]
+        eps1 = (2.0**-52 if value.dtype is dtypes.float64 else 2.0**-23) if eps1 is None else eps1
+        moved, rate = self._factors[id(self.state[place]["step"]), value.dtype]
+        alpha = maximum(_rms(value), eps2) * rate
+        value, d = decayed(value, d, group, True)
+        variance = self._variance(place, d, moved, eps1)
+        update = pointwise.rsqrt(maximum(variance, eps1 * eps1)) * d
+        factor = alpha / maximum(_rms(update) / group["d"], 1.0)
+        parameter.write("step", value - update * broadcast_to(factor, value.shape))
+
+    def _variance(self, place: int, d: Op, moved: Op, eps: float) -> Op:
+        """Stores the means of squares and returns what they say of each element."""
+        state, rank = self.state[place], len(d.shape)
+        means = {"variance": d * d} if rank < 2 else {
+            "row_var": mean_op(d * d, (rank - 1,), keepdim=True), "col_var": mean_op(d * d, (rank - 2,), keepdim=True),
+        }  # fmt: skip
+        found = []
+        for name, mean in means.items():
+            (before,) = read_state(state, d, name)
+            found.append(before + (mean - before) * broadcast_to(moved, mean.shape))
+            state[name].write("step", found[-1])
+        if rank < 2:
+            return found[0]
+        whole = maximum(mean_op(found[0], (rank - 2,), keepdim=True), eps)
+        return broadcast_to(found[0], d.shape) * broadcast_to(found[1], d.shape) / broadcast_to(whole, d.shape)
+
+
+def _rms(x: Op) -> Op:
+    """Returns the root of the mean square of all elements, 0-d."""
+    return unary(OpCode.SQRT, reduce(x * x, OpCode.ADD, tuple(range(len(x.shape)))) / float(x.numel or 1))

@@ -1,0 +1,321 @@
+"""What every optimizer is: groups of parameters, state by parameter, and a step that is one plan.
+
+In:    parameters with gradients
+Out:   `Optimizer`
+Next:  picograd/optim/groups.py
+
+What changes from step to step (learning rate, step count) is a buffer on the device, never a constant of the graph,
+so that every step runs the same plan.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, JitError, PicogradError
+from picograd.ir.op import Op
+from picograd.nn.hooks import Handle, registered
+from picograd.optim.groups import ParamGroup, StateOf, new_group
+from picograd.optim.readers import realize_with_readers
+from picograd.tensor.autograd import no_grad
+from picograd.tensor.cell import trace
+from picograd.tensor.compute import all_or_nothing
+from picograd.tensor.core import realize
+from picograd.tensor.tensor import Tensor
+
+# What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
+IMPLEMENTATIONS = frozenset({"foreach", "fused", "capturable", "differentiable"})
+
+
+class Optimizer:
+    """Base: parameter groups, state by parameter, and the one plan of a step.
+
+    Args:
+      params:    tensors, (name, tensor) pairs, or groups: dicts of "params" and of settings that differ
+      defaults:  every setting of a group, with the value it has where the group does not say
+
+    A subclass says how a parameter is updated, or has a step() of its own, as in PyTorch: self.param_groups are dicts, and
+    self.state[p] is a dict for each parameter p.
+
+    Raises:
+      ArgumentError: no parameters, one that is no leaf or is there twice, names for some of them only, or a setting that
+                     must not be negative and is.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> optimizer = optim.Adam([{"params": [w], "lr": 0.5}], lr=0.1)
+    >>> optimizer.lr, len(optimizer.param_groups)
+    (0.5, 1)
+    """
+
+    def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
+        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        if not given:
+            raise ArgumentError(f"{type(self).__name__}: got no parameters.")
+        self.defaults = dict(defaults)
+        self.param_groups: list[ParamGroup] = []
+        # By place of the parameter among all. Another dict where a tensor is another one: so captured steps know.
+        self.state = StateOf(self.param_groups)
+        self._made_in = trace.get()
+        for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
+            self._add(group)
+        realize([*self.parameters(), *self._state_tensors()])
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Adds parameters, with the optimizer's settings where `param_group`, a dict with "params", has none.
+
+        Raises:
+          ArgumentError: as when the optimizer is made.
+
+        >>> first, second = Tensor([1.0], requires_grad=True), Tensor([2.0], requires_grad=True)
+        >>> optimizer = optim.SGD([first], lr=0.1)
+        >>> optimizer.add_param_group({"params": second, "lr": 0.5})
+        >>> [group["lr"] for group in optimizer.param_groups]
+        [0.1, 0.5]
+        """
+        self._add(param_group)
+        realize([*self.param_groups[-1]["params"], *self._state_tensors()])
+
+    def _add(self, given: Mapping[str, Any]) -> None:
+        group = new_group(type(self).__name__, given, self.defaults, self.param_groups)
+        first = sum(len(other["params"]) for other in self.param_groups)
+        self.param_groups.append(group)
+        self._start(range(first, first + len(group["params"])), group)
+
+    # ---- what subclasses say ----
+    def _start(self, places: range, group: ParamGroup) -> None:
+        """Makes the state of a group's parameters, so that the first step has the same graph as every other."""
+
+    def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
+        """Writes the new values of a parameter and its state."""
+        raise NotImplementedError
+
+    def _keep(self, place: int, tensors: Mapping[str, Any]) -> None:
+        """Gives a parameter new state, mostly tensors, beside what it has.
+
+        Raises:
+          JitError: the state is made by a function that is traced: later calls would not make it.
+        """
+        made = [value.cell.made_in for value in tensors.values() if isinstance(value, Tensor)]
+        if any(trace_of not in (None, self._made_in) for trace_of in made):
+            raise JitError(
+                f"{type(self).__name__}: step() makes state ({', '.join(tensors)}) for parameter {place} in a function that"
+                " is traced, whose later calls would not make it.",
+                "make one such step before, without jit.",
+            )
+        self.state = StateOf(self.param_groups, {**self.state, place: {**self.state.get(place, {}), **tensors}})
+
+    def _before(self, group: ParamGroup, places: list[int]) -> None:
+        """Prepares what the parameters of a group that have gradients share."""
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Looks at keyword arguments that choose between PyTorch's implementations: none has an effect here.
+
+        Raises:
+          ArgumentError: another name, or differentiable=True: no gradient flows through a step.
+        """
+        for name, value in options.items():
+            if name not in IMPLEMENTATIONS:
+                raise ArgumentError(f"{type(self).__name__}: there is no setting {name}.")
+            if name == "differentiable" and value:
+                raise ArgumentError(f"{type(self).__name__}: differentiable=True: no gradient flows through a step.")
+
+    # ---- what users call ----
+    @property
+    def lr(self) -> float:
+        """Learning rate of the first group; setting it changes all groups."""
+        return self.param_groups[0]["lr"]  # type: ignore[no-any-return]
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        for group in self.param_groups:
+            group["lr"] = value
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yields the parameters of all groups in order.
+
+        >>> len(list(optim.SGD([Tensor([1.0], requires_grad=True)]).parameters()))
+        1
+        """
+        for group in self.param_groups:
+            yield from group["params"]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients; with set_to_none=False makes them 0.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.sum().backward()
+        >>> optim.SGD([w]).zero_grad()
+        >>> w.grad is None
+        True
+        """
+        for tensor in self.parameters():
+            if set_to_none:
+                tensor.grad = None
+            elif tensor.grad is not None:
+                tensor.grad.zero_()
+
+    def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
+        """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
+
+        After an error parameters and state are what they were before.
+        `closure`, where given, is called first and computes the loss, which is returned.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.sum().backward()
+        >>> optim.SGD([w], lr=0.5).step()
+        >>> w.item()
+        0.5
+        """
+        closure = self._before_step(closure)
+        loss = closure() if closure is not None else None
+        before = self.state
+        tensors = [*self.parameters(), *self._state_tensors()]
+        try:
+            with no_grad(), all_or_nothing([tensor.cell for tensor in tensors]):
+                self._step()
+        except PicogradError:
+            self.state = before
+            raise
+        for hook in list(vars(self).get("_step_post_hooks", {}).values()):
+            hook.call(self, () if closure is None else (closure,), {})
+        return loss
+
+    def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
+        """Calls the hooks for what comes before a step; returns the closure that they leave."""
+        for hook in list(vars(self).get("_step_pre_hooks", {}).values()):
+            changed = hook.call(self, () if closure is None else (closure,), {})
+            if changed is not None:
+                args, options = changed
+                closure = args[0] if args else options.get("closure")
+        return closure
+
+    def _step(self) -> None:
+        """Updates group by group, then computes all of it with whoever reads the old values."""
+        old = [tensor.op for tensor in self.parameters() if tensor.grad is not None]
+        place = 0
+        for group in self.param_groups:
+            places = range(place, place + len(group["params"]))
+            place += len(group["params"])
+            chosen = [(i, p) for i, p in zip(places, group["params"]) if p.grad is not None]
+            if not chosen:
+                continue
+            self._before(group, [i for i, _ in chosen])
+            for i, parameter in chosen:
+                grad = parameter.grad.read()
+                self._update(i, parameter, -grad if group.get("maximize") else grad, group)
+        if trace.get() is None:
+            realize_with_readers([*self.parameters(), *self._state_tensors()], old)
+
+    def _state_tensors(self) -> list[Tensor]:
+        return [value for kept in self.state.values() for value in kept.values() if isinstance(value, Tensor)]
+
+    # ---- hooks ----
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Calls hook(optimizer, args, kwargs) before every step; what it returns, if not None, are new args and kwargs.
+
+        Returns:   a handle whose remove() takes `hook` away
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
+        >>> handle = optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: print("a step"))
+        >>> optimizer.step()
+        a step
+        """
+        return registered(self, "_step_pre_hooks", hook, False, False)
+
+    def register_step_post_hook(self, hook: Callable[..., None]) -> Handle:
+        """Calls hook(optimizer, args, kwargs) after every step.
+
+        Returns:   a handle whose remove() takes `hook` away
+
+        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)])
+        >>> handle = optimizer.register_step_post_hook(lambda optimizer, args, kwargs: print("stepped"))
+        >>> optimizer.step()
+        stepped
+        """
+        return registered(self, "_step_post_hooks", hook, False, False)
+
+    # ---- saving ----
+    def state_dict(self) -> dict[str, Any]:
+        """Returns {"state": {place: {name: tensor}}, "param_groups": [settings with places for parameters]}.
+
+        The form is PyTorch's: places count the parameters of all groups. Tensors are copies.
+
+        >>> optim.SGD([Tensor([1.0], requires_grad=True)], lr=0.5).state_dict()["param_groups"][0]["lr"]
+        0.5
+        """
+        groups = []
+        place = 0
+        for group in self.param_groups:
+            count = len(group["params"])
+            groups.append({**group, "params": list(range(place, place + count))})
+            place += count
+        state = {i: {name: _copied(value) for name, value in kept.items()} for i, kept in self.state.items()}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes over the state and settings of another optimizer of the same kind and parameters.
+
+        A state_dict of PyTorch's optimizer of the same name will do: its tensors are copied, and what chooses between its
+        implementations (foreach, fused, ...) is left out.
+
+        Raises:
+          ArgumentError: the groups have other numbers of parameters.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> optimizer, other = optim.SGD([w], lr=0.5), optim.SGD([w], lr=0.1)
+        >>> other.load_state_dict(optimizer.state_dict())
+        >>> other.lr
+        0.5
+        """
+        groups = state_dict["param_groups"]
+        own = [len(group["params"]) for group in self.param_groups]
+        if [len(group["params"]) for group in groups] != own:
+            raise ArgumentError(
+                f"load_state_dict: groups of {[len(g['params']) for g in groups]} parameters do not fit {own}."
+            )
+        for group, saved in zip(self.param_groups, groups):
+            for name, value in saved.items():
+                if name not in IMPLEMENTATIONS and name not in ("params", "param_names"):
+                    group[name] = tuple(value) if isinstance(value, list) else value
+        loaded: dict[int, dict[Any, Tensor]] = {}  # by a tensor of the state before: what holds each value saved for it
+        with no_grad():
+            for place, saved in state_dict["state"].items():
+                for name, value in saved.items():
+                    own_value = self.state.get(int(place), {}).get(name)
+                    if isinstance(own_value, Tensor) and value is not None:  # as PyTorch's state may be
+                        self._load(int(place), name, own_value, _as_tensor(value), loaded)
+                    elif value is not None:
+                        self._keep(int(place), {name: _copied(value)})
+
+    def _load(
+        self, place: int, name: str, own: Tensor, tensor: Tensor, loaded: dict[int, dict[Any, Tensor]]
+    ) -> None:
+        """Stores one tensor of a saved state. A count that parameters share is split where their saved ones differ."""
+        holders, value = loaded.setdefault(id(own), {}), None if tensor.shape else tensor.item()
+        if not holders:
+            holders[value] = own.assign(tensor.to(own.device))
+        elif value not in holders:
+            holders[value] = tensor.clone().detach()
+        if holders[value] is not own:
+            self._keep(place, {name: holders[value]})
+
+
+def _copied(value: Any) -> Any:
+    """Returns a copy of what is kept for a parameter: a tensor of any library, a plain value, a list or a dict of these."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(item) for item in value)
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    is_tensor = isinstance(value, (Tensor, np.ndarray)) or hasattr(value, "detach")
+    return _as_tensor(value).clone().detach() if is_tensor else copy.copy(value)
+
+
+def _as_tensor(value: Any) -> Tensor:
+    """Returns a number, an array or a tensor of another library as a Tensor."""
+    if isinstance(value, Tensor):
+        return value
+    return Tensor(np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value))

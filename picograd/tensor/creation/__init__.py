@@ -1,0 +1,1 @@
+"""Tensors from nothing: constants, ranges, random numbers, window functions."""

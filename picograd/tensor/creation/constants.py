@@ -1,0 +1,363 @@
+"""New tensors from a rule: constants, ranges, identity matrices.
+
+In:    shapes and numbers
+Out:   `Creation`
+Next:  picograd/tensor/creation/random.py
+
+What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, Scalar
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import compare, iota, positions, where
+from picograd.ir.op import Op, Shape, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import bounds, subtract
+from picograd.tensor.build import broadcast_to, cast, sizes
+from picograd.tensor.core import TensorCore
+from picograd.tensor.exchange.host import default_device, device_named, fitting
+from picograd.tensor.movement.patterns import Patterns
+from picograd.tensor.variable import Length, lengths
+
+
+class Creation(Patterns):
+    """zeros ones full empty arange linspace logspace eye, the *_like forms and the new_* ones."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _made(cls, op: Op, device: str | None, requires_grad: bool = False) -> Self:
+        """Returns a tensor of a constant graph, on the default device unless another is named."""
+        place = device_named(device) if device is not None else None
+        if place is not None and place != default_device():
+            op = Op(OpCode.COPY, op.dtype, (op,), place)
+        tensor = cls.from_op(op, place)
+        return tensor.requires_grad_() if requires_grad else tensor
+
+    @classmethod
+    def full(
+        cls,
+        shape: Any,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `fill_value` repeated over `shape`; the dtype is the number's unless given.
+
+        >>> Tensor.full((2,), 7)
+        Tensor([7, 7])
+        """
+        chosen = dtypes.known("full", dtype, dtypes.dtype_of_scalar(fill_value))
+        lengths = shape_of_sizes("full", (shape,))
+        return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
+
+    @classmethod
+    def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
+        """Returns zeros of `shape`, float32 unless said otherwise.
+
+        >>> Tensor.zeros(2, 3)
+        Tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+        """
+        lengths = shape_of_sizes("zeros", shape)
+        return cls._made(filled(0, dtypes.known("zeros", dtype, dtypes.default_float), lengths), device, requires_grad)
+
+    @classmethod
+    def ones(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
+        """Returns ones of `shape`, float32 unless said otherwise.
+
+        >>> Tensor.ones((2,), dtype=dtypes.int32)
+        Tensor([1, 1], dtype=int32)
+        """
+        lengths = shape_of_sizes("ones", shape)
+        return cls._made(filled(1, dtypes.known("ones", dtype, dtypes.default_float), lengths), device, requires_grad)
+
+    @classmethod
+    def empty(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
+        """Returns a tensor to be written to; it holds zeros.
+
+        >>> Tensor.empty(2, 3).shape
+        (2, 3)
+        """
+        return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    @classmethod
+    def arange(
+        cls,
+        start: Scalar,
+        end: Scalar | None = None,
+        step: Scalar = 1,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns start, start + step, ... up to but without `end`; arange(n) counts from 0.
+
+        Both ends may be symbolic integers, in steps of 1.
+
+        Raises:
+          ArgumentError: step is 0 or leads away from `end`, or a number is not finite.
+          ShapeError:    an end is symbolic, and the step is not 1.
+
+        >>> Tensor.arange(1, 7, 2).tolist()
+        [1, 3, 5]
+        """
+        if end is None:
+            start, end = 0, start
+        if isinstance(start, Op | Length) or isinstance(end, Op | Length):
+            return cls._made(_between(start, end, step, dtype), device, requires_grad)
+        if not all(map(math.isfinite, (start, end, step))):
+            raise ArgumentError(f"arange: start, end and step must be finite, got {start}, {end}, {step}.")
+        if step == 0 or (end - start) * step < 0:
+            raise ArgumentError(f"arange: step {step} does not lead from {start} to {end}.")
+        whole = all(isinstance(value, int) for value in (start, end, step))
+        chosen = dtypes.known("arange", dtype, dtypes.default_int if whole else dtypes.default_float)
+        length = math.ceil((end - start) / step) if not whole else -(-(int(end) - int(start)) // int(step))
+        op = cast(iota(length), dtypes.int64 if whole else dtypes.float64)
+        if step != 1:
+            op = op * step
+        if start != 0:
+            op = op + start
+        return cls._made(cast(op, chosen), device, requires_grad)
+
+    @classmethod
+    def linspace(
+        cls,
+        start: float,
+        end: float,
+        steps: int,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `steps` numbers from `start` to `end`, both included, at equal distances.
+
+        Raises:
+          ArgumentError: steps is negative.
+
+        >>> Tensor.linspace(0.0, 1.0, 5)
+        Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
+        """
+        if steps < 0:
+            raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
+        op = cast(_evenly(start, end, steps), dtypes.known("linspace", dtype, dtypes.default_float))
+        return cls._made(op, device, requires_grad)
+
+    @classmethod
+    def logspace(
+        cls,
+        start: float,
+        end: float,
+        steps: int,
+        base: float = 10.0,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns base ** x for `steps` numbers x from `start` to `end`, both included, at equal distances.
+
+        Raises:
+          ArgumentError: steps is negative.
+
+        >>> Tensor.logspace(0.0, 2.0, 3)
+        Tensor([  1.,  10., 100.])
+        """
+        if steps < 0:
+            raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
+        exponent = _evenly(start, end, steps)
+        op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
+        return cls._made(cast(op, dtypes.known("logspace", dtype, dtypes.default_float)), device, requires_grad)
+
+    @classmethod
+    def eye(
+        cls,
+        n: int,
+        m: int | None = None,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns the (n, m) matrix with ones on the diagonal, zeros elsewhere.
+
+        >>> Tensor.eye(2)
+        Tensor([[1., 0.],
+                [0., 1.]])
+        """
+        shape = shape_of_sizes("eye", (n, n if m is None else m))
+        diagonal = compare(OpCode.CMPEQ, positions(shape, 0), positions(shape, 1))
+        return cls._made(cast(diagonal, dtypes.known("eye", dtype, dtypes.default_float)), device, requires_grad)
+
+    # ---- like another ----
+    @classmethod
+    def full_like(
+        cls,
+        tensor: TensorCore,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `fill_value` in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.full_like(Tensor([1, 2]), 7)
+        Tensor([7, 7])
+        """
+        chosen = dtypes.known("full_like", dtype, tensor.dtype)
+        op = filled(fitting("full_like", fill_value, chosen), chosen, tensor.op.shape)
+        return cls._made(op, tensor.cell.device if device is None else device, requires_grad)
+
+    @classmethod
+    def zeros_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns zeros in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.zeros_like(Tensor([1, 2]))
+        Tensor([0, 0])
+        """
+        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    @classmethod
+    def ones_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns ones in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.ones_like(Tensor([1.0, 2.0]))
+        Tensor([1., 1.])
+        """
+        return cls.full_like(tensor, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    @classmethod
+    def empty_like(
+        cls,
+        tensor: TensorCore,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns a tensor of the shape of `tensor` to be written to; it holds zeros.
+
+        >>> Tensor.empty_like(Tensor([1, 2])).shape
+        (2,)
+        """
+        return cls.full_like(tensor, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    # ---- of this dtype, on this device ----
+    def new_full(
+        self,
+        size: Any,
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns `fill_value` in the shape `size`, with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1, 2]).new_full((3,), 7)
+        Tensor([7, 7, 7])
+        """
+        place = self.cell.device if device is None else device
+        return self.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
+
+    def new_zeros(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns zeros in the shape `size`, with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1, 2]).new_zeros(3)
+        Tensor([0, 0, 0])
+        """
+        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_ones(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns ones in the shape `size`, with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1, 2]).new_ones(3)
+        Tensor([1, 1, 1])
+        """
+        return self.new_full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_empty(
+        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns a tensor of the shape `size` to be written to, which holds zeros, with this dtype, on this device.
+
+        >>> Tensor([1, 2]).new_empty(3)
+        Tensor([0, 0, 0])
+        """
+        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+
+    def new_tensor(
+        self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+    ) -> Self:
+        """Returns a copy of `data` with this dtype, on this device, unless others are named.
+
+        >>> Tensor([1.0, 2.0]).new_tensor([3, 4])
+        Tensor([3., 4.])
+        """
+        return type(self)(data, dtype or self.dtype, self.device if device is None else device, requires_grad)
+
+
+def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
+    """Returns start, start + 1, ... up to but without end, one of them or both symbolic integers."""
+    first, last = lengths((start, end))
+    if step != 1 or not all(isinstance(dim, int | Op) for dim in (first, last)):
+        operator.index(end if isinstance(end, Op | Length) else start)  # raises: it stands where a number is needed
+    count = subtract(last, first)
+    if bounds(count)[1] < 0:
+        raise ArgumentError(f"arange: step 1 does not lead from {start} to {end}.")
+    op = iota(count)
+    if first != 0:
+        op = op + (broadcast_to(first, op.shape) if isinstance(first, Op) else first)
+    return cast(op, dtypes.known("arange", dtype, dtypes.default_int))
+
+
+def _evenly(start: float, end: float, steps: int) -> Op:
+    """Returns numbers at equal distances in float64, counted from the nearer end, so that both ends are exact."""
+    place = iota(steps)
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    rising = cast(place, dtypes.float64) * step + start
+    falling = cast(-place + (steps - 1), dtypes.float64) * -step + end
+    return where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
+
+
+def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
+    """Returns the shape given as f(2, 3) or f((2, 3)).
+
+    Raises:
+      ShapeError: a length is negative or no integer.
+    """
+    given = lengths(sizes(args))
+    for length in given:
+        if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
+            raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
+    return tuple(length if isinstance(length, Op) else int(length) for length in given)

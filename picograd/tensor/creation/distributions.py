@@ -1,0 +1,166 @@
+"""Random numbers of further distributions, each made of evenly distributed ones.
+
+In:    tensors to fill, and the numbers a distribution is told by
+Out:   `Draws`
+Next:  picograd/tensor/exchange/interop.py
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.build import compare, unary
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.core import TensorCore
+from picograd.tensor.creation.random import (
+    MANTISSA_BITS,
+    Generator,
+    Random,
+    integers_op,
+    normal_op,
+    random_bits,
+    uniform_op,
+)
+from picograd.tensor.elements import pointwise
+
+
+class Draws(Random):
+    """bernoulli_ exponential_ geometric_ log_normal_ cauchy_ random_: they fill self and return it."""
+
+    __slots__ = ()
+
+    def _rest(self, generator: Generator | None) -> Op:
+        """Returns numbers evenly from (0, 1], in float32 or wider, so that their logarithms are finite."""
+        wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
+        return -uniform_op(random_bits(self.op.shape, generator, self.device), wide) + 1.0
+
+    def _floats_only(self, function: str) -> None:
+        if not self.dtype.is_float:
+            raise DTypeError(f"{function}: needs a float tensor to fill, got {self.dtype} of shape {self.shape}.")
+
+    def bernoulli_(self, p: float | TensorCore = 0.5, *, generator: Generator | None = None) -> Self:
+        """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
+
+        Raises:
+          ArgumentError: p is a number outside of 0..1.
+
+        >>> Tensor.zeros(2).bernoulli_(1.0)
+        Tensor([1., 1.])
+        """
+        if isinstance(p, TensorCore):
+            chance = broadcast_to(cast(p.read(), dtypes.float32), self.op.shape)
+        else:
+            if not 0 <= p <= 1:
+                raise ArgumentError(f"bernoulli_: a probability lies in 0..1, got {p}.")
+            chance = filled(p, dtypes.float32, self.op.shape)
+        uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
+        return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
+
+    def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Self:
+        """Stores numbers x >= 0 with density lambd e^(-lambd x) in place: -log(u) / lambd.
+
+        Raises:
+          ArgumentError: lambd is not positive.
+          DTypeError:    self is no float.
+
+        >>> bool((Tensor.zeros(5).exponential_() >= 0).all())
+        True
+        """
+        self._floats_only("exponential_")
+        if lambd <= 0:
+            raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
+        return self._store_drawn("exponential_", unary(OpCode.LOG, self._rest(generator)) * (-1.0 / lambd))
+
+    def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
+        """Stores how many tries it takes, 1, 2, ..., until one of probability `p` succeeds, in place.
+
+        Raises:
+          ArgumentError: p is not in (0, 1].
+
+        >>> Tensor.zeros(2).geometric_(1.0)
+        Tensor([1., 1.])
+        """
+        if not 0 < p <= 1:
+            raise ArgumentError(f"geometric_: a probability lies in (0, 1], got {p}.")
+        failures = 0.0 if p == 1 else 1.0 / math.log1p(-p)
+        return self._store_drawn("geometric_", pointwise.floor(unary(OpCode.LOG, self._rest(generator)) * failures) + 1.0)
+
+    def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Self:
+        """Stores numbers whose logarithms are normal with `mean` and deviation `std`, in place.
+
+        Raises:
+          ArgumentError: std is not positive.
+          DTypeError:    self is no float.
+
+        >>> bool((Tensor.zeros(5).log_normal_() > 0).all())
+        True
+        """
+        self._floats_only("log_normal_")
+        if std <= 0:
+            raise ArgumentError(f"log_normal_: std must be positive, got {std}.")
+        op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype)
+        return self._store_drawn("log_normal_", unary(OpCode.EXP, op * std + mean))
+
+    def cauchy_(self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None) -> Self:
+        """Stores numbers of Cauchy's distribution, median + sigma * tan(pi (u - 1/2)), in place.
+
+        Raises:
+          ArgumentError: sigma is not positive.
+          DTypeError:    self is no float.
+
+        >>> Tensor.zeros(2).cauchy_().shape
+        (2,)
+        """
+        self._floats_only("cauchy_")
+        if sigma <= 0:
+            raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}.")
+        return self._store_drawn("cauchy_", pointwise.tan((self._rest(generator) - 0.5) * math.pi) * sigma + median)
+
+    def random_(self, low: int = 0, high: int | None = None, *, generator: Generator | None = None) -> Self:
+        """Stores integers from `low` up to but without `high`, in place; random_(high) counts from 0.
+
+        Without bounds: up to the greatest of an integer dtype, to 2^digits of a float.
+
+        Raises:
+          ArgumentError: there is no integer between low and high.
+
+        >>> Tensor.zeros(2).random_(7, 8)
+        Tensor([7., 7.])
+        """
+        if high is None and low != 0:
+            low, high = 0, low
+        if high is None:
+            digits = MANTISSA_BITS.get(self.dtype.name)
+            high = 1 + (min(int(self.dtype.max), 2**63 - 2) if digits is None else 2**digits)
+        if low >= high:
+            raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
+        op = integers_op(random_bits(self.op.shape, generator, self.device), low, high)
+        return self._store_drawn("random_", cast(op, self.dtype))
+
+    @classmethod
+    def randint_like(
+        cls,
+        tensor: TensorCore,
+        low: int,
+        high: int | None = None,
+        *,
+        generator: Generator | None = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """Returns integers from low up to but without high in the shape, dtype and on the device of `tensor`.
+
+        >>> Tensor.randint_like(Tensor([0.0, 0.0]), 7, 8)
+        Tensor([7., 7.])
+        """
+        place = tensor.device if device is None else device
+        if high is None:
+            low, high = 0, low
+        shape = tensor.op.shape
+        return cls.randint(low, high, shape, generator=generator, dtype=dtype or tensor.dtype, device=place)

@@ -1,0 +1,136 @@
+"""Choices between two numbers: extremes, bounds, conditions, and what lies between.
+
+In:    tensors and Python scalars
+Out:   `Choices`
+Next:  picograd/tensor/elements/pointwise.py
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import where
+from picograd.ir.op import filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
+from picograd.tensor.core import TensorCore
+from picograd.tensor.elements import pointwise
+from picograd.tensor.elements.functions import Functions
+from picograd.tensor.elements.operators import Operand
+from picograd.tensor.exchange.host import fitting
+
+
+class Choices(Functions):
+    """maximum minimum clamp where masked_fill lerp."""
+
+    __slots__ = ()
+
+    def maximum(self, other: Operand) -> Self:
+        """Returns the greater of both; NaN wins.
+
+        >>> Tensor([1, 5]).maximum(3)
+        Tensor([3, 5])
+        """
+        return self._binary("maximum", OpCode.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """Returns the smaller of both; NaN wins.
+
+        >>> Tensor([1, 5]).minimum(3)
+        Tensor([1, 3])
+        """
+        return self._binary("minimum", OpCode.MIN, other)
+
+    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
+        """Returns x held between `min` and `max`, tensors or numbers.
+
+        Raises:
+          ArgumentError: neither bound is given, or an integer dtype has no value within one.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).clamp(min=-1.0, max=1.0)
+        Tensor([-1.,  0.,  1.])
+        """
+        if min is None and max is None:
+            raise ArgumentError("clamp: give min, max or both.")
+        result = self
+        if not self.dtype.is_float and (isinstance(min, float) or isinstance(max, float)):
+            result = self.from_op(to_float(self.read()), self.cell.device)  # both bounds count in the final dtype
+        for bound, low in ((min, True), (max, False)):
+            if bound is not None and not _beyond(result.dtype, bound, low):
+                x, limit = result._operands("clamp", bound)
+                clamped = pointwise.clamp(x, limit, None) if low else pointwise.clamp(x, None, limit)
+                result = result._result("clamp", clamped, bound)
+        return result
+
+    def where(self, condition: TensorCore, other: Operand) -> Self:
+        """Returns self where the condition holds, else `other`, all broadcast.
+
+        Raises:
+          DTypeError: the condition is not bool.
+
+        >>> Tensor([1, 2]).where(Tensor([True, False]), 0)
+        Tensor([1, 0])
+        """
+        return self.choose(condition, self, other)
+
+    @classmethod
+    def choose(cls, condition: TensorCore, a: Operand, b: Operand) -> Self:
+        """Returns `a` where the condition holds, else `b`, all broadcast: `pg.where`.
+
+        Raises:
+          DTypeError: the condition is not bool.
+
+        >>> Tensor.choose(Tensor([True, False]), 1, Tensor([5, 6])).tolist()
+        [1, 6]
+        """
+        if condition.dtype is not dtypes.bool_:
+            raise DTypeError(f"where: the condition must be bool, got {condition.dtype} of shape {condition.shape}.")
+        if not isinstance(a, TensorCore):
+            other = b.dtype if isinstance(b, TensorCore) else dtypes.dtype_of_scalar(b)
+            chosen = dtypes.promote_scalar(other, a)
+            a = cls.from_op(filled(fitting("where", a, chosen), chosen, ()), None)
+        start = cls.from_op(a.read(), a.cell.device)
+        if not isinstance(b, TensorCore):
+            fitting("where", b, dtypes.promote_scalar(start.dtype, b))
+        x, y = start._operands("where", b)
+        shape = broadcast_shapes("where", condition.op.shape, x.shape)
+        op = where(broadcast_to(condition.read(), shape), broadcast_to(x, shape), broadcast_to(y, shape))
+        others = (start, b) if isinstance(b, TensorCore) else (start,)
+        return cls.from_op(op, condition.other_device("where", *others))
+
+    def masked_fill(self, mask: TensorCore, value: Operand) -> Self:
+        """Returns `value` where the mask holds, else self, both broadcast.
+
+        Raises:
+          ShapeError: a tensor as value has axes.
+
+        >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 0)
+        Tensor([0, 2])
+        """
+        if isinstance(value, TensorCore):
+            if value.ndim:
+                raise ShapeError(f"masked_fill: a tensor as value must have no axes, got shape {value.shape}.")
+            chosen = cast(value.read(), self.dtype)
+        else:
+            chosen = filled(fitting("masked_fill", value, self.dtype), self.dtype, ())
+        return self.choose(mask, self.from_op(chosen, self.cell.device), self)
+
+    def lerp(self, end: TensorCore, weight: Operand) -> Self:
+        """Returns self + weight * (end - self).
+
+        >>> Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), 0.25)
+        Tensor([ 2.5, 12.5])
+        """
+        return self + (type(self).from_op(end.read(), end.cell.device) - self) * weight
+
+
+def _beyond(dtype: DType, bound: Operand, low: bool) -> bool:
+    """True for a bound that no value of an integer dtype reaches; ArgumentError where every value is past it."""
+    if isinstance(bound, TensorCore) or dtype.kind not in "iu" or dtype.min <= bound <= dtype.max:
+        return False
+    if (bound < dtype.min) != low:
+        raise ArgumentError(f"clamp: no {dtype} is {'>=' if low else '<='} {bound}.", hint="x.long().clamp(...)")
+    return True

@@ -1,0 +1,313 @@
+"""Elementwise functions: exponentials, trigonometry, rounding, activations.
+
+In:    tensors
+Out:   `Functions`
+Next:  picograd/tensor/elements/choices.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from picograd.errors import ArgumentError
+from picograd.ir.build import unary
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast, to_float
+from picograd.tensor.elements import pointwise
+from picograd.tensor.elements.casts import Casts
+
+
+class Functions(Casts):
+    """Functions of each element. Integers become float32 where the result is a float, as in PyTorch."""
+
+    __slots__ = ()
+
+    def _float_code(self, code: OpCode) -> Self:
+        return self.from_op(unary(code, to_float(self.read())), self.cell.device)
+
+    def _composed(self, function: pointwise.Function, *args: Any) -> Self:
+        return self.from_op(function(self.read(), *args), self.cell.device)
+
+    def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
+        """Returns a composition, of narrow floats in float32: rounded once, not after each of its steps."""
+        op = to_float(self.read())
+        result = function(cast(op, op.dtype.wide), *args)
+        return self.from_op(cast(result, op.dtype) if result.dtype.is_float else result, self.cell.device)
+
+    # ---- exponentials and logarithms ----
+    def exp(self) -> Self:
+        """Returns e ** x.
+
+        >>> Tensor([0.0, 1.0]).exp()
+        Tensor([1.       , 2.7182817])
+        """
+        return self._float_code(OpCode.EXP)
+
+    def exp2(self) -> Self:
+        """Returns 2 ** x.
+
+        >>> Tensor([0.0, 3.0]).exp2()
+        Tensor([1., 8.])
+        """
+        return self._float_code(OpCode.EXP2)
+
+    def expm1(self) -> Self:
+        """Returns e ** x - 1, exact near 0.
+
+        >>> Tensor([0.0, 1e-8]).expm1()
+        Tensor([0.e+00, 1.e-08])
+        """
+        return self._float_composed(pointwise.expm1)
+
+    def log(self) -> Self:
+        """Returns the natural logarithm.
+
+        >>> Tensor([1.0, 10.0]).log()
+        Tensor([0.       , 2.3025851])
+        """
+        return self._float_code(OpCode.LOG)
+
+    def log2(self) -> Self:
+        """Returns the logarithm to base 2.
+
+        >>> Tensor([1.0, 8.0]).log2()
+        Tensor([0., 3.])
+        """
+        return self._float_code(OpCode.LOG2)
+
+    def log10(self) -> Self:
+        """Returns the logarithm to base 10.
+
+        >>> Tensor([1.0, 1000.0]).log10()
+        Tensor([0., 3.])
+        """
+        return self._float_composed(pointwise.log10)
+
+    def log1p(self) -> Self:
+        """Returns log(1 + x), exact near 0.
+
+        >>> Tensor([0.0, 1e-8]).log1p()
+        Tensor([0.e+00, 1.e-08])
+        """
+        return self._float_composed(pointwise.log1p)
+
+    def sqrt(self) -> Self:
+        """Returns the square root.
+
+        >>> Tensor([4.0, 2.0]).sqrt()
+        Tensor([2.       , 1.4142135])
+        """
+        return self._float_code(OpCode.SQRT)
+
+    def rsqrt(self) -> Self:
+        """Returns 1 / sqrt(x).
+
+        >>> Tensor([4.0, 16.0]).rsqrt()
+        Tensor([0.5 , 0.25])
+        """
+        return self._float_composed(pointwise.rsqrt)
+
+    def square(self) -> Self:
+        """Returns x * x; of bools as int64, as in PyTorch.
+
+        >>> Tensor([3.0, -2.0]).square()
+        Tensor([9., 4.])
+        """
+        return self**2
+
+    def reciprocal(self) -> Self:
+        """Returns 1 / x.
+
+        >>> Tensor([4.0, -2.0]).reciprocal()
+        Tensor([ 0.25, -0.5 ])
+        """
+        return self._float_code(OpCode.RECIPROCAL)
+
+    # ---- trigonometry ----
+    def sin(self) -> Self:
+        """Returns the sine of x in radians.
+
+        >>> Tensor([0.0, 1.0]).sin()
+        Tensor([0.        , 0.84147096])
+        """
+        return self._float_code(OpCode.SIN)
+
+    def cos(self) -> Self:
+        """Returns the cosine of x in radians.
+
+        >>> Tensor([0.0, 1.0]).cos()
+        Tensor([1.       , 0.5403023])
+        """
+        return self._float_code(OpCode.COS)
+
+    def tan(self) -> Self:
+        """Returns the tangent of x in radians.
+
+        >>> Tensor([0.0, 1.0]).tan()
+        Tensor([0.       , 1.5574077])
+        """
+        return self._float_composed(pointwise.tan)
+
+    def sinh(self) -> Self:
+        """Returns the hyperbolic sine.
+
+        >>> Tensor([0.0, 1.0]).sinh()
+        Tensor([0.       , 1.1752012])
+        """
+        return self._float_composed(pointwise.sinh)
+
+    def cosh(self) -> Self:
+        """Returns the hyperbolic cosine.
+
+        >>> Tensor([0.0, 1.0]).cosh()
+        Tensor([1.       , 1.5430806])
+        """
+        return self._float_composed(pointwise.cosh)
+
+    def tanh(self) -> Self:
+        """Returns the hyperbolic tangent.
+
+        >>> Tensor([0.0, 1.0]).tanh()
+        Tensor([0.       , 0.7615942])
+        """
+        return self._float_code(OpCode.TANH)
+
+    def erf(self) -> Self:
+        """Returns the error function.
+
+        >>> Tensor([0.0, 1.0]).erf()
+        Tensor([0.       , 0.8427008])
+        """
+        return self._float_code(OpCode.ERF)
+
+    # ---- activations ----
+    def relu(self) -> Self:
+        """Returns 0 where x <= 0, else x.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).relu()
+        Tensor([0. , 0. , 2.5])
+        """
+        return self._composed(pointwise.relu)
+
+    def sigmoid(self) -> Self:
+        """Returns 1 / (1 + exp(-x)).
+
+        >>> Tensor([0.0, 2.0]).sigmoid()
+        Tensor([0.5     , 0.880797])
+        """
+        return self._float_composed(pointwise.sigmoid)
+
+    def silu(self) -> Self:
+        """Returns x * sigmoid(x).
+
+        >>> Tensor([0.0, 2.0]).silu()
+        Tensor([0.      , 1.761594])
+        """
+        return self._float_composed(pointwise.silu)
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """Returns x * Phi(x), Phi the normal distribution function; approximate="tanh" is the cheaper form.
+
+        Raises:
+          ArgumentError: another word than "none" or "tanh".
+
+        >>> Tensor([0.0, 2.0]).gelu()
+        Tensor([0.       , 1.9544997])
+        """
+        if approximate not in ("none", "tanh"):
+            raise ArgumentError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}.')
+        return self._float_composed(pointwise.gelu, approximate == "tanh")
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+        """Returns log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold.
+
+        >>> Tensor([0.0, 30.0]).softplus()
+        Tensor([ 0.6931472, 30.       ])
+        """
+        return self._float_composed(pointwise.softplus, beta, threshold)
+
+    # ---- rounding and sign ----
+    def abs(self) -> Self:
+        """Returns |x|.
+
+        >>> Tensor([-1.5, 2.5]).abs()
+        Tensor([1.5, 2.5])
+        """
+        return self._composed(pointwise.absolute)
+
+    def neg(self) -> Self:
+        """Returns -x.
+
+        >>> Tensor([-1.5, 2.5]).neg()
+        Tensor([ 1.5, -2.5])
+        """
+        return -self
+
+    def sign(self) -> Self:
+        """Returns -1, 0 or 1.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).sign()
+        Tensor([-1.,  0.,  1.])
+        """
+        return self._composed(pointwise.sign)
+
+    def floor(self) -> Self:
+        """Returns the greatest integer <= x, in the dtype of x.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).floor()
+        Tensor([-2.,  0.,  2.])
+        """
+        return self._composed(pointwise.floor)
+
+    def ceil(self) -> Self:
+        """Returns the least integer >= x, in the dtype of x.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).ceil()
+        Tensor([-1.,  0.,  3.])
+        """
+        return self._composed(pointwise.ceil)
+
+    def trunc(self) -> Self:
+        """Returns x without its fraction, in the dtype of x.
+
+        >>> Tensor([-1.5, 0.0, 2.5]).trunc()
+        Tensor([-1.,  0.,  2.])
+        """
+        return self._composed(pointwise.trunc)
+
+    def round(self, decimals: int = 0) -> Self:
+        """Returns x rounded to `decimals` places, halves to the even digit.
+
+        >>> Tensor([0.5, 1.5, 2.347]).round()
+        Tensor([0., 2., 2.])
+        """
+        if decimals == 0 or not self.dtype.is_float:
+            return self._composed(pointwise.round_even)
+        scale = 10.0**decimals
+        return (self * scale).round() / scale
+
+    def isnan(self) -> Self:
+        """Returns True for NaN.
+
+        >>> Tensor([float("nan"), 1.0]).isnan()
+        Tensor([ True, False])
+        """
+        return self._composed(pointwise.is_nan)
+
+    def isinf(self) -> Self:
+        """Returns True for plus and minus infinity.
+
+        >>> Tensor([float("inf"), 1.0]).isinf()
+        Tensor([ True, False])
+        """
+        return self._float_composed(pointwise.is_infinite)
+
+    def isfinite(self) -> Self:
+        """Returns True for neither NaN nor infinity.
+
+        >>> Tensor([float("inf"), 1.0]).isfinite()
+        Tensor([False,  True])
+        """
+        return self._float_composed(pointwise.is_finite)
+
+    __abs__ = abs

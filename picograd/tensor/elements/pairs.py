@@ -1,0 +1,246 @@
+"""Functions of two tensors, or of a tensor and a number, that have words instead of signs.
+
+In:    tensors and Python scalars
+Out:   `Pairs`
+Next:  picograd/tensor/elements/arithmetic.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from picograd.dtype import Scalar
+from picograd.errors import ArgumentError, DTypeError
+from picograd.ir.op import Op
+from picograd.tensor.build import cast
+from picograd.tensor.core import TensorCore
+from picograd.tensor.elements import arithmetic, inverses
+from picograd.tensor.elements.mathematics import Mathematics
+from picograd.tensor.elements.operators import Elementwise, Operand
+
+
+class Pairs(Mathematics):
+    """atan2 hypot fmod fmax copysign logaddexp gcd isclose addcmul ...; both operands are broadcast and promoted."""
+
+    __slots__ = ()
+
+    def _pair(self, function: str, make: Any, other: Any, kinds: str = "f") -> Self:
+        """Returns a composition of both operands, of narrow floats in float32."""
+        lhs, rhs = self._operands(function, other, kinds)
+        dtype = lhs.dtype
+        result = make(cast(lhs, dtype.wide), cast(rhs, dtype.wide))
+        return self._result(function, cast(result, dtype) if result.dtype.is_float else result, other)
+
+    # ---- of floats ----
+    def atan2(self, other: Operand) -> Self:
+        """Returns the angle of the point (other, self), in -pi..pi.
+
+        >>> Tensor([1.0, -1.0]).atan2(Tensor([1.0, -1.0]))
+        Tensor([ 0.7853981, -2.3561945])
+        """
+        return self._pair("atan2", inverses.atan2, other)
+
+    arctan2 = atan2
+
+    def hypot(self, other: Operand) -> Self:
+        """Returns sqrt(self^2 + other^2), with no overflow between.
+
+        >>> Tensor([3.0, 5.0]).hypot(Tensor([4.0, 12.0]))
+        Tensor([ 5., 13.])
+        """
+        return self._pair("hypot", inverses.hypot, other)
+
+    def copysign(self, other: Operand) -> Self:
+        """Returns |self| with the sign of `other`, -0.0 counting as negative.
+
+        >>> Tensor([1.0, -2.0]).copysign(-0.0)
+        Tensor([-1., -2.])
+        """
+        return self._pair("copysign", arithmetic.copysign, other)
+
+    def nextafter(self, other: Operand) -> Self:
+        """Returns the float beside self in the direction of `other`; it has no gradient.
+
+        >>> Tensor([1.0]).nextafter(2.0)
+        Tensor([1.0000001])
+        """
+        lhs, rhs = self._operands("nextafter", other, "f")
+        return self._result("nextafter", arithmetic.nextafter(lhs, rhs), other)
+
+    def logaddexp(self, other: Operand) -> Self:
+        """Returns log(e^self + e^other), with no overflow between.
+
+        >>> Tensor([1000.0]).logaddexp(Tensor([1000.0]))
+        Tensor([1000.6932])
+        """
+        return self._pair("logaddexp", arithmetic.logaddexp, other)
+
+    def logaddexp2(self, other: Operand) -> Self:
+        """Returns log2(2^self + 2^other), with no overflow between.
+
+        >>> Tensor([1000.0]).logaddexp2(Tensor([1000.0]))
+        Tensor([1001.])
+        """
+        return self._pair("logaddexp2", arithmetic.logaddexp2, other)
+
+    def xlogy(self, other: Operand) -> Self:
+        """Returns self * log(other), and 0 where self is 0.
+
+        >>> Tensor([0.0, 2.0]).xlogy(Tensor([0.0, 1.0]))
+        Tensor([0., 0.])
+        """
+        return self._pair("xlogy", arithmetic.xlogy, other)
+
+    def float_power(self, exponent: Operand) -> Self:
+        """Returns self ** exponent, computed in float64 and of that dtype.
+
+        >>> Tensor([2, 3]).float_power(2)
+        Tensor([4., 9.], dtype=float64)
+        """
+        exponent = exponent.double() if isinstance(exponent, Mathematics) else float(exponent)  # type: ignore[arg-type]
+        return self.double().pow(exponent)
+
+    def ldexp(self, other: Operand) -> Self:
+        """Returns self * 2 ** other.
+
+        >>> Tensor([0.75]).ldexp(Tensor([2]))
+        Tensor([3.])
+        """
+        power: Any = other.__rpow__(2.0) if isinstance(other, Elementwise) else 2.0**other  # type: ignore[operator]
+        product: Self = self * power
+        return product
+
+    # ---- of any number ----
+    def fmod(self, other: Operand) -> Self:
+        """Returns what division rounded toward zero leaves; it has the sign of self.
+
+        Raises:
+          DTypeError: bools.
+
+        >>> Tensor([7, -7]).fmod(3)
+        Tensor([ 1, -1])
+        """
+        lhs, rhs = self._operands("fmod", other, "iuf")
+        return self._result("fmod", arithmetic.fmod(lhs, rhs), other)
+
+    def fmax(self, other: Operand) -> Self:
+        """Returns the greater of both; a number wins over NaN.
+
+        >>> Tensor([1.0, float("nan")]).fmax(0.0)
+        Tensor([1., 0.])
+        """
+        lhs, rhs = self._operands("fmax", other)
+        return self._result("fmax", arithmetic.fmax(lhs, rhs), other)
+
+    def fmin(self, other: Operand) -> Self:
+        """Returns the smaller of both; a number wins over NaN.
+
+        >>> Tensor([1.0, float("nan")]).fmin(0.0)
+        Tensor([0., 0.])
+        """
+        lhs, rhs = self._operands("fmin", other)
+        return self._result("fmin", arithmetic.fmin(lhs, rhs), other)
+
+    def heaviside(self, values: TensorCore) -> Self:
+        """Returns 0 where self < 0, 1 where self > 0, and `values` where self is 0.
+
+        >>> Tensor([-1.0, 0.0, 2.0]).heaviside(Tensor(0.5))
+        Tensor([0. , 0.5, 1. ])
+        """
+        lhs, rhs = self._operands("heaviside", values)
+        return self._result("heaviside", arithmetic.heaviside(lhs, rhs), values)
+
+    def gcd(self, other: Operand) -> Self:
+        """Returns the greatest common divisor of integers.
+
+        Raises:
+          DTypeError: floats or bools.
+
+        Cost: as many divisions of each element as the dtype can need: 46 for int32, 92 for int64.
+
+        >>> Tensor([12, -9]).gcd(Tensor([18, 6]))
+        Tensor([6, 3])
+        """
+        lhs, rhs = self._integers("gcd", other)
+        return self._result("gcd", arithmetic.gcd(lhs, rhs), other)
+
+    def lcm(self, other: Operand) -> Self:
+        """Returns the least common multiple of integers.
+
+        Raises:
+          DTypeError: floats or bools.
+
+        >>> Tensor([4, 6]).lcm(Tensor([6, 0]))
+        Tensor([12,  0])
+        """
+        lhs, rhs = self._integers("lcm", other)
+        return self._result("lcm", arithmetic.lcm(lhs, rhs), other)
+
+    def _integers(self, function: str, other: Any) -> tuple[Op, Op]:
+        lhs, rhs = self._operands(function, other, "biu")
+        if lhs.dtype.kind == "b":
+            raise DTypeError(f"{function}: needs integers, got bools of shape {self.shape}.", hint="x.long()")
+        return lhs, rhs
+
+    # ---- nearness ----
+    def isclose(self, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Self:
+        """Returns True where |self - other| <= atol + rtol * |other|; NaN is close to NaN only with equal_nan.
+
+        Raises:
+          ArgumentError: rtol or atol is negative.
+
+        >>> Tensor([1.0, 2.0]).isclose(Tensor([1.000001, 2.1]))
+        Tensor([ True, False])
+        """
+        if not (rtol >= 0 and atol >= 0):
+            raise ArgumentError(f"isclose: rtol and atol must not be negative, got rtol={rtol}, atol={atol}.")
+        lhs, rhs = self._operands("isclose", other)
+        return self._result("isclose", arithmetic.is_close(lhs, rhs, rtol, atol, equal_nan), other)
+
+    def logical_xor(self, other: Operand) -> Self:
+        """Returns True where just one of both is not zero.
+
+        >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
+        Tensor([ True, False])
+        """
+        return self.ne(0) ^ (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+
+    # ---- three operands ----
+    def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
+        """Returns self + value * tensor1 * tensor2, broadcast.
+
+        >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=0.5)
+        Tensor([4.])
+        """
+        first = type(self).from_op(tensor1.read(), tensor1.cell.device)
+        return self.add((first if value == 1 else first * value) * tensor2)
+
+    def addcdiv(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:
+        """Returns self + value * tensor1 / tensor2, broadcast.
+
+        Raises:
+          DTypeError: both divided tensors are integers.
+
+        >>> Tensor([1.0]).addcdiv(Tensor([6.0]), Tensor([3.0]), value=0.5)
+        Tensor([2.])
+        """
+        if not (tensor1.dtype.is_float or tensor2.dtype.is_float):
+            raise DTypeError(
+                f"addcdiv: {tensor1.dtype} / {tensor2.dtype} has no one meaning: a quotient or a rounded one.",
+                hint="x + value * t1 / t2, or t1.div(t2, rounding_mode=...)",
+            )
+        first = type(self).from_op(tensor1.read(), tensor1.cell.device)
+        return self.add((first if value == 1 else first * value) / tensor2)
+
+    # ---- by word ----
+    subtract, multiply, divide, true_divide = Elementwise.sub, Elementwise.mul, Elementwise.div, Elementwise.div
+    greater, greater_equal = Elementwise.__gt__, Elementwise.__ge__
+    less, less_equal, not_equal = Elementwise.__lt__, Elementwise.__le__, Elementwise.__ne__
+
+    def is_same_size(self, other: TensorCore) -> bool:
+        """Returns True if both have one shape.
+
+        >>> Tensor([1, 2]).is_same_size(Tensor([0.5, 1.5]))
+        True
+        """
+        return self.op.shape == other.op.shape

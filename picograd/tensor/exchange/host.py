@@ -1,0 +1,87 @@
+"""Host data on its way into a tensor: numbers, nested lists and arrays.
+
+In:    what users pass to Tensor(...)
+Out:   `host_array`; `default_device`, `device_named`
+Next:  picograd/tensor/build.py
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.device import device
+from picograd.dtype import DType, Scalar
+from picograd.engine.devices import check_exists
+from picograd.engine.realize import default_device as default_device
+from picograd.errors import DTypeError, ShapeError
+
+Array = np.ndarray[Any, Any]
+
+
+def host_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
+    """Returns an array of `data` and the dtype it is kept in.
+
+    Raises:
+      ShapeError: the list is ragged.
+      DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
+    """
+    if dtype is not None:
+        dtype = dtypes.known("Tensor", dtype, dtypes.default_float)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ShapeError(
+            "Tensor: the nested list is ragged: lists at one depth must be of one length.",
+            hint="pad the short ones.",
+        ) from None
+    own_dtype = isinstance(data, (np.ndarray, np.generic)) or hasattr(data, "__array__")
+    kept = dtypes.from_numpy(array.dtype) if array.dtype.kind in "biufV" else None
+    if kept is None:
+        raise DTypeError(f"Tensor: needs numbers or bools, got {type(data).__name__} of NumPy dtype {array.dtype}.")
+    if dtype is None and not own_dtype and kept is dtypes.float64:
+        dtype = dtypes.default_float
+    if dtype is not None and not own_dtype and array.dtype.kind in "iu" and array.size and dtype.kind in "iu":
+        fitting("Tensor", int(array.min()), dtype)
+        fitting("Tensor", int(array.max()), dtype)
+    return convert(array, dtype or kept), dtype or kept
+
+
+def convert(array: Array, dtype: DType) -> Array:
+    """Returns `array` in the layout of `dtype`; integers wrap, floats become integers toward zero."""
+    if array.dtype == dtype.numpy:
+        return array
+    with np.errstate(invalid="ignore", over="ignore"):
+        return array.astype(dtype.numpy)
+
+
+def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
+    """Returns a number that is to be stored as `dtype`.
+
+    Raises:
+      DTypeError: an integer dtype that cannot hold it (floats lose their fraction; -1 of an unsigned one wraps).
+    """
+    if dtype.kind not in "iu":
+        return value
+    low, high = (-dtype.max if dtype.kind == "u" else dtype.min), dtype.max
+    if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
+        raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
+    return value
+
+
+def device_named(name: str) -> str:
+    """Returns a device's name as picograd spells it ("cuda" and "cuda:0" are "CUDA").
+
+    Raises:
+      ArgumentError: it is no name.
+      DeviceError:   there is no device of that name.
+    """
+    plain = sys.intern(str(device(name)))  # the devices of two cells are compared by identity first
+    check_exists(plain)
+    return plain

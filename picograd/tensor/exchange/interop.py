@@ -1,0 +1,295 @@
+"""Out of a tensor and in: NumPy arrays, Python numbers, text, memory of other libraries, the array API namespace.
+
+In:    tensors, which are computed
+Out:   `Interop`
+Next:  picograd/tensor/exchange/arrays.py
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, GradientError, ShapeError, SharingError
+from picograd.tensor.cell import grad_mode
+from picograd.tensor.creation.distributions import Draws
+from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
+from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
+from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.variable import known
+
+Kind = TypeVar("Kind", bound="Interop")
+VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
+
+
+class Interop(Draws):
+    """numpy item tolist from_dlpack, and what Python asks of a container."""
+
+    __slots__ = ()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Returns a copy as a NumPy array; bfloat16 and float8 come as ml_dtypes.
+
+        Raises:
+          GradientError: gradients would be lost.
+
+        >>> Tensor([1, 2]).numpy()
+        array([1, 2])
+        """
+        if self.op.needs_grad and grad_mode.get():
+            raise GradientError(
+                f"numpy: a tensor of shape {self.shape} that needs gradients would lose them.",
+                hint="x.detach().numpy()",
+            )
+        return self._host("numpy")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Returns the value as an array: a copy, or with copy=False one on the tensor's memory.
+
+        >>> import numpy as np
+        >>> np.asarray(Tensor([1, 2]))
+        array([1, 2])
+        """
+        if copy is False:
+            array = shown_array("__array__", self, copy)
+            if dtype is not None and array.dtype != np.dtype(dtype):
+                raise SharingError(f"__array__: {array.dtype} is copied to become {np.dtype(dtype)}, and copy=False.")
+            return array
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    # ---- memory of other libraries ----
+    @classmethod
+    def from_dlpack(cls, x: Any, *, device: str | None = None, copy: bool | None = None) -> Self:
+        """Returns a tensor on the memory of an array of another library: each sees what the other writes.
+
+        A graph that reads such a tensor is computed from what the memory holds at that moment, each time anew, so what was
+        not realized before the other library wrote has the new value. A write by picograd is computed at once.
+
+        Args:
+          x:     has __dlpack__ and __dlpack_device__: an array of NumPy, PyTorch, JAX, CuPy ...
+          copy:  True: in memory of its own. False: never copied; None: where the device or the layout need it
+
+        Raises:
+          SharingError: copy=False where a copy is needed.
+          DTypeError:   elements that picograd has no dtype for, or x is no such array.
+
+        >>> import numpy as np
+        >>> array = np.zeros(2)
+        >>> x = Tensor.from_dlpack(array)
+        >>> array[0] = 7.0
+        >>> x
+        Tensor([7., 0.], dtype=float64)
+        """
+        if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
+            raise DTypeError(f"from_dlpack: needs an array with __dlpack__, got {type(x).__name__}.", hint="Tensor(x)")
+        place = device_named(device) if device is not None else default_device() if default_device() in HOST else "CPU"
+        array = array_of(x, copy)
+        dtype = dtypes.from_numpy(array.dtype)
+        assert dtype is not None
+        tensor = adopted(cls, array, dtype, place) if place in HOST and not copy else None
+        if tensor is not None:
+            return tensor
+        if copy is False and array.size:
+            raise SharingError(
+                f"from_dlpack: shape {array.shape}, strides {array.strides}, on {place} has to be copied, and copy=False."
+            )
+        return cls(array, dtype, place)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Returns a DLPack capsule on this tensor's memory; what `from_dlpack` says of writes holds here, too.
+
+        Args:
+          stream:       None, on the CPU
+          max_version:  the newest version of DLPack the consumer knows
+          dl_device:    where the memory is wanted: (1, 0), the CPU; None: where it is
+          copy:         True: a copy. False: never; None: where the view cannot be said in strides
+
+        Raises:
+          GradientError: gradients would be lost.
+          SharingError:  copy=False where a copy is needed, or the memory is wanted where it cannot be.
+
+        >>> import numpy as np
+        >>> np.from_dlpack(Tensor([1, 2]))
+        array([1, 2])
+        """
+        wanted = CPU if dl_device is None else int(dl_device[0])
+        if wanted != CPU or (self.device not in HOST and dl_device is None):
+            raise SharingError(
+                f"__dlpack__: a tensor on {self.device} goes to the CPU alone.", hint="x.cpu(), or dl_device=(1, 0)"
+            )
+        if stream is not None and stream != -1:
+            raise SharingError(f"__dlpack__: memory of the CPU has no stream, got {stream!r}.", hint="stream=None")
+        return capsule_of(shown_array("__dlpack__", self, copy), self.dtype, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Returns the DLPack device type, 1 of a CPU or 2 of a GPU, and the number of the device.
+
+        >>> Tensor([1, 2]).__dlpack_device__()
+        (1, 0)
+        """
+        return (CPU if self.device in HOST else CUDA), 0
+
+    def data_ptr(self) -> int:
+        """Returns the address of the first element in memory; computes the tensor.
+
+        It stays where it is until the tensor is written to or forgotten.
+
+        Raises:
+          SharingError: a view whose elements do not lie in order.
+          JitError:     inside a captured function.
+
+        >>> x = Tensor([1.0, 2.0]).realize()
+        >>> x[1:].data_ptr() - x.data_ptr()
+        4
+        """
+        return address_of("data_ptr", self)
+
+    # ---- the array API ----
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Returns `picograd.array_api`, whose functions take tensors and return Arrays.
+
+        Raises:
+          ArgumentError: another version of the standard than those that the namespace follows.
+
+        >>> Tensor([1, 2]).__array_namespace__().__name__
+        'picograd.array_api'
+        """
+        if api_version not in (None, *VERSIONS):
+            raise ArgumentError(f"__array_namespace__: there are the versions {', '.join(VERSIONS)}, not {api_version!r}.")
+        # An array has to know the functions on it, which are built on it: the one import against the order.
+        return importlib.import_module("picograd.array_api")
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> Self:
+        """Returns the tensor on a device, as the array API spells `to`.
+
+        Args:
+          stream:  None; the order of operations is kept without
+
+        Raises:
+          ArgumentError: a stream is given.
+
+        >>> Tensor([1]).to_device("CPU").device
+        device(type='cpu')
+        """
+        if stream is not None:
+            raise ArgumentError(f"to_device: stream must be None, got {stream!r}.")
+        return self.to(device)
+
+    def item(self) -> bool | int | float:
+        """Returns the one element as a Python number.
+
+        Raises:
+          ShapeError: there is not exactly one.
+
+        >>> Tensor([2.5]).item()
+        2.5
+        """
+        if self.numel() != 1:
+            raise ShapeError(f"item: needs exactly one element, got shape {self.shape}.", hint="x.tolist()")
+        return self._host("item").reshape(()).item()  # type: ignore[no-any-return]
+
+    def tolist(self) -> Any:
+        """Returns nested lists of Python numbers, or one number for a 0-d tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
+        return self._host("tolist").tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._single("bool"))
+
+    def __float__(self) -> float:
+        return float(self._single("float"))
+
+    def __int__(self) -> int:
+        return int(self._single("int"))
+
+    def __index__(self) -> int:
+        if not self.dtype.is_int:
+            raise DTypeError(f"index: only an integer tensor is an index, got {self.dtype}.")
+        return int(self._single("index"))
+
+    def __complex__(self) -> complex:
+        return complex(self._single("complex"))
+
+    def _single(self, function: str) -> Any:
+        if self.numel() != 1:
+            raise ShapeError(
+                f"{function}: the truth or value of shape {self.shape} is ambiguous; it needs exactly one element.",
+                hint="x.any(), x.all() or x.tolist()",
+            )
+        return self._host(function).reshape(()).item()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a 0-d tensor has no length")
+        return known("len", self.shape, 0)
+
+    def __iter__(self) -> Iterator[Self]:
+        if not self.shape:
+            raise TypeError("a 0-d tensor cannot be iterated over")
+        return iter(self.unbind(0))
+
+    def __contains__(self, element: Any) -> bool:
+        equal = self.__eq__(element)
+        return equal is not NotImplemented and bool(equal.any())
+
+    def __format__(self, spec: str) -> str:
+        return object.__format__(self, spec) if self.shape else format(self.item(), spec)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        body = np.array2string(self._host("repr"), separator=", ", prefix=f"{name}(")
+        notes = [body]
+        if self.dtype.name not in ("float32", "int64", "bool"):
+            notes.append(f"dtype={self.dtype}")
+        if self.op.needs_grad:
+            notes.append("requires_grad=True")
+        return f"{name}({', '.join(notes)})"
+
+    def __copy__(self) -> Self:
+        tensor = object.__new__(type(self))
+        tensor._start(self.cell, self.steps)
+        return _with_role(tensor, self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        copy = type(self).from_op(self.detach().op, self.cell.device)
+        if self.requires_grad and self.is_leaf:
+            copy.requires_grad_()
+        memo[id(self)] = copy
+        return _with_role(copy, self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        array = self._host("pickle")
+        return _rebuilt, (type(self), array, self.dtype, self.requires_grad and self.is_leaf, getattr(self, "_role", None))
+
+
+def _rebuilt(
+    cls: type[Interop], array: np.ndarray[Any, Any], dtype: DType, requires_grad: bool, role: str | None = None
+) -> Interop:
+    tensor = cls(array, dtype, requires_grad=requires_grad)
+    if role is not None:
+        tensor._role = role
+    return tensor
+
+
+def _with_role(tensor: Kind, original: Kind) -> Kind:
+    """Returns a copy that modules hold as they hold the original."""
+    if hasattr(original, "_role"):
+        tensor._role = original._role
+    return tensor

@@ -1,0 +1,91 @@
+"""How large a tensor is, of which dtype, and where it lies.
+
+In:    a view of a cell
+Out:   `Extent`: shape, dtype, device and what follows from them
+Next:  picograd/tensor/growth.py
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from picograd.device import device as Device
+from picograd.device import named
+from picograd.dtype import DType
+from picograd.ir.op import Op
+from picograd.tensor.build import static
+from picograd.tensor.cell import Cell
+from picograd.tensor.exchange.host import default_device
+
+
+class Extent:
+    """shape dtype device ndim dim numel size element_size nbytes."""
+
+    __slots__ = ()
+    cell: Cell
+
+    @property
+    def op(self) -> Op:
+        """The value now, as a graph."""
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+        return self.op.shape  # type: ignore[return-value]  # symbolic ones answer to the same operations
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.cell.op.dtype
+
+    @property
+    def device(self) -> Device:
+        """The device that holds it; a constant is on the default device."""
+        return named(self.cell.device or default_device())
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.op.shape)
+
+    def dim(self) -> int:
+        """Returns the number of axes.
+
+        >>> Tensor([[1, 2]]).dim()
+        2
+        """
+        return len(self.op.shape)
+
+    def numel(self) -> int:
+        """Returns the number of elements.
+
+        Raises:
+          ShapeError: an axis has a symbolic length, so a plan made with the number would be wrong for other lengths.
+
+        >>> Tensor.zeros(2, 3).numel()
+        6
+        """
+        return math.prod(map(static, self.op.shape))
+
+    def size(self, dim: int | None = None) -> Any:
+        """Returns the shape, or the length of one axis.
+
+        >>> Tensor.zeros(2, 3).size(-1)
+        3
+        """
+        return self.shape if dim is None else self.shape[dim]
+
+    def element_size(self) -> int:
+        """Returns the bytes of one element.
+
+        >>> Tensor([1.0]).element_size()
+        4
+        """
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize

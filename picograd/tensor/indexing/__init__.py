@@ -1,0 +1,1 @@
+"""Elements named by index tensors and masks: read, written, scattered, chosen."""

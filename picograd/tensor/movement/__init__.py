@@ -1,0 +1,1 @@
+"""Elements at other places: views, pieces, joins, stacks, windows. Nothing is computed."""

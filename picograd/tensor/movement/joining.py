@@ -1,0 +1,274 @@
+"""Tensors put together anew: repeated, reversed, padded, rolled, joined.
+
+In:    tensors
+Out:   `Joining`; results have storage of their own
+Next:  picograd/tensor/movement/stacking.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType, bool_
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import pad, unary, where
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.symbolic import add, bounds, mod, mul, subtract
+from picograd.tensor.build import axis_of, broadcast_to, cast, sizes, whole
+from picograd.tensor.core import TensorCore
+from picograd.tensor.movement.diagonals import Diagonals
+from picograd.tensor.variable import lengths
+
+
+class Joining(Diagonals):
+    """repeat tile flip rot90 pad roll cat stack."""
+
+    __slots__ = ()
+
+    def repeat(self, *times: Any, repeats: Sequence[int] | None = None) -> Self:
+        """Returns the tensor tiled `times`, or `repeats`, times along each axis.
+
+        Raises:
+          ShapeError: there are fewer repeats than axes.
+
+        >>> Tensor([1, 2]).repeat(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        counts = lengths(sizes(times, repeats))
+        if len(counts) < self.ndim:
+            raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+        shape = (1,) * (len(counts) - self.ndim) + self.shape
+        paired = tuple(n for dim in shape for n in (1, dim))
+        tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
+        op = broadcast_to(self.reshape(paired).read(), tiled)
+        joined = tuple(mul(count, dim) for count, dim in zip(counts, shape))
+        return self.from_op(Op(OpCode.RESHAPE, op.dtype, (op,), joined), self.cell.device)
+
+    def tile(self, *times: Any, dims: Sequence[int] | None = None) -> Self:
+        """Returns the tensor tiled `times`, or `dims`, times along its last axes; fewer leave the first axes as they are.
+
+        >>> Tensor([1, 2]).tile(2, 2).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+        """
+        counts = lengths(sizes(times, dims))
+        return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
+
+    # ---- order ----
+    def flip(self, *axes: Any, dims: int | Sequence[int] | None = None) -> Self:
+        """Returns a tensor with the order of elements reversed along `axes`, or `dims`.
+
+        >>> Tensor([1, 2, 3]).flip(0)
+        Tensor([3, 2, 1])
+        """
+        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes(axes, dims)}))
+        op = self.read()
+        return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
+
+    def fliplr(self) -> Self:
+        """Returns the elements in reverse order along axis 1.
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).fliplr().tolist()
+        [[2, 1], [4, 3]]
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"fliplr: needs two axes, got shape {self.shape}.")
+        return self.flip(1)
+
+    def flipud(self) -> Self:
+        """Returns the elements in reverse order along axis 0.
+
+        Raises:
+          ShapeError: there is no axis.
+
+        >>> Tensor([[1, 2], [3, 4]]).flipud().tolist()
+        [[3, 4], [1, 2]]
+        """
+        if not self.ndim:
+            raise ShapeError("flipud: needs an axis, got shape ().")
+        return self.flip(0)
+
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
+        """Returns the tensor turned `k` times by 90 degrees in the plane of two axes, from the first to the second.
+
+        Raises:
+          ArgumentError: `dims` are not two different axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).rot90().tolist()
+        [[2, 4], [1, 3]]
+        """
+        axes = tuple(axis_of("rot90", self.shape, dim) for dim in dims)
+        if len(axes) != 2 or axes[0] == axes[1]:
+            raise ArgumentError(f"rot90: dims must be two different axes of {self.shape}, got {tuple(dims)}.")
+        turns = whole("rot90", "k", k) % 4
+        if turns == 2:
+            return self.flip(axes)
+        turned = self.flip(axes[1] if turns == 1 else axes[0]) if turns else self.clone()
+        return turned.transpose(*axes) if turns else turned
+
+    def pad(self, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Self:
+        """Returns the tensor with `value` around it.
+
+        Args:
+          pad:   before and after for the last axis, then for the one before it, ...; negative numbers cut off
+          mode:  "constant"
+          value: what is filled in
+
+        Raises:
+          ArgumentError: an odd count of numbers, more than two for each axis, or another mode.
+
+        >>> Tensor([1, 2]).pad((1, 2), value=9)
+        Tensor([9, 1, 2, 9, 9])
+        """
+        if mode != "constant":
+            raise ArgumentError(f'pad: mode must be "constant", got {mode!r}.')
+        if len(pad) % 2 or len(pad) > 2 * self.ndim:
+            raise ArgumentError(f"pad: {tuple(pad)} needs a pair for each of the last axes of {self.shape}.")
+        given = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)][::-1]
+        pairs = [(0, 0)] * (self.ndim - len(given)) + given
+        cut = tuple((max(0, -before), dim - max(0, -after)) for (before, after), dim in zip(pairs, self.shape))
+        op = self.read()
+        if any(before < 0 or after < 0 for before, after in pairs):
+            op = Op(OpCode.SHRINK, op.dtype, (op,), cut)
+        margins = tuple((max(0, before), max(0, after)) for before, after in pairs)
+        padded = pad_op(op, margins, value)
+        return self.from_op(padded, self.cell.device)
+
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Returns the elements moved by `shifts` along `dims`, those pushed out coming in at the other end.
+
+        Without `dims` the flattened tensor is rolled.
+
+        Raises:
+          ArgumentError: there are not as many shifts as dims.
+
+        >>> Tensor([1, 2, 3]).roll(1)
+        Tensor([3, 1, 2])
+        """
+        if dims is None:
+            return self.flatten().roll(shifts, 0).reshape(self.shape)
+        moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+        axes = (dims,) if isinstance(dims, int) else tuple(dims)
+        if len(moves) != len(axes):
+            raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
+        result = self
+        for move, dim in zip(moves, axes):
+            axis = axis_of("roll", self.shape, dim)
+            length = self.op.shape[axis]
+            cut = subtract(length, move) if 0 <= move <= bounds(length)[0] else mod(-move, length)
+            result = result.cat([result._cut(axis, cut, length), result._cut(axis, 0, cut)], axis)
+        return result
+
+    @classmethod
+    def cat(cls, tensors: Sequence[TensorCore], dim: int = 0, *, axis: int | None = None) -> Self:
+        """Returns tensors joined along one axis; their other axes must be equal.
+
+        Raises:
+          ShapeError:    an axis other than `dim` differs, or there is no axis. Empty vectors are left out.
+          DTypeError:    one of them is no tensor.
+          ArgumentError: there is no tensor.
+
+        >>> Tensor.cat([Tensor([1]), Tensor([2, 3])]).tolist()
+        [1, 2, 3]
+        """
+        if not tensors:
+            raise ArgumentError("cat: needs at least one tensor.")
+        for t in tensors:
+            if not isinstance(t, TensorCore):
+                raise DTypeError(f"cat: needs tensors, got {t!r}.", hint="Tensor(x)")
+            if not t.ndim:
+                raise ShapeError("cat: a tensor of shape () has no axis to join along.", hint="pg.stack([...])")
+        device = tensors[0].other_device("cat", *tensors[1:])
+        dtype = common_dtype([t.read() for t in tensors])
+        if any(t.ndim > 1 for t in tensors):  # empty vectors stand for nothing, whatever is joined
+            tensors = [t for t in tensors if t.op.shape != (0,)]
+        first = tensors[0]
+        axis = axis_of("cat", first.shape, dim if axis is None else axis)
+        ops = [t.read() for t in tensors]
+        for op in ops:
+            if len(op.shape) != first.ndim or any(
+                a != b for i, (a, b) in enumerate(zip(op.shape, first.shape)) if i != axis
+            ):
+                shapes = ", ".join(str(t.shape) for t in tensors)
+                raise ShapeError(f"cat: shapes must be equal but for axis {axis}, got {shapes}.")
+        return cls.from_op(_join([cast(op, dtype) for op in ops], axis), device)
+
+    concat = concatenate = cat
+
+    @classmethod
+    def stack(cls, tensors: Sequence[TensorCore], dim: int = 0, *, axis: int | None = None) -> Self:
+        """Returns tensors of one shape joined along a new axis.
+
+        Raises:
+          ShapeError:    the shapes differ.
+          ArgumentError: there is no tensor.
+
+        >>> Tensor.stack([Tensor([1, 2]), Tensor([3, 4])], dim=1)
+        Tensor([[1, 3],
+                [2, 4]])
+        """
+        if not tensors:
+            raise ArgumentError("stack: needs at least one tensor.")
+        shape = tensors[0].shape
+        if any(t.shape != shape for t in tensors):
+            shapes = ", ".join(str(t.shape) for t in tensors)
+            raise ShapeError(f"stack: shapes must be equal, got {shapes}.")
+        axis = axis_of("stack", shape, dim if axis is None else axis, extra=1)
+        line = (*shape[:axis], 1, *shape[axis:])
+        return cls.cat([t.viewed(OpCode.RESHAPE, line) for t in tensors], axis)
+
+
+def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
+    """Returns `op` with `value` around it."""
+    padded = pad(op, margins)
+    if padded is op or op.dtype.scalar(value) == 0:
+        return padded
+    inside = pad(filled(True, bool_, op.shape), margins)
+    return where(inside, padded, value)
+
+
+def common_dtype(ops: Sequence[Op]) -> DType:
+    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
+    dtype = ops[0].dtype
+    for op in ops[1:]:
+        dtype = dtypes.promote(dtype, op.dtype)
+    return dtype
+
+
+MOST_JOINED = 16
+
+
+def _join(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side.
+
+    Each element looks at all pieces for its own. So many pieces are joined by groups, and these again: the cost of an
+    element grows with the logarithm of their number.
+    """
+    ops = [op for op in ops if op.shape[axis] != 0] or ops[:1]
+    while len(ops) > MOST_JOINED:
+        groups = [ops[i : i + MOST_JOINED] for i in range(0, len(ops), MOST_JOINED)]
+        ops = [unary(OpCode.CONTIGUOUS, _side_by_side(group, axis)) for group in groups]
+    return _side_by_side(ops, axis)
+
+
+def _side_by_side(ops: list[Op], axis: int) -> Op:
+    """Returns Ops side by side: each padded to the whole length, chosen by position."""
+    if len(ops) == 1:
+        return ops[0]
+    total = reduce(add, (op.shape[axis] for op in ops))
+    start: Dim = 0
+    result: Op | None = None
+    for op in ops:
+        stop = add(start, op.shape[axis])
+        margins = tuple((start, subtract(total, stop)) if a == axis else (0, 0) for a in range(len(op.shape)))
+        piece = pad(op, margins)
+        result = piece if result is None else where(pad(filled(True, bool_, op.shape), margins), piece, result)
+        start = stop
+    assert result is not None
+    return result

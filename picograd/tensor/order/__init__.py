@@ -1,0 +1,1 @@
+"""What needs elements in order: sorts, ranks, searches, sets."""

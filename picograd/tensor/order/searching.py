@@ -1,0 +1,157 @@
+"""Looking things up in what is in order: searchsorted, bucketize, isin.
+
+In:    tensors
+Out:   `Searching`
+Next:  picograd/tensor/reductions/counts.py
+
+A search halves what is left at each step: log2(n) reads for each value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from picograd import dtype as dtypes
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import both, compare, gather, where
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import cast, detached
+from picograd.tensor.core import TensorCore
+from picograd.tensor.elements import pointwise
+from picograd.tensor.order.ranks import Ranks
+from picograd.tensor.variable import known
+
+
+class Searching(Ranks):
+    """searchsorted bucketize isin."""
+
+    __slots__ = ()
+
+    def searchsorted(
+        self,
+        input: Any,  # noqa: A002
+        *,
+        out_int32: bool = False,
+        right: bool = False,
+        side: str | None = None,
+        sorter: TensorCore | None = None,
+    ) -> Self:
+        """Returns where each value of `input` would be inserted into the rows of this tensor to keep their order.
+
+        The first place i with self[i - 1] < v <= self[i]; with `right`, self[i - 1] <= v < self[i]. NaN is greatest.
+
+        Args:
+          input:      values: for a vector a number or a tensor of any shape, else of self's shape but for the last axis
+          out_int32:  the result is int32, else int64
+          right:      behind equal elements, not before them
+          side:       "left" or "right", in place of `right`
+          sorter:     self.argsort(), where the rows are not in order themselves
+
+        Raises:
+          ShapeError:    the rows of input are not those of self.
+          ArgumentError: side says another thing than right, or another word.
+
+        >>> Tensor([1, 3, 3, 5]).searchsorted(Tensor([0, 3, 9]))
+        Tensor([0, 1, 4])
+        >>> Tensor([1, 3, 3, 5]).searchsorted(3, right=True)
+        Tensor(3)
+        """
+        if side not in (None, "left", "right") or (side == "left" and right):
+            raise ArgumentError(f'searchsorted: side must be "left" or "right", as right={right} says; got {side!r}.')
+        ordered = self
+        if sorter is not None:
+            if sorter.shape != self.shape:
+                raise ShapeError(f"searchsorted: sorter of shape {sorter.shape} must have the shape {self.shape} of x.")
+            ordered = self.take_along_dim(sorter, -1)
+        return ordered._places_of("searchsorted", input, right or side == "right", out_int32)
+
+    def bucketize(self, boundaries: TensorCore, *, out_int32: bool = False, right: bool = False) -> Self:
+        """Returns the number of the bucket each element lies in; `boundaries`, a vector in order, lie between buckets.
+
+        boundaries[i - 1] < x <= boundaries[i]; with `right`, boundaries[i - 1] <= x < boundaries[i].
+
+        Args:
+          boundaries: where one bucket ends and the next begins
+          out_int32:  the result is int32, else int64
+          right:      an element equal to a boundary lies behind it
+
+        Raises:
+          ShapeError: boundaries is no vector.
+
+        >>> Tensor([0, 3, 9]).bucketize(Tensor([1, 3, 5]))
+        Tensor([0, 1, 3])
+        """
+        if boundaries.ndim != 1:
+            raise ShapeError(f"bucketize: boundaries must be a vector, got shape {boundaries.shape}.")
+        rows = type(self).from_op(boundaries.read(), boundaries.cell.device)
+        return rows._places_of("bucketize", self, right, out_int32)
+
+    def isin(self, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Self:
+        """Returns True for each element that is among `test_elements`; with `invert`, False.
+
+        Args:
+          test_elements:  a tensor of any shape, or a number; they are sorted, and searched
+          assume_unique:  neither has an element twice: it changes nothing here
+          invert:         says the opposite
+
+        >>> Tensor([1, 2, 3]).isin(Tensor([3, 1]))
+        Tensor([ True, False,  True])
+        """
+        if not isinstance(test_elements, TensorCore):
+            return self.ne(test_elements) if invert else self.eq(test_elements)
+        tests: Self = type(self).from_op(test_elements.read(), test_elements.cell.device).flatten()
+        if not known("isin", tests.shape, 0):
+            return self.from_op(filled(invert, dtypes.bool_, self.op.shape), self.other_device("isin", test_elements))
+        ordered: Self = tests.sort().values
+        place = ordered._places_of("isin", self, False, False).clamp(max=tests.shape[0] - 1)
+        found = ordered.take(place)
+        return self.ne(found) if invert else self.eq(found)
+
+    def _places_of(self, function: str, values: Any, right: bool, out_int32: bool) -> Self:
+        """Returns the places of values in rows in order."""
+        if not self.ndim:
+            raise ShapeError(f"{function}: a sequence in order needs an axis, got shape ().")
+        if not isinstance(values, TensorCore):
+            dtype = dtypes.promote_scalar(self.dtype, values) if isinstance(values, (bool, int, float)) else None
+            values = type(self)(values, dtype, self.device)
+        rows, length = self.op.shape[:-1], known(function, self.shape, self.ndim - 1)
+        if rows and values.op.shape[:-1] != rows:
+            raise ShapeError(f"{function}: values of shape {values.shape} do not fit the rows of {self.shape}.")
+        ordered, wanted = detached(self.read()), detached(values.read())
+        dtype = dtypes.promote(ordered.dtype, wanted.dtype)
+        found = _lower_bound(cast(ordered, dtype), cast(wanted, dtype), length, right)
+        device = self.other_device(function, values)
+        return self.from_op(cast(found, dtypes.int32) if out_int32 else found, device)
+
+
+# ---- on Ops ----
+def _lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
+    """Returns how many elements of a row (..., N) in order come before each value (..., M).
+
+    Of the places known to come before, the last is moved on by halves of what is left: 2^k, ... 2, 1.
+    """
+    batch = len(ordered.shape) - 1
+    count = filled(0, dtypes.int64, values.shape)  # so many come before, at least
+    for bit in reversed(range(length.bit_length())):
+        further = count + (1 << bit)
+        place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
+        element = gather(ordered, place, batch, batch)
+        comes_before = not_above(element, values) if right else below(element, values)
+        inside = compare(OpCode.CMPLE, further, further.filled(length))
+        count = where(both(inside, comes_before), further, count)
+    return count
+
+
+def below(a: Op, b: Op) -> Op:
+    """Returns a < b, NaN being greater than every number."""
+    less = compare(OpCode.CMPLT, a, b)
+    if not a.dtype.is_float:
+        return less
+    return Op(OpCode.OR, dtypes.bool_, (less, both(pointwise.is_nan(b), compare(OpCode.CMPEQ, a, a))))
+
+
+def not_above(a: Op, b: Op) -> Op:
+    """Returns a <= b, NaN being greater than every number and equal to itself."""
+    less = compare(OpCode.CMPLE, a, b)
+    return Op(OpCode.OR, dtypes.bool_, (less, pointwise.is_nan(b))) if a.dtype.is_float else less

@@ -1,0 +1,1 @@
+"""Sums of products: matrices, einsum, and the linear algebra that the host computes."""

@@ -1,0 +1,298 @@
+"""Methods of linear algebra: what torch.Tensor has of it. All of it stands in picograd/linalg/.
+
+In:    tensors
+Out:   `Linalg`; `QR`, `SVD`, `LogDet`
+Next:  picograd/tensor/products/factored.py
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import compare as compared
+from picograd.ir.build import swap_last, where
+from picograd.ir.matrices import part, with_diagonal
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
+from picograd.tensor.products import host_calls
+from picograd.tensor.products.matmul import tensor_of
+from picograd.tensor.reductions.measures import Measures
+
+
+class QR(NamedTuple):
+    """Orthonormal columns and a triangle whose product is the matrix."""
+
+    Q: Any
+    R: Any
+
+
+class SVD(NamedTuple):
+    """What `Tensor.svd` returns: U diag(S) V.T is the matrix."""
+
+    U: Any
+    S: Any
+    V: Any
+
+
+class LogDet(NamedTuple):
+    """A determinant as sign * exp(logabsdet)."""
+
+    sign: Any
+    logabsdet: Any
+
+
+class Linalg(Measures):
+    """inverse det logdet slogdet cholesky qr svd pinverse matrix_power matrix_exp."""
+
+    __slots__ = ()
+
+    def _like(self, op: Op) -> Self:
+        return self.from_op(op, self.cell.device)
+
+    # ---- determinants and powers ----
+    def inverse(self) -> Self:
+        """Returns the inverse of each matrix (..., n, n).
+
+        Raises:
+          ShapeError: a matrix is not square.
+          DTypeError: integers, or floats of 16 bits.
+
+        A singular matrix raises LinAlgError when its value is computed.
+
+        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).inverse().tolist()
+        [[0.5, 0.0], [0.0, 0.25]]
+        """
+        return self._like(host_calls.inverse("inverse", self.read()))
+
+    def det(self) -> Self:
+        """Returns the determinant of each matrix (..., n, n): (...).
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[2.0, 0.0], [0.0, 4.0]]).det().item()
+        8.0
+        """
+        op = host_calls.matrix("det", self.read(), square=True)
+        return self._like(host_calls.call("det", op, site=host_calls.singular("det", op)))
+
+    def slogdet(self) -> LogDet:
+        """Returns sign and logarithm of |determinant| of each matrix: 0 and -inf of a singular one.
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[0.0, 1.0], [1.0, 0.0]]).slogdet().sign.item()
+        -1.0
+        """
+        return LogDet(*(self._like(op) for op in slogdet_ops("slogdet", self.read())))
+
+    def logdet(self) -> Self:
+        """Returns the logarithm of the determinant of each matrix: NaN where that is negative.
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[1.0, 0.0], [0.0, 1.0]]).logdet().item()
+        0.0
+        """
+        sign, logarithm = slogdet_ops("logdet", self.read())
+        negative = compared(OpCode.CMPLT, sign, 0)
+        return self._like(where(negative, sign.filled(float("nan")), logarithm))
+
+    def matrix_power(self, n: int) -> Self:
+        """Returns each matrix multiplied n times with itself; of negative n its inverse; n = 0 is the identity.
+
+        Args:
+          n:  an integer
+
+        Raises:
+          ShapeError:    a matrix is not square.
+          ArgumentError: n is no integer.
+
+        Cost:      at most 2 log2 |n| products.
+
+        >>> Tensor([[1.0, 1.0], [0.0, 1.0]]).matrix_power(3).tolist()
+        [[1.0, 3.0], [0.0, 1.0]]
+        """
+        if not isinstance(n, int):
+            raise ArgumentError(f"matrix_power: n must be an integer, got {n!r}.")
+        op = self.read()
+        if len(op.shape) < 2 or op.shape[-1] != op.shape[-2]:
+            raise ShapeError(f"matrix_power: needs square matrices, got shape {op.shape}.")
+        if n < 0:
+            op = host_calls.inverse("matrix_power", op)
+        return self._like(power_op(op, abs(n)))
+
+    def matrix_exp(self) -> Self:
+        """Returns the sum of A^i / i! of each matrix (..., n, n).
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[0.0, 1.0], [0.0, 0.0]]).matrix_exp().tolist()
+        [[1.0, 1.0], [0.0, 1.0]]
+        """
+        return self._like(host_calls.call("matrix_exp", host_calls.matrix("matrix_exp", self.read(), square=True)))
+
+    # ---- factors ----
+    def cholesky(self, upper: bool = False) -> Self:
+        """Returns the lower triangular L with L @ L.T = self, for symmetric positive definite matrices.
+
+        Args:
+          upper:  the upper triangle is read, and L.T returned
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        A matrix that is not positive definite raises LinAlgError when its value is computed.
+
+        >>> Tensor([[4.0, 0.0], [0.0, 9.0]]).cholesky().tolist()
+        [[2.0, 0.0], [0.0, 3.0]]
+        """
+        return self._like(host_calls.cholesky("cholesky", self.read(), upper))
+
+    def cholesky_solve(self, input2: Any, upper: bool = False) -> Self:
+        """Returns X with A X = self, where L is the Cholesky factor of A.
+
+        Args:
+          input2:  L (..., n, n), as `cholesky` gives it
+          upper:   it is the upper triangle
+
+        Raises:
+          ShapeError: the shapes do not fit.
+
+        >>> Tensor([[4.0]]).cholesky_solve(Tensor([[2.0]])).item()
+        1.0
+        """
+        factor = tensor_of("cholesky_solve", "L", input2).read()
+        return self._result("cholesky_solve", cholesky_solution("cholesky_solve", self.read(), factor, upper), input2)
+
+    def cholesky_inverse(self, upper: bool = False) -> Self:
+        """Returns the inverse of the matrix whose Cholesky factor this is.
+
+        Args:
+          upper:  it is the upper triangle
+
+        Raises:
+          ShapeError: a matrix is not square.
+
+        >>> Tensor([[2.0]]).cholesky_inverse().item()
+        0.25
+        """
+        factor = host_calls.matrix("cholesky_inverse", self.read(), square=True)
+        return self._like(cholesky_solution("cholesky_inverse", identity_like(factor), factor, upper))
+
+    def qr(self, some: bool = True) -> QR:
+        """Returns orthonormal Q (..., m, k) and upper triangular R (..., k, n) with Q @ R = self; k = min(m, n).
+
+        Args:
+          some:  False: Q (..., m, m) and R (..., m, n)
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> q, r = Tensor([[3.0, 1.0], [4.0, 2.0]]).qr()
+        >>> (q @ r).round(decimals=4).tolist()
+        [[3.0, 1.0], [4.0, 2.0]]
+        """
+        q, r = host_calls.qr("qr", self.read()) if some else complete_qr("qr", self.read())
+        return QR(self._like(q), self._like(r))
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD:
+        """Returns U, S and V with U @ diag(S) @ V.T = self; S falls. NOTE: pg.linalg.svd returns V.T.
+
+        Args:
+          some:        False: U (..., m, m) and V (..., n, n) are whole
+          compute_uv:  False: U and V are zeros
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[3.0, 0.0], [0.0, -2.0]]).svd().S.tolist()
+        [3.0, 2.0]
+        """
+        a = self.read()
+        if not compute_uv:
+            m, n = host_calls.sides(host_calls.matrix("svd", a))
+            values = host_calls.singular_values("svd", a)
+            zeros = (filled(0, a.dtype, (*a.shape[:-2], side, side)) for side in (m, n))
+            u, v = map(self._like, zeros)
+            return SVD(u, self._like(values), v)
+        left, values, right = host_calls.svd("svd", a)
+        left, right = (left, swap_last(right)) if some else map(host_calls.completed, (left, swap_last(right)))
+        return SVD(self._like(left), self._like(values), self._like(right))
+
+    def pinverse(self, rcond: float = 1e-15) -> Self:
+        """Returns the pseudoinverse of each matrix (..., m, n): (..., n, m).
+
+        Args:
+          rcond:  singular values up to this, times the greatest, count as 0
+
+        Raises:
+          ShapeError: there are less than two axes.
+
+        >>> Tensor([[2.0], [0.0]]).pinverse().tolist()
+        [[0.5, 0.0]]
+        """
+        a = host_calls.matrix("pinverse", self.read())
+        return self._like(host_calls.pseudoinverse("pinverse", a, greatest_value("pinverse", a) * rcond))
+
+
+# ---- on Ops ----
+def slogdet_ops(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns sign and logarithm of the determinant."""
+    joined = host_calls.call("slogdet", host_calls.matrix(function, a, square=True), site=host_calls.singular(function, a))
+    batch = a.shape[:-2]
+    sign, logarithm = (part(joined, -1, i, i + 1) for i in range(2))
+    return detached(_reshaped(sign, batch)), _reshaped(logarithm, batch)
+
+
+def _reshaped(op: Op, shape: Any) -> Op:
+    return Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+
+
+def identity_like(a: Op) -> Op:
+    """Returns the identity for each matrix of a stack."""
+    return with_diagonal(a.filled(0), filled(1, a.dtype, a.shape[:-1]))
+
+
+def power_op(a: Op, n: int) -> Op:
+    """Returns a^n for n >= 0, by squaring."""
+    if n == 0:
+        return identity_like(a)
+    result: Op | None = None
+    while True:
+        if n & 1:
+            result = a if result is None else Op(OpCode.MATMUL, a.dtype, (result, a))
+        n >>= 1
+        if not n:
+            assert result is not None
+            return result
+        a = Op(OpCode.MATMUL, a.dtype, (a, a))
+
+
+def cholesky_solution(function: str, b: Op, factor: Op, upper: bool) -> Op:
+    """Returns x with L L.T x = b, or with upper U.T U x = b."""
+    lower = swap_last(factor) if upper else factor
+    first = host_calls.triangular(function, lower, b, upper=False)
+    return host_calls.triangular(function, swap_last(lower), first, upper=True)
+
+
+def complete_qr(function: str, a: Op) -> tuple[Op, Op]:
+    """Returns q (..., m, m) and r (..., m, n)."""
+    q, r = host_calls.qr(function, a)
+    m, n = host_calls.sides(a)
+    if m > n:
+        r = host_calls.beside(r, filled(0, a.dtype, (*a.shape[:-2], m - n, n)), -2)
+    return host_calls.completed(q), r
+
+
+def greatest_value(function: str, a: Op) -> Op:
+    """Returns the greatest singular value of each matrix, with no gradient; 0 where there are none."""
+    values = host_calls.singular_values(function, detached(a))
+    if values.shape[-1] == 0:
+        return filled(0, a.dtype, a.shape[:-2])
+    return _reshaped(part(values, -1, 0, 1), a.shape[:-2])

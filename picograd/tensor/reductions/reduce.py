@@ -1,0 +1,397 @@
+"""Reductions along axes, running sums, softmax and its relatives.
+
+In:    tensors
+Out:   `Reduce`, `MaxResult`
+Next:  picograd/tensor/reductions/statistics.py
+
+`dim` and `axis`, `keepdim` and `keepdims` are two names of one argument. Without `dim` all axes are reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+from picograd import dtype as dtypes
+from picograd.dtype import DType
+from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.build import compare, gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
+from picograd.ir.op import Dim, Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import bounds, subtract
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, one_name, to_float
+from picograd.tensor.elements import pointwise
+from picograd.tensor.elements.pairs import Pairs
+
+Axes = int | Sequence[int] | None
+
+
+class MaxResult(NamedTuple):
+    """What max and min along one axis return.
+
+    values:   the extremes
+    indices:  where the first of them stands, int64
+    """
+
+    values: Any
+    indices: Any
+
+
+class Reduce(Pairs):
+    """sum prod max min mean var std norm any all argmax argmin logsumexp softmax cumsum ..."""
+
+    __slots__ = ()
+
+    def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
+        axes = axes_of(function, op.shape, dim, axis)
+        return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
+
+    def _floats(self, function: str) -> Op:
+        """Returns the value; DTypeError unless it is a float."""
+        op = self.read()
+        if not op.dtype.is_float:
+            raise DTypeError(
+                f"{function}: needs a float, got {op.dtype} of shape {op.shape}.", hint=f"x.float().{function}(...)"
+            )
+        return op
+
+    # ---- sums ----
+    def sum(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the sum; of bools and integers as int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(dim=0).tolist()
+        [4, 6]
+        """
+        op = cast(self.read(), dtypes.known("sum", dtype, _sum_dtype(self.dtype)))
+        return self._reduced("sum", OpCode.ADD, op, dim, keepdim or keepdims, axis)
+
+    def prod(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the product; of bools and integers as int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(dim=0)
+        Tensor([3, 8])
+        """
+        op = cast(self.read(), dtypes.known("prod", dtype, _sum_dtype(self.dtype)))
+        return self._reduced("prod", OpCode.MUL, op, dim, keepdim or keepdims, axis)
+
+    def mean(
+        self,
+        dim: Axes = None,
+        keepdim: bool = False,
+        *,
+        dtype: DType | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the sum divided by the number of elements.
+
+        Raises:
+          DTypeError: integers, whose mean is none.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).mean(dim=1)
+        Tensor([1.5, 3.5])
+        """
+        if dtype is not None and not dtype.is_float:
+            raise DTypeError(f"mean: dtype must be a float, got {dtype}.")
+        op = cast(self.read(), dtype) if dtype is not None else self._floats("mean")
+        axes = axes_of("mean", op.shape, dim, axis)
+        return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
+
+    def var(
+        self,
+        dim: Axes = None,
+        correction: float | None = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the mean of the squared deviations, divided by count - correction; unbiased=False: correction=0.
+
+        >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
+        1.6666666269302368
+        """
+        op = self._floats("var")
+        if isinstance(dim, bool):  # as in x.var(False)
+            dim, unbiased = None, dim
+        axes = axes_of("var", op.shape, dim, axis)
+        given = 1 if correction is None else correction
+        less = given if unbiased is None else int(unbiased)
+        return self.from_op(variance_op(op, axes, less, keepdim or keepdims), self.cell.device)
+
+    def std(
+        self,
+        dim: Axes = None,
+        correction: float | None = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+        axis: Axes = None,
+        keepdims: bool = False,
+    ) -> Self:
+        """Returns the square root of the variance, which is divided by count - correction; unbiased=False: correction=0.
+
+        The gradient of equal elements is 0, as in PyTorch.
+
+        >>> Tensor([1.0, 3.0]).std()
+        Tensor(1.4142135)
+        """
+        variance = self.var(dim, correction, keepdim, unbiased=unbiased, axis=axis, keepdims=keepdims)
+        return variance._composed(pointwise.flat_sqrt)
+
+    # ---- extremes ----
+    def amax(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns the greatest element; NaN wins.
+
+        Raises:
+          ShapeError: there is no element.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amax(dim=0)
+        Tensor([3., 4.])
+        """
+        op = self._not_empty("amax", dim, axis)
+        return self._reduced("amax", OpCode.MAX, op, dim, keepdim or keepdims, axis)
+
+    def amin(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns the smallest element; NaN wins.
+
+        Raises:
+          ShapeError: there is no element.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).amin(dim=0, keepdim=True)
+        Tensor([[1., 2.]])
+        """
+        op = self._not_empty("amin", dim, axis)
+        return self._reduced("amin", OpCode.MIN, op, dim, keepdim or keepdims, axis)
+
+    def _not_empty(self, function: str, dim: Axes, axis: Axes) -> Op:
+        op = self.read()
+        if any(op.shape[a] == 0 for a in axes_of(function, op.shape, dim, axis)):
+            named = one_name(function, dim, axis)
+            raise ShapeError(f"{function}: shape {op.shape} has no element along dim {named}.")
+        return op
+
+    def max(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
+
+        >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
+        [1, 0]
+        """
+        if isinstance(dim, Pairs):
+            return self.maximum(dim)
+        if dim is None and axis is None:
+            return self.amax()
+        return self._along("max", OpCode.MAX, one_name("max", dim, axis), keepdim or keepdims)
+
+    def min(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+        """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
+
+        >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
+        Tensor([1., 3.])
+        """
+        if isinstance(dim, Pairs):
+            return self.minimum(dim)
+        if dim is None and axis is None:
+            return self.amin()
+        return self._along("min", OpCode.MIN, one_name("min", dim, axis), keepdim or keepdims)
+
+    def _along(self, function: str, code: OpCode, dim: int, keepdim: bool) -> MaxResult:
+        """Returns extremes along one axis and their places. Of equal ones the one at that place has the gradient."""
+        op = self._not_empty(function, dim, None)
+        axis = axis_of(function, op.shape, dim)
+        places = self._position(function, code, axis, keepdim)
+        if not op.shape or not op.needs_grad:
+            return MaxResult(self._reduced(function, code, op, axis, keepdim, None), places)
+        index = places.op if keepdim else reshape(places.op, (*op.shape[:axis], 1, *op.shape[axis + 1 :]))
+        found = move_back(gather(move_last(op, axis), move_last(index, axis), len(op.shape) - 1, len(op.shape) - 1), axis)
+        return MaxResult(self.from_op(found if keepdim else squeezed(found, (axis,)), self.cell.device), places)
+
+    def argmax(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
+        """Returns where the first greatest element stands, int64; without `dim` in the flattened tensor.
+
+        >>> Tensor([1, 5, 5]).argmax()
+        Tensor(1)
+        """
+        return self._position("argmax", OpCode.MAX, one_name("argmax", dim, axis), keepdim or keepdims)
+
+    def argmin(
+        self, dim: int | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Self:
+        """Returns where the first smallest element stands, int64; without `dim` in the flattened tensor.
+
+        >>> Tensor([[1, 5], [7, 2]]).argmin(dim=1)
+        Tensor([0, 1])
+        """
+        return self._position("argmin", OpCode.MIN, one_name("argmin", dim, axis), keepdim or keepdims)
+
+    def _position(self, function: str, code: OpCode, dim: int | None, keepdim: bool) -> Self:
+        """Returns the least place of an extreme: positions where it stands, the length elsewhere, and their minimum."""
+        if dim is None:
+            flat = self.flatten()._position(function, code, 0, False)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
+        op = detached(self._not_empty(function, dim, None))
+        if not op.shape:
+            return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
+        axis = axis_of(function, op.shape, dim)
+        extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
+        found = compare(OpCode.CMPEQ, op, extreme)
+        if op.dtype.is_float:
+            found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
+        place = where(found, positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
+        return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
+
+    # ---- truth ----
+    def any(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns True where one element is not zero.
+
+        >>> Tensor([0, 2]).any()
+        Tensor(True)
+        """
+        return self._truth("any", OpCode.MAX, dim, keepdim or keepdims, axis)
+
+    def all(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None, keepdims: bool = False) -> Self:
+        """Returns True where no element is zero.
+
+        >>> Tensor([0, 2]).all()
+        Tensor(False)
+        """
+        return self._truth("all", OpCode.MIN, dim, keepdim or keepdims, axis)
+
+    def _truth(self, function: str, code: OpCode, dim: Axes, keepdim: bool, axis: Axes) -> Self:
+        """Returns bools; of uint8 uint8, as in PyTorch."""
+        found = self._reduced(function, code, cast(self.read(), dtypes.bool_), dim, keepdim, axis)
+        return found.cast(dtypes.uint8) if self.dtype is dtypes.uint8 else found
+
+    # ---- exponentials ----
+    def logsumexp(self, dim: Axes = None, keepdim: bool = False, *, axis: Axes = None) -> Self:
+        """Returns log(sum(exp(x))), with no overflow; integers become float32, as in PyTorch.
+
+        >>> Tensor([1000.0, 1000.0]).logsumexp(0)
+        Tensor(1000.6932)
+        """
+        op = to_float(self.read())
+        return self.from_op(logsumexp_op(op, axes_of("logsumexp", op.shape, dim, axis), keepdim), self.cell.device)
+
+    def softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns exp(x) / sum(exp(x)) along one axis, the last unless named.
+
+        >>> Tensor([0.0, 0.0]).softmax(-1).tolist()
+        [0.5, 0.5]
+        """
+        powers, total, _ = self._shifted("softmax", dim, dtype, axis)
+        return self.from_op(powers / total, self.cell.device)
+
+    def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns x - log(sum(exp(x))) along one axis, the last unless named.
+
+        >>> Tensor([0.0, 0.0]).log_softmax(-1)
+        Tensor([-0.6931472, -0.6931472])
+        """
+        _, total, shifted = self._shifted("log_softmax", dim, dtype, axis)
+        return self.from_op(shifted - unary(OpCode.LOG, total), self.cell.device)
+
+    def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
+        """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
+        op = cast(self.read(), dtype) if dtype is not None else self._floats(function)
+        chosen = -1 if dim is None and axis is None else dim
+        axes = axes_of(function, op.shape, chosen, axis)
+        greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
+        shifted = op - broadcast_to(greatest, op.shape)
+        powers = unary(OpCode.EXP, shifted)
+        return powers, broadcast_to(reduce(powers, OpCode.ADD, axes, keepdim=True), op.shape), shifted
+
+    # ---- running ----
+    def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns the sums of all elements up to each along one axis; of integers as int64.
+
+        >>> Tensor([1, 2, 3]).cumsum(0)
+        Tensor([1, 3, 6])
+        """
+        chosen = dtypes.known("cumsum", dtype, _sum_dtype(self.dtype))
+        return self._scan("cumsum", OpCode.ADD, one_name("cumsum", dim, axis), chosen)
+
+    def cumprod(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
+        """Returns the products of all elements up to each along one axis; of integers as int64.
+
+        >>> Tensor([1, 2, 3]).cumprod(0)
+        Tensor([1, 2, 6])
+        """
+        chosen = dtypes.known("cumprod", dtype, _sum_dtype(self.dtype))
+        return self._scan("cumprod", OpCode.MUL, one_name("cumprod", dim, axis), chosen)
+
+    def _scan(self, function: str, code: OpCode, dim: int | None, dtype: DType) -> Self:
+        if dim is None:
+            raise ArgumentError(f"{function}: give the axis, e.g. dim=-1.")
+        op = cast(self.read(), dtype)
+        if not op.shape:
+            return self.from_op(op, self.cell.device)
+        axis = axis_of(function, op.shape, dim)
+        return self.from_op(Op(OpCode.SCAN, op.dtype, (op,), (code, axis)), self.cell.device)
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    return dtype if dtype.is_float else dtypes.int64
+
+
+# ---- on Ops ----
+def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns the mean over `axes`."""
+    total = reduce(op, OpCode.ADD, axes, keepdim)
+    return _over_count(total, _count(op, axes))
+
+
+def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
+    """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
+    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
+    total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
+    count = _count(op, axes)
+    if isinstance(count, int):
+        return total / float(max(0, count - correction))
+    if isinstance(correction, int):
+        return _over_count(total, maximum(subtract(count, correction), 0))  # type: ignore[arg-type]
+    return total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape)
+
+
+def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
+    """Returns log(sum(exp(x))) over `axes`; an infinite maximum is not subtracted."""
+    greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
+    greatest = where(pointwise.is_finite(greatest), greatest, 0.0)
+    powers = unary(OpCode.EXP, op - broadcast_to(greatest, op.shape))
+    result = unary(OpCode.LOG, reduce(powers, OpCode.ADD, axes, keepdim=True)) + greatest
+    return result if keepdim else squeezed(result, axes)
+
+
+def squeezed(op: Op, axes: tuple[int, ...]) -> Op:
+    """Returns `op` without `axes`, each of length 1."""
+    shape = tuple(dim for axis, dim in enumerate(op.shape) if axis not in axes)
+    return op if shape == op.shape else Op(OpCode.RESHAPE, op.dtype, (op,), shape)
+
+
+def _count(op: Op, axes: tuple[int, ...]) -> Dim:
+    return numel(tuple(op.shape[axis] for axis in axes))
+
+
+def _over_count(total: Op, count: Dim) -> Op:
+    if isinstance(count, int):
+        return total / float(count)
+    return total / broadcast_to(cast(count, total.dtype), total.shape)

@@ -1,0 +1,37 @@
+"""What a product packs: only operands that are read often, from places that a processor finds slowly."""
+
+from __future__ import annotations
+
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.schedule.create import create_schedule
+from tests.same_meaning import CPU_TARGETS
+
+
+def packed(m: int, k: int, n: int, computed: bool) -> list[int]:
+    """Elements of each operand that is packed for all threads."""
+    a, b = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate([(m, k), (k, n)]))
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (a * a if computed else a, b))]).items
+    return [int(param.numel) for param in lower(item.kernel, CPU_TARGETS[2]).params if param.role == "scratch"]
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "computed", "elements"),
+    [
+        (64, 63, 128, False, []),  # four tiles of columns read a row where it lies
+        (64, 63, 300, False, [64 * (63 + 16)]),  # more of them read a packed one
+        (64, 63, 128, True, [64 * (63 + 16)]),  # what is computed is computed once
+        (60, 63, 300, False, [60 * (63 + 16)]),
+        (64, 1023, 32, False, [1023 * 32]),
+        (64, 64, 32, False, []),
+        (64, 512, 32, False, []),
+        (64, 2048, 32, False, [64 * (2048 + 16), 2048 * 32]),
+        (64, 1024, 32, False, [64 * (1024 + 16), 1024 * 32]),  # rows a power of two apart share a cache set
+    ],
+)
+def test_rows_are_packed_where_that_pays(m: int, k: int, n: int, computed: bool, elements: list[int]) -> None:
+    assert packed(m, k, n, computed) == elements

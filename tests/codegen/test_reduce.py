@@ -1,0 +1,42 @@
+"""Which way the lanes of a reduction run: along a row that is contiguous, else side by side over rows that are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.ir.build import permute, reduce
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.statements import For, If, Let, Load, Statement
+from picograd.schedule.create import create_schedule
+from tests.same_meaning import CPU_TARGETS
+
+X = Op(OpCode.PARAM, dtypes.float32, (), (0, (64, 96)))
+
+
+def all_of(statements: Sequence[Statement]) -> Iterator[Statement]:
+    for statement in statements:
+        yield statement
+        if isinstance(statement, For | If):
+            yield from all_of(statement.body)
+
+
+@pytest.mark.parametrize(
+    ("value", "axis", "joined"),
+    [(X, 1, True), (permute(X, (1, 0)), 0, True), (X, 0, False), (permute(X, (1, 0)), 1, False)],
+    ids=["rows", "columns of the transpose", "columns", "rows of the transpose"],
+)
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: str(t.vector_bytes))
+def test_lanes_read_what_is_side_by_side(value: Op, axis: int, joined: bool, target: object) -> None:
+    """No gather, whichever way; lanes are joined only where they ran along the row."""
+    (item,) = create_schedule([reduce(value, OpCode.ADD, (axis,))]).items
+    program = lower(item.kernel, target)  # type: ignore[arg-type]
+    statements = [one for phase in program.phases for one in all_of(phase)]
+    loads = [one for one in statements if isinstance(one, Load) and one.memory.code is OpCode.PARAM]
+    assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
+    assert all(load.index.code is not OpCode.VAR or load.index.arg[1] == 1 for load in loads), "a gather"
+    assert joined == any(isinstance(one, Let) and one.value.code is OpCode.REDUCE for one in statements)

@@ -1,0 +1,53 @@
+"""Shape rules: what a tensor states before anything has run is what PyTorch has, and what the evaluator computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from picograd import Tensor
+from picograd.engine.realize import to_host
+from picograd.evaluator import evaluate
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from tests.operations.table import Operation, Sample, all_operations, with_arrays
+from tests.operations.test_operations import KINDS, _side, pair, tensors_of
+
+
+def computed(op: Op) -> tuple[tuple[int, ...], str]:
+    """Returns shape and dtype of what the evaluator makes of a graph, as it leaves it."""
+    buffers = {part: to_host(part) for part in toposort([op]) if part.code is OpCode.BUFFER}
+    (array,) = evaluate([op], buffers)
+    return np.shape(array), np.asarray(array).dtype.name
+
+
+def check(row: Operation, call: Sample, dtype: str) -> None:
+    """Holds all three for each tensor of one call."""
+    args, kwargs = (with_arrays(part, lambda array: pair(array, dtype)) for part in (call.args, call.kwargs))
+    results: list[list[Any]] = []
+    for index, function in enumerate((row.ours(), row.theirs())):
+        results.append(tensors_of(function(*_side(args, index), **_side(kwargs, index))))
+    for ours, theirs in zip(*results, strict=True):
+        if isinstance(theirs, torch.Tensor):
+            assert isinstance(ours, Tensor)
+            stated = (ours.shape, str(ours.dtype))
+            op = ours.read()
+            assert stated == (op.shape, str(op.dtype)) == (tuple(theirs.shape), str(theirs.dtype).removeprefix("torch."))
+            assert computed(op) == stated
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("row", all_operations(), ids=str)
+def test_stated_shapes_and_dtypes_are_pytorchs_and_those_computed(
+    row: Operation, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every sample, zero-size ones among them, and of the first in every dtype."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "NUMPY")
+    calls = row.samples(rng)
+    for call in calls:
+        check(row, call, "float32")
+    for dtype in (name for kind in row.dtypes for name in KINDS[kind]):
+        check(row, calls[0], dtype)

@@ -1,0 +1,152 @@
+"""Parameter groups, named parameters, hooks of a step, optimizers of users, and state that PyTorch reads."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import ArgumentError, Tensor, nn, optim
+from tests.helpers import same_value
+
+
+def two() -> list[Tensor]:
+    return [Tensor([1.0, 2.0], requires_grad=True), Tensor([[3.0]], requires_grad=True)]
+
+
+def train(parameters, optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        sum((p**3).sum() for p in parameters).backward()
+        optimizer.step()
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(("name", "settings"), [("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}), ("RMSprop", {})])
+def test_a_group_that_is_added_later_trains_as_pytorchs(name, settings, device) -> None:
+    ours = two()
+    theirs = [torch.tensor(p.tolist(), requires_grad=True) for p in ours]
+    optimizers = []
+    for library, parameters in ((optim, ours), (torch.optim, theirs)):
+        optimizer = getattr(library, name)(parameters[:1], lr=0.01, **settings)
+        train(parameters, optimizer, 2)
+        optimizer.add_param_group({"params": parameters[1], "lr": 0.1, "layer": "last"})
+        train(parameters, optimizer, 2)
+        optimizers.append(optimizer)
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+    mine, other = (optimizer.state_dict() for optimizer in optimizers)
+    assert list(mine["state"]) == list(other["state"]) and mine["param_groups"][1]["layer"] == "last"
+    assert [group["params"] for group in mine["param_groups"]] == [group["params"] for group in other["param_groups"]]
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize(("name", "settings"), [("SGD", {"momentum": 0.9}), ("AdamW", {}), ("RAdam", {}), ("Adagrad", {})])
+def test_pytorch_goes_on_from_our_state(name, settings, device) -> None:
+    ours = two()
+    mine = getattr(optim, name)(ours, lr=0.02, **settings)
+    train(ours, mine, 3)
+    theirs = [torch.tensor(p.tolist(), requires_grad=True) for p in ours]
+    other = getattr(torch.optim, name)(theirs, lr=1.0, **settings)
+    saved = mine.state_dict()
+    state = {
+        i: {name: torch.tensor(tensor.numpy(), dtype=torch.float32) for name, tensor in kept.items()}
+        for i, kept in saved["state"].items()
+    }
+    other.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
+    train(ours, mine, 3)
+    train(theirs, other, 3)
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+
+
+def test_parameters_may_have_names() -> None:
+    net = nn.Linear(2, 1)
+    optimizer = optim.AdamW(net.named_parameters(), lr=0.1)
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    assert optimizer.param_groups[0]["params"][0] is net.weight
+    assert optimizer.state_dict()["param_groups"][0]["param_names"] == ["weight", "bias"]
+    again = optim.AdamW([{"params": net.named_parameters()}])
+    again.load_state_dict(optimizer.state_dict())
+    assert again.lr == 0.1 and again.param_groups[0]["param_names"] == ["weight", "bias"]
+
+
+def test_a_group_may_be_empty() -> None:
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = optim.Adam([{"params": [w]}, {"params": [], "weight_decay": 0.0}], lr=0.5)
+    w.sum().backward()
+    optimizer.step()
+    assert w.item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("make", "fact"),
+    [
+        (lambda a, b: optim.SGD([{"params": [a]}, {"params": [b, a]}]),
+         "SGD: parameter 1 of a group, (2,), is in a group already."),
+        (lambda a, b: optim.SGD([a, a]), "SGD: parameter 1 of a group, (2,), is in a group already."),
+        (lambda a, b: optim.SGD([("a", a), b]), "SGD: either all parameters have names, or none."),
+        (lambda a, b: optim.SGD([("a", a)]).add_param_group({"params": b}),
+         "SGD: either all parameters have names, or none."),
+        (lambda a, b: optim.SGD([a]).state[b], "state: a tensor of shape (1, 1) is no parameter of this optimizer."),
+    ],
+)  # fmt: skip
+def test_groups_that_do_not_fit_are_refused(make, fact) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        make(*two())
+    assert caught.value.fact == fact
+
+
+def test_hooks_run_around_a_step() -> None:
+    w, seen = Tensor([1.0], requires_grad=True), []
+    optimizer = optim.SGD([w], lr=0.5)
+    handles = [
+        optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: seen.append(("before", w.item(), args))),
+        optimizer.register_step_post_hook(lambda optimizer, args, kwargs: seen.append(("after", w.item(), kwargs))),
+    ]
+    w.sum().backward()
+    optimizer.step()
+    for handle in handles:
+        handle.remove()
+    optimizer.step()
+    assert seen == [("before", 1.0, ()), ("after", 0.5, {})] and w.item() == 0.0
+
+
+@pytest.mark.req("C8")
+def test_an_optimizer_of_the_user_is_written_as_in_pytorch(device, rng) -> None:
+    def written_for(library):
+        class Momentum(library.optim.Optimizer):
+            def __init__(self, params, lr=0.1, beta=0.9):
+                super().__init__(params, {"lr": lr, "beta": beta})
+
+            @library.no_grad()
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        if p.grad is None:
+                            continue
+                        state = self.state[p]
+                        if len(state) == 0:
+                            state["step"], state["mean"] = 0, library.zeros_like(p)
+                        state["step"] += 1
+                        state["mean"].mul_(group["beta"]).add_(p.grad, alpha=1 - group["beta"])
+                        p.add_(state["mean"] / (1 - group["beta"] ** state["step"]), alpha=-group["lr"])
+
+        return Momentum
+
+    ours = two()
+    theirs = [torch.tensor(p.tolist(), requires_grad=True) for p in ours]
+    mine, other = written_for(pg)(ours), written_for(torch)(theirs)
+    train(ours, mine, 3)
+    train(theirs, other, 3)
+    for a, b in zip(ours, theirs):
+        same_value(a.detach(), b, rtol=1e-6, atol=1e-6)
+    assert mine.state[0]["step"] == 3 and mine.state[ours[1]] is mine.state[1]
+    again = written_for(pg)([copy.deepcopy(p) for p in ours])
+    again.load_state_dict(pickle.loads(pickle.dumps(mine.state_dict())))
+    assert again.state_dict()["state"][1]["step"] == 3
+    np.testing.assert_array_equal(again.state[1]["mean"].numpy(), mine.state[1]["mean"].numpy())

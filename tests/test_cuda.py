@@ -1,0 +1,42 @@
+"""picograd.cuda: what is asked of a GPU, with and without one."""
+
+from __future__ import annotations
+
+import pytest
+
+import picograd as pg
+from picograd.runtime.cuda import available
+
+NO_GPU = available()
+
+
+def test_without_a_gpu_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pg.cuda, "why_not", lambda name: "CUDA: the driver knows no device.")
+    assert (pg.cuda.is_available(), pg.cuda.device_count(), pg.cuda.is_bf16_supported()) == (False, 0, False)
+    pg.cuda.empty_cache()
+    assert ("cuda" if pg.cuda.is_available() else "cpu") == "cpu"
+
+
+def test_a_seed_is_that_of_every_device() -> None:
+    pg.cuda.manual_seed(3)
+    first = pg.rand(2).tolist()
+    pg.manual_seed(3)
+    assert pg.rand(2).tolist() == first
+
+
+def test_there_is_one_gpu() -> None:
+    with pytest.raises(pg.DeviceError) as caught:
+        pg.cuda.memory_allocated(1)
+    assert caught.value.fact == "device: each process has one CUDA, number 0, got number 1."
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")
+def test_what_a_gpu_says_of_itself() -> None:
+    assert pg.cuda.device_count() == 1 and pg.cuda.current_device() == 0
+    assert pg.cuda.get_device_capability() >= (7, 0)
+    before = pg.cuda.memory_allocated()
+    x = pg.zeros(1000, device="cuda").contiguous().realize()
+    pg.cuda.synchronize()
+    assert pg.cuda.memory_allocated() - before >= x.nbytes
+    assert x.device == pg.device("cuda:0") and x.device.type == "cuda"

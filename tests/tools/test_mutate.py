@@ -1,0 +1,73 @@
+"""The mutation run changes what it says it changes, and asks the tests that can notice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tools.mutate.__main__ import Reach
+from tools.mutate.changes import ROOT, Mutant, choose, mutants_of
+from tools.mutate.judge import replacements
+from tools.mutate.reach import digest
+
+TEXT = """LIMIT = 3
+def rule(a, b):
+    if a is None:
+        return None
+    return [x - b for x in a if x < LIMIT and x > b]
+"""
+
+
+def test_every_kind_of_change_is_found() -> None:
+    found = {(one.kind, one.applied(TEXT).splitlines()[one.line - 1].strip()) for one in mutants_of("t", "f.py", TEXT)}
+    assert found == {
+        ("off by one", "LIMIT = 4"),
+        ("guard dropped", "if False:"),
+        ("comparison flipped", "if a is not None:"),
+        ("operands swapped", "return [(b) - (x) for x in a if x < LIMIT and x > b]"),
+        ("guard dropped", "return [x - b for x in a if x < LIMIT]"),
+        ("comparison flipped", "return [x - b for x in a if x <= LIMIT and x > b]"),
+        ("comparison flipped", "return [x - b for x in a if x < LIMIT and x >= b]"),
+    }
+
+
+def test_operands_are_swapped_where_their_order_matters() -> None:
+    ops = "Op(OpCode.SUB, d, (a, b)), Op(OpCode.ADD, d, (a, b)), Op(op.code, d, (a, b)), a * b"
+    text = f"def rule(a, b):\n    return {ops}\n"
+    lines = [one.applied(text).splitlines()[1].split("return ")[1] for one in mutants_of("t", "f.py", text)]
+    assert sorted(lines) == [
+        "Op(OpCode.SUB, d, (a, b)), Op(OpCode.ADD, d, (a, b)), Op(op.code, d, (b, a)), a * b",
+        "Op(OpCode.SUB, d, (b, a)), Op(OpCode.ADD, d, (a, b)), Op(op.code, d, (a, b)), a * b",
+    ]
+
+
+def test_a_change_is_put_into_functions_or_left_to_the_loader() -> None:
+    before = compile(TEXT, "f.py", "exec")
+    for mutant in mutants_of("t", "f.py", TEXT):
+        pairs = replacements(before, compile(mutant.applied(TEXT), "f.py", "exec"))
+        names = None if pairs is None else {old.co_name for old, _ in pairs}
+        assert names in ((None,) if mutant.line == 1 else ({"rule"}, {"rule", "<listcomp>"})), mutant
+
+
+def test_changes_are_drawn_by_target_and_by_kind_in_turn() -> None:
+    drawn = choose(24, 5)
+    assert drawn == choose(24, 5) and len(set(drawn)) == 24
+    assert {(one.target, one.kind) for one in drawn} == {(one.target, one.kind) for one in drawn[:12]}
+
+
+def test_tests_near_to_the_file_are_asked_first_and_one_of_each_function(tmp_path: Path) -> None:
+    file = "picograd/ir/fold.py"
+    seconds = {"tests/tensor/t.py::a": 0.1, "tests/ir/t.py::b[1]": 0.3, "tests/ir/t.py::b[2]": 0.2, "tests/ir/t.py::c": 5}
+    (tmp_path / "map.json").write_text(
+        json.dumps(
+            {
+                "files": {file: digest((ROOT / file).read_text())}, "seconds": {**seconds, "tests/ir/t.py::far": 0.1},
+                "sites": {**{test: [f"{file}:5:9"] for test in seconds}, "tests/ir/t.py::far": [f"{file}:20:29"]},
+                "import": [],
+            }
+        )
+    )  # fmt: skip
+    mutant = Mutant("simplify", file, 1, "off by one", 5, 6, "2", (5, 9))
+    order = ["tests/ir/t.py::b[2]", "tests/ir/t.py::c", "tests/ir/t.py::b[1]", "tests/tensor/t.py::a"]
+    assert Reach([tmp_path / "map.json"]).order(mutant, 60) == order
+    assert Reach([tmp_path / "map.json"]).order(mutant, 1) == [order[0], *order[2:]]
