@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 import picograd as pg
+from picograd.engine.devices import memory_of
 
 
 def test_a_device_is_its_name() -> None:
@@ -27,6 +28,7 @@ def test_a_tensor_is_on_a_device(device: str) -> None:
     assert x.to(x.device).cell is x.cell and type(x.cell.device) is str
     assert pg.zeros(2, device=x.device).device == x.device
     assert type(pg.rand(2, device=x.device).cell.device) is str
+    assert memory_of(x.device) is memory_of(device)  # one pool of workers, one count of memory
     assert x.to(pg.tensor([1], device=x.device)).dtype == pg.int64
 
 

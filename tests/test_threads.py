@@ -75,7 +75,7 @@ def train(seed: int, steps: int, width: int) -> list[float]:
     x = Tensor(rng.normal(size=(4, width)).astype(np.float32))
     w = Tensor(rng.normal(size=(width, width)).astype(np.float32), requires_grad=True)
     b = Tensor(np.zeros(width, np.float32), requires_grad=True)
-    optimizer = pg.nn.optim.SGD([w, b], lr=0.05)
+    optimizer = pg.optim.SGD([w, b], lr=0.05)
     losses = []
     for _ in range(steps):
         loss = ((x @ w + b).tanh() - 0.5).square().mean()

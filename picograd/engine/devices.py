@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,17 +33,21 @@ EVALUATOR = "NUMPY"
 _evaluator_memory = MemoryCount()
 
 
-@cache
+_compilers: dict[str, Compiler] = {}  # NOTE: functools.cache would tell a `device` from the string that it equals.
+
+
 def compiler_for(name: str) -> Compiler:
     """Returns the Compiler of a device; a backend's driver is loaded here and nowhere earlier.
 
     Raises:
       DeviceError: there is no such device, or this machine cannot use it.
     """
-    factory = _factory(name)
-    if factory is None:
-        raise _unknown(name)
-    return factory()
+    if name not in _compilers:
+        factory = _factory(name)
+        if factory is None:
+            raise _unknown(name)
+        _compilers.setdefault(name, factory())
+    return _compilers[name]
 
 
 def check_exists(name: str) -> None:

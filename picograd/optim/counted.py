@@ -134,7 +134,7 @@ def read_state(state: Mapping[str, Tensor], like: Op, *names: str) -> tuple[Op, 
 
 def running_mean(state: Mapping[str, Tensor], d: Op, keep: float, name: str = "exp_avg") -> Op:
     """Returns and stores the running mean m = m + (1 - keep) (d - m)."""
-    (mean,) = read_state(state, d, name)
+    mean = cast(state[name].read(), d.dtype)
     mean = mean + (d - mean) * (1.0 - keep)
     state[name].write("step", mean)
     return mean
@@ -142,7 +142,7 @@ def running_mean(state: Mapping[str, Tensor], d: Op, keep: float, name: str = "e
 
 def running_square(state: Mapping[str, Tensor], d: Op, keep: float, name: str = "exp_avg_sq") -> Op:
     """Returns and stores the running mean of squares v = keep v + (1 - keep) d^2."""
-    (square,) = read_state(state, d, name)
+    square = cast(state[name].read(), d.dtype)
     square = square * keep + d * d * (1.0 - keep)
     state[name].write("step", square)
     return square

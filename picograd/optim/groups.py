@@ -82,11 +82,11 @@ class StateOf(dict[int, dict[str, Any]]):
             raise ArgumentError(f"state: a tensor of shape {key.shape} is no parameter of this optimizer.")
         return place
 
-    def __getitem__(self, key: Any) -> dict[str, Any]:
+    def __missing__(self, key: Any) -> dict[str, Any]:  # NOTE: a place that is there is found without a call of Python's
         place = self._place(key)
-        if place is not key and place not in self:
-            self[place] = {}
-        return super().__getitem__(place)
+        if place is key:
+            raise KeyError(key)
+        return self.setdefault(place, {})
 
     def __setitem__(self, key: Any, kept: dict[str, Any]) -> None:
         super().__setitem__(self._place(key), kept)

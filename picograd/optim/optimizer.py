@@ -135,13 +135,12 @@ class Optimizer:
             group["lr"] = value
 
     def parameters(self) -> Iterator[Tensor]:
-        """Yields the parameters of all groups in order.
+        """Returns an iterator over the parameters of all groups, in order.
 
         >>> len(list(optim.SGD([Tensor([1.0], requires_grad=True)]).parameters()))
         1
         """
-        for group in self.param_groups:
-            yield from group["params"]
+        return iter([tensor for group in self.param_groups for tensor in group["params"]])
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients; with set_to_none=False makes them 0.

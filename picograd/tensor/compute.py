@@ -41,13 +41,15 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
     asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
     if joined:
-        grads = (reference() for cell in asked for reference in gradients_of.get(cell, ()))
-        written = (reference() for reference in pending.writes.keyrefs())
+        grads = [reference() for cell in asked for reference in gradients_of.get(cell, ())]
+        written = [reference() for reference in pending.writes.keyrefs()]
         for cell in [*grads, *written]:
             if cell is not None and cell not in wanted and (op := cell.op).code is not OpCode.BUFFER:
                 wanted[cell] = op
     try:
-        buffers = realize([*(placed(cell, op) for cell, op in wanted.items()), *ops])
+        home = default_device()
+        at_home = [op if cell.device == home else placed(cell, op) for cell, op in wanted.items()]
+        buffers = realize([*at_home, *ops])
     except Refused as error:
         _undo_writes_of(error)
         raise
@@ -63,7 +65,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
 
 def placed(cell: Cell, op: Op) -> Op:
     """Returns the graph of a cell; one of constants alone, which live everywhere, as a copy where the cell says it is."""
-    if cell.device is None or cell.device == default_device() or devices_of([op])[0] is not None:
+    if cell.device in (None, default_device()) or devices_of([op])[0] is not None:
         return op
     return Op(OpCode.COPY, op.dtype, (op,), cell.device)
 
