@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from typing import NamedTuple
 
 PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -37,6 +38,15 @@ def user_line() -> Line | None:
             return Line(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def warn_user(text: str) -> None:
+    """Gives a warning, on the line of the user's that is being run."""
+    line = user_line()
+    if line is None:
+        warnings.warn(text, stacklevel=2)
+    else:
+        warnings.warn_explicit(text, UserWarning, line.file, line.number)
 
 
 class PicogradError(Exception):

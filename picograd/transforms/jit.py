@@ -16,7 +16,6 @@ import functools
 import inspect
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 from picograd.control.structure import mapped
 from picograd.engine.plan import computed_from, template
 from picograd.engine.realize import default_device, devices_of, find_plan
-from picograd.errors import JitError
+from picograd.errors import JitError, warn_user
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
@@ -169,12 +168,10 @@ class Jit:
     def mention(self, tensors: Sequence[Tensor]) -> None:
         """Warns of a function that is captured again and again: each time costs two traces and maybe a compilation."""
         shapes = ", ".join(str(tensor.shape) for tensor in tensors[:4]) + (", ..." if len(tensors) > 4 else "")
-        warnings.warn(
+        warn_user(
             f"jit: {self.name} has been captured for {self.num_captures} forms of its arguments, the last with"
             f" Tensors of shape {shapes or 'none'}. Each is traced twice and may compile; {MOST_CAPTURES} are kept."
-            "\n  hint: pass numbers that change as Tensors, and pad batches to few shapes.",
-            UserWarning,
-            stacklevel=5,
+            "\n  hint: pass numbers that change as Tensors, and pad batches to few shapes."
         )
 
     def capture(self, args: Any, kwargs: Any, given: Arguments) -> Capture:

@@ -81,6 +81,13 @@ def test_channels_are_dropped_as_a_whole(name, shape, device):
     assert abs((values[:, :, 0] == 0).mean() - 0.3) < 0.04
 
 
+def test_dropout2d_of_channels_without_places_is_dropout_and_says_so(device: str) -> None:
+    with pytest.warns(UserWarning, match=r"dropout2d: \(50, 40\) has no channels to drop whole; use dropout.") as caught:
+        values = functional.dropout2d(Tensor.ones(50, 40, device=device), 0.3).numpy()
+    assert caught[0].filename == __file__
+    assert set(values.ravel().tolist()) == {0.0, np.float32(1 / 0.7)} and 0.2 < (values == 0).mean() < 0.4
+
+
 @pytest.mark.parametrize("name", ["alpha_dropout", "feature_alpha_dropout"])
 def test_alpha_dropout_keeps_mean_and_variance(name, device):
     x = Tensor.randn(200, 100, 2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd import Tensor, dtypes
+from picograd import ArgumentError, DTypeError, Tensor, dtypes
 from tests.helpers import same_value
 
 
@@ -112,3 +112,25 @@ def test_what_is_no_dtype_is_refused_by_name(name):
         with pytest.raises(pg.DTypeError) as caught:
             MAKERS[name](wrong)
         assert caught.value.fact == f"{name}: dtype must be one of picograd's, got {wrong!r}."
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty", "rand", "randn"])
+def test_a_shape_has_a_name_as_in_pytorch(name: str) -> None:
+    make = getattr(pg, name)
+    assert make(size=(2, 3)).shape == make((2, 3)).shape == make(2, 3).shape == (2, 3)
+    with pytest.raises(ArgumentError, match=r"\(2, 3\) and \(2, 3\) are given for one argument; give one."):
+        make(2, 3, size=(2, 3))
+
+
+def test_a_shape_of_a_method_has_a_name_as_in_pytorch() -> None:
+    x = pg.arange(6)
+    assert x.reshape(shape=(2, 3)).shape == x.view(size=(2, 3)).shape == pg.reshape(x, shape=(2, -1)).shape == (2, 3)
+    assert x.expand(size=(2, 6)).shape == pg.broadcast_to(x, size=(2, 6)).shape == (2, 6)
+    assert x.new_zeros(size=(1,)).shape == x.new_ones(size=(1,)).shape == pg.full(size=(1,), fill_value=2).shape == (1,)
+    assert x.view(dtype=pg.int32).tolist() == torch.arange(6).view(dtype=torch.int32).tolist()
+
+
+def test_a_shape_where_data_belongs_is_told_from_it() -> None:
+    with pytest.raises(DTypeError, match="Tensor: takes data and a dtype, got 5 and 4.") as caught:
+        Tensor(5, 4)  # type: ignore[arg-type]
+    assert caught.value.hint == "empty(5, 4, ...)"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -72,16 +72,19 @@ def dropout2d(
 ) -> Tensor:
     """Returns (N, C, H, W), or (N, C, L), with each channel of each example 0 with probability p.
 
-    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there.
+    What stays is divided by 1 - p. Outside `training` the input itself. `inplace` stores it there. Of (N, C) each element
+    is a channel, which is what `dropout` does: it says so in a warning, as PyTorch does.
 
     Raises:
       ArgumentError: p is not in [0, 1].
-      ShapeError:    input has neither three axes nor four.
+      ShapeError:    input has neither two axes nor three or four.
 
     >>> dropout2d(Tensor.ones(1, 2, 2, 2), training=False).shape
     (1, 2, 2, 2)
     """
-    _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (3, 4))
+    _check_rank("dropout2d", input, "(N, C, H, W) or (N, C, L)", (2, 3, 4))
+    if input.ndim == 2:
+        warn_user(f"dropout2d: {input.shape} has no channels to drop whole; use dropout.")
     return _dropped("dropout2d", input, p, training, inplace, generator, 2, _zeros)
 
 

@@ -7,9 +7,7 @@ Next:  picograd/nn/functions/class_losses.py
 
 from __future__ import annotations
 
-import warnings
-
-from picograd.errors import ArgumentError, DTypeError, ShapeError, user_line
+from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
 from picograd.tensor.tensor import Tensor
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -44,12 +42,7 @@ def check_pair(function: str, input: Tensor, target: Tensor, warn: bool = True) 
         raise DTypeError(f"{function}: needs floats, got {input.dtype} and {target.dtype}.", hint="input.float()")
     shapes = input.op.shape, target.op.shape
     if warn and shapes[0] != shapes[1] and all(isinstance(dim, int) for shape in shapes for dim in shape):
-        line = user_line()
-        text = f"{function}: input {input.shape} and target {target.shape} differ in shape and are broadcast."
-        if line is None:
-            warnings.warn(text, UserWarning, stacklevel=3)
-        else:
-            warnings.warn_explicit(text, UserWarning, line.file, line.number)
+        warn_user(f"{function}: input {input.shape} and target {target.shape} differ in shape and are broadcast.")
 
 
 def weighted(function: str, losses: Tensor, weight: Tensor | None, input: Tensor, reduction: str) -> Tensor:  # noqa: A002

@@ -44,51 +44,72 @@ class Creation(Patterns):
     @classmethod
     def full(
         cls,
-        shape: Any,
+        size: Any,
         fill_value: Scalar,
         *,
         dtype: DType | None = None,
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns `fill_value` repeated over `shape`; the dtype is the number's unless given.
+        """Returns `fill_value` repeated over the shape `size`; the dtype is the number's unless given.
 
         >>> Tensor.full((2,), 7)
         Tensor([7, 7])
         """
         chosen = dtypes.known("full", dtype, dtypes.dtype_of_scalar(fill_value))
-        lengths = shape_of_sizes("full", (shape,))
+        lengths = shape_of_sizes("full", (size,))
         return cls._made(filled(fitting("full", fill_value, chosen), chosen, lengths), device, requires_grad)
 
     @classmethod
-    def zeros(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns zeros of `shape`, float32 unless said otherwise.
+    def zeros(
+        cls,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns zeros of `shape`, given as zeros(2, 3), zeros((2, 3)) or zeros(size=(2, 3)); float32 by default.
 
         >>> Tensor.zeros(2, 3)
         Tensor([[0., 0., 0.],
                 [0., 0., 0.]])
         """
-        lengths = shape_of_sizes("zeros", shape)
+        lengths = shape_of_sizes("zeros", shape, size)
         return cls._made(filled(0, dtypes.known("zeros", dtype, dtypes.default_float), lengths), device, requires_grad)
 
     @classmethod
-    def ones(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns ones of `shape`, float32 unless said otherwise.
+    def ones(
+        cls,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns ones of `shape`, or of the shape `size`; float32 unless said otherwise.
 
         >>> Tensor.ones((2,), dtype=dtypes.int32)
         Tensor([1, 1], dtype=int32)
         """
-        lengths = shape_of_sizes("ones", shape)
+        lengths = shape_of_sizes("ones", shape, size)
         return cls._made(filled(1, dtypes.known("ones", dtype, dtypes.default_float), lengths), device, requires_grad)
 
     @classmethod
-    def empty(cls, *shape: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False) -> Self:
-        """Returns a tensor to be written to; it holds zeros.
+    def empty(
+        cls,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Self:
+        """Returns a tensor of `shape`, or of the shape `size`, to be written to; it holds zeros.
 
         >>> Tensor.empty(2, 3).shape
         (2, 3)
         """
-        return cls.zeros(*shape, dtype=dtype, device=device, requires_grad=requires_grad)
+        return cls.zeros(*shape, size=size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @classmethod
     def arange(
@@ -287,34 +308,49 @@ class Creation(Patterns):
         return self.full(size, fill_value, dtype=dtype or self.dtype, device=place, requires_grad=requires_grad)
 
     def new_zeros(
-        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+        self,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
     ) -> Self:
-        """Returns zeros in the shape `size`, with this dtype, on this device, unless others are named.
+        """Returns zeros of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
 
         >>> Tensor([1, 2]).new_zeros(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes(shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_ones(
-        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+        self,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
     ) -> Self:
-        """Returns ones in the shape `size`, with this dtype, on this device, unless others are named.
+        """Returns ones of `shape`, or of the shape `size`, with this dtype, on this device, unless others are named.
 
         >>> Tensor([1, 2]).new_ones(3)
         Tensor([1, 1, 1])
         """
-        return self.new_full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes(shape, size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_empty(
-        self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+        self,
+        *shape: Any,
+        size: Any = None,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
     ) -> Self:
-        """Returns a tensor of the shape `size` to be written to, which holds zeros, with this dtype, on this device.
+        """Returns a tensor of `shape`, or of the shape `size`, with this dtype, on this device, to be written to: zeros.
 
         >>> Tensor([1, 2]).new_empty(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes(shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_tensor(
         self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -350,13 +386,13 @@ def _evenly(start: float, end: float, steps: int) -> Op:
     return where(compare(OpCode.CMPLT, place, (steps + 1) // 2), rising, falling)
 
 
-def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
-    """Returns the shape given as f(2, 3) or f((2, 3)).
+def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> Shape:
+    """Returns the shape given as f(2, 3), as f((2, 3)) or by name.
 
     Raises:
       ShapeError: a length is negative or no integer.
     """
-    given = lengths(sizes(args))
+    given = lengths(sizes(args, named))
     for length in given:
         if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
             raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")

@@ -139,12 +139,13 @@ class Random(Creation):
     def rand(
         cls,
         *shape: Any,
+        size: Any = None,
         generator: Generator | None = None,
         dtype: DType | None = None,
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns numbers of `shape` evenly from [0, 1), multiples of 2^-24 (float32).
+        """Returns numbers of `shape`, or of the shape `size`, evenly from [0, 1), multiples of 2^-24 (float32).
 
         Raises:
           DTypeError: dtype is no float.
@@ -152,18 +153,19 @@ class Random(Creation):
         >>> Tensor.rand(2, generator=Generator(1))
         Tensor([0.8626317, 0.6300258])
         """
-        return cls._drawn_floats("rand", uniform_op, shape, generator, dtype, device, requires_grad)
+        return cls._drawn_floats(uniform_op, shape_of_sizes("rand", shape, size), generator, dtype, device, requires_grad)
 
     @classmethod
     def randn(
         cls,
         *shape: Any,
+        size: Any = None,
         generator: Generator | None = None,
         dtype: DType | None = None,
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns numbers of `shape` from the normal distribution, mean 0 and variance 1 (Box and Muller 1958).
+        """Returns numbers of `shape`, or of the shape `size`, of mean 0 and variance 1 from the normal distribution (Box and Muller 1958).
 
         Raises:
           DTypeError: dtype is no float.
@@ -171,7 +173,7 @@ class Random(Creation):
         >>> Tensor.randn(2, generator=Generator(1))
         Tensor([-0.49724534, -0.7225695 ])
         """
-        return cls._drawn_floats("randn", normal_op, shape, generator, dtype, device, requires_grad)
+        return cls._drawn_floats(normal_op, shape_of_sizes("randn", shape, size), generator, dtype, device, requires_grad)
 
     @classmethod
     def randint(
@@ -243,13 +245,12 @@ class Random(Creation):
 
     @classmethod
     def _drawn_floats(
-        cls, function: str, make: Callable[[Op, DType], Op], shape: tuple[Any, ...], generator: Generator | None,
+        cls, make: Callable[[Op, DType], Op], shape: Shape, generator: Generator | None,
         dtype: DType | None, device: str | None, requires_grad: bool,
     ) -> Self:  # fmt: skip
         """Returns what `make` makes of fresh random bits."""
-        lengths = shape_of_sizes(function, shape)
         place = device_named(device) if device is not None else default_device()
-        op = make(random_bits(lengths, generator, place), dtype or dtypes.default_float)
+        op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
         return cls._drawn(op, place, requires_grad)
 
     @classmethod

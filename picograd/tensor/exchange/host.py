@@ -23,13 +23,15 @@ from picograd.errors import DTypeError, ShapeError
 Array = np.ndarray[Any, Any]
 
 
-def host_array(data: Any, dtype: DType | None) -> tuple[Array, DType]:
+def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
     """Returns an array of `data` and the dtype it is kept in.
 
     Raises:
       ShapeError: the list is ragged.
       DTypeError: the data is neither numbers nor bools, `dtype` is no DType, or Python's integers do not fit it.
     """
+    if isinstance(data, int) and isinstance(dtype, int):  # NOTE: not a DType, as PyTorch's Tensor(5, 4) has it
+        raise DTypeError(f"Tensor: takes data and a dtype, got {data} and {dtype}.", hint=f"empty({data}, {dtype}, ...)")
     if dtype is not None:
         dtype = dtypes.known("Tensor", dtype, dtypes.default_float)
     try:

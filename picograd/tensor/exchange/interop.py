@@ -33,8 +33,11 @@ class Interop(Draws):
 
     __slots__ = ()
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """Returns a copy as a NumPy array; bfloat16 and float8 come as ml_dtypes.
+
+        Args:
+          force:  also where gradients are lost by it
 
         Raises:
           GradientError: gradients would be lost.
@@ -42,7 +45,7 @@ class Interop(Draws):
         >>> Tensor([1, 2]).numpy()
         array([1, 2])
         """
-        if self.op.needs_grad and grad_mode.get():
+        if self.op.needs_grad and grad_mode.get() and not force:
             raise GradientError(
                 f"numpy: a tensor of shape {self.shape} that needs gradients would lose them.",
                 hint="x.detach().numpy()",

@@ -28,8 +28,8 @@ class Movement(TensorCore):
     __slots__ = ()
 
     # ---- shape ----
-    def reshape(self, *shape: Any) -> Self:
-        """Returns a view of another shape; one dimension may be -1.
+    def reshape(self, *dims: Any, shape: Any = None) -> Self:
+        """Returns a view of another shape, given by its `dims` or as `shape`; one dimension may be -1.
 
         Raises:
           ShapeError: the numbers of elements differ.
@@ -37,7 +37,7 @@ class Movement(TensorCore):
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
-        target = lengths(sizes(shape))
+        target = lengths(sizes(dims, shape))
         if target == self.op.shape:
             return self.viewed(OpCode.RESHAPE, target)
         return self.viewed(OpCode.RESHAPE, self._full_shape(target))
@@ -55,11 +55,13 @@ class Movement(TensorCore):
             raise ShapeError(f"reshape: {self.shape} has {count} elements, {target} needs a multiple of {left}.")
         return tuple(rest if dim == -1 else dim if isinstance(dim, Op) else int(dim) for dim in target)
 
-    def view(self, *shape: Any) -> Self:
+    def view(self, *shape: Any, size: Any = None, dtype: DType | None = None) -> Self:
         """Returns a view of another shape, as reshape does, or a copy of the bits as elements of another dtype.
 
         Args:
           shape: lengths, or a dtype; the last axis of narrower elements is longer, of wider ones shorter
+          size:  the lengths, and
+          dtype: the dtype, by PyTorch's names
 
         Raises:
           ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
@@ -70,8 +72,10 @@ class Movement(TensorCore):
         [1, 0, 2, 0]
         """
         if len(shape) == 1 and isinstance(shape[0], DType):
-            return self.from_op(with_width(self.read(), shape[0]), self.cell.device)
-        return self.reshape(*shape)
+            (dtype,) = shape
+        if dtype is not None:
+            return self.from_op(with_width(self.read(), dtype), self.cell.device)
+        return self.reshape(*shape, shape=size)
 
     def reshape_as(self, other: TensorCore) -> Self:
         """Returns a view of the shape of `other`.
@@ -284,8 +288,8 @@ class Movement(TensorCore):
         return self.movedim(source, destination)
 
     # ---- repetition ----
-    def expand(self, *shape: Any) -> Self:
-        """Returns a view of `shape` that repeats axes of length 1; -1 keeps an axis, new axes come in front.
+    def expand(self, *shape: Any, size: Any = None) -> Self:
+        """Returns a view of `shape`, or of the shape `size`, that repeats axes of length 1; -1 keeps one, new ones come in front.
 
         Raises:
           ShapeError: an axis to be changed is not of length 1.
@@ -294,7 +298,7 @@ class Movement(TensorCore):
         Tensor([[1, 1, 1],
                 [2, 2, 2]])
         """
-        target, own = lengths(sizes(shape)), self.shape
+        target, own = lengths(sizes(shape, size)), self.shape
         extra = len(target) - len(own)
         if extra < 0:
             raise ShapeError(f"expand: {own} has more axes than {target}.")
@@ -314,11 +318,11 @@ class Movement(TensorCore):
         """
         return self.expand(other.shape)
 
-    def broadcast_to(self, shape: Sequence[int]) -> Self:
-        """Returns a view repeated to `shape`.
+    def broadcast_to(self, size: Sequence[int]) -> Self:
+        """Returns a view repeated to the shape `size`.
 
         >>> Tensor([1, 2]).broadcast_to((2, 2))
         Tensor([[1, 2],
                 [1, 2]])
         """
-        return self.expand(tuple(shape))
+        return self.expand(tuple(size))
