@@ -289,7 +289,7 @@ class Movement(TensorCore):
 
     # ---- repetition ----
     def expand(self, *shape: Any, size: Any = None) -> Self:
-        """Returns a view of `shape`, or of the shape `size`, that repeats axes of length 1; -1 keeps one, new ones come in front.
+        """Returns a view of `shape`, or of the shape `size`, that repeats axes of length 1; -1 keeps an axis.
 
         Raises:
           ShapeError: an axis to be changed is not of length 1.
