@@ -25,7 +25,7 @@ from picograd.rewrites.vmap import for_all
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell
 from picograd.tensor.change import last_change
-from picograd.tensor.compute import gradients_of
+from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, hooks_among
@@ -159,14 +159,13 @@ def backward(
     leaves = _leaves([tensor.op for tensor in roots])
     chosen = None if inputs is None else _leaf_inputs("backward", inputs)
     grads = _gradients(seeds, leaves)
-    made: list[weakref.ref[Cell]] = []
+    together = [tensor.cell for tensor in roots]
     for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
             found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
-            made.append(weakref.ref(_accumulate(owner, found if create_graph else detached(found))))
-    for tensor in roots:
-        gradients_of[tensor.cell] = made
+            together.append(_accumulate(owner, found if create_graph else detached(found)))
+    compute_together(together)
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
@@ -314,6 +313,7 @@ def grad(
             op = filled(0, leaf.dtype, leaf.shape)
         kept = None if op is None else (op if create_graph else detached(op))
         results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
+    compute_together(result.cell for result in results if result is not None)
     return tuple(results)
 
 

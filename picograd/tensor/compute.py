@@ -1,11 +1,12 @@
 """When values are computed: what is asked for, and in the same plan what has been decided already.
 
 In:    cells and Ops somebody wants the values of
-Out:   `compute`; the cells then hold memory; `placed`, `all_or_nothing`
+Out:   `compute`; the cells then hold memory; `compute_together`, `placed`, `all_or_nothing`
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
-longer one. And the gradients of a loss, once backward() was called, share its forward pass.
+longer one. And a loss and its gradients, once backward() was called, share the forward pass: who asks for one of them will
+ask for the others.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Cell, pending, replace_op
 
-# For each loss whose backward() was called, the gradients that are not computed yet.
-gradients_of: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
+# For each cell those that are computed with it, unasked.
+computed_with: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
+
+
+def compute_together(cells: Iterable[Cell]) -> None:
+    """Lets whoever asks for one of these get all of them: most of the work is the same."""
+    cells = list(cells)
+    references = [weakref.ref(cell) for cell in cells]
+    for cell in cells:
+        computed_with[cell] = references
 
 
 def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
@@ -41,10 +50,14 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     wanted = {cell: op for cell in graphs if (op := cell.op).code is not OpCode.BUFFER}
     asked, joined = list(wanted), not all(map(_known, [*wanted.values(), *ops]))
     if joined:
-        grads = [reference() for cell in asked for reference in gradients_of.get(cell, ())]
+        given = frozenset(ops)
+        others = [reference() for cell in asked for reference in computed_with.get(cell, ())]
         written = [reference() for reference in pending.writes.keyrefs()]
-        for cell in [*grads, *written]:
-            if cell is not None and cell not in wanted and (op := cell.op).code is not OpCode.BUFFER:
+        for cell in [*others, *written]:
+            if cell is None or cell in wanted:
+                continue
+            op = cell.op
+            if op.code is not OpCode.BUFFER and op not in given:
                 wanted[cell] = op
     try:
         home = default_device()
@@ -56,7 +69,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     if joined:
         pending.writes.clear()
         for cell in asked:
-            gradients_of.pop(cell, None)
+            computed_with.pop(cell, None)
     for (cell, op), buffer in zip(wanted.items(), buffers):
         if not op.needs_grad:
             replace_op(cell, op, buffer)

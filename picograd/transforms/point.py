@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import islice
 from typing import Any
 
 from picograd.autodiff.chain_rules import chain_rules
@@ -29,6 +30,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import substitute
 from picograd.tensor.autograd import enable_grad, is_grad_enabled
 from picograd.tensor.build import cast, detached
+from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
@@ -175,11 +177,11 @@ class Point:
 
     def like_arguments(self, ops: Sequence[Op]) -> list[Any]:
         """Returns for each argument that moves a container of its form, with these values for the leaves."""
-        rest = iter(self.free(ops))
-        return [
-            put(taken.container, [_tensor(next(rest), tensor.cell.device) for tensor in taken.tensors])
-            for taken in self.moving
-        ]
+        devices = [tensor.cell.device for taken in self.moving for tensor in taken.tensors]
+        values = list(map(_tensor, self.free(ops), devices))
+        compute_together(value.cell for value in values)
+        rest = iter(values)
+        return [put(taken.container, list(islice(rest, len(taken.tensors)))) for taken in self.moving]
 
     def like_result(self, ops: Sequence[Op]) -> Any:
         """Returns a container of the form of the result, with these values."""

@@ -190,6 +190,22 @@ def test_gradients_are_computed_with_their_loss(device, monkeypatch):
     assert calls[0] == 2 and x.grad.cell.op.code is OpCode.BUFFER
 
 
+@pytest.mark.parametrize("how", ["backward", "autograd.grad", "pg.grad"])
+def test_gradients_are_computed_together_whichever_is_asked_for(how: str, device: str) -> None:
+    needed = how != "pg.grad"
+    x, w = Tensor([1.0, 2.0], requires_grad=needed), Tensor([[1.0, 3.0]], requires_grad=needed)
+    if how == "backward":
+        (x * w).exp().sum().backward()  # nobody has the loss
+        grads = [x.grad, w.grad]
+    elif how == "autograd.grad":
+        grads = list(pg.autograd.grad((x * w).exp().sum(), (x, w)))
+    else:
+        grads = list(pg.grad(lambda x, w: (x * w).exp().sum(), argnums=(0, 1))(x, w))
+    assert all(grad.cell.op.code is not OpCode.BUFFER for grad in grads)
+    grads[1].tolist()
+    assert all(grad.cell.op.code is OpCode.BUFFER for grad in grads)
+
+
 def test_reading_memory_leaves_pending_writes_alone(device):
     x, y = Tensor([1.0]), Tensor([2.0])
     x += 1

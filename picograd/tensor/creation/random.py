@@ -165,7 +165,7 @@ class Random(Creation):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> Self:
-        """Returns numbers of `shape`, or of the shape `size`, of mean 0 and variance 1 from the normal distribution (Box and Muller 1958).
+        """Returns numbers of `shape`, or of the shape `size`: normal, of mean 0 and variance 1 (Box and Muller 1958).
 
         Raises:
           DTypeError: dtype is no float.
