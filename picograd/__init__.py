@@ -21,6 +21,7 @@ from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
 from picograd import special as special
+from picograd import utils as utils
 from picograd.control.accumulate import accumulate
 from picograd.control.checkpoint import checkpoint
 from picograd.control.outline import outline
@@ -105,7 +106,7 @@ __all__ = [
     "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
     "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
     "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "special", "uint16",
-    "uint32", "uint64", "uint8", "value_and_grad", "vhp", "vjp", "vmap",
+    "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
     "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__ + named.__all__

@@ -19,8 +19,8 @@ PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"errors"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"}, {"tensor"}, {"special"}, {"linalg"}, {"fft"},
-    {"control"}, {"nn"}, {"optim"}, {"transforms"}, {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"},
-    {"train"}, {"tools"}, {"cli"}, {"__main__"},
+    {"control"}, {"nn"}, {"optim", "utils"}, {"transforms"}, {"autograd", "func", "array_api", "cuda"},
+    {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # The one place that loads a backend, whose driver may be missing, when it is first asked for.

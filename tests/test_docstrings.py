@@ -57,6 +57,7 @@ def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
     modules = [picograd, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    modules += [picograd.utils.data, picograd.utils.checkpoint]
     for module in [*modules, picograd.cuda, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it
         own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(home)]

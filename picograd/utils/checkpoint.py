@@ -1,0 +1,89 @@
+"""`torch.utils.checkpoint` by its name: memory for time.
+
+In:    a function and its arguments
+Out:   what it returns; of its inside nothing is kept for the backward pass
+Next:  picograd/control/checkpoint.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from picograd.control.checkpoint import checkpoint as recomputed
+from picograd.errors import ArgumentError
+from picograd.nn.module import Module
+
+
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Calls a function whose inside the backward pass computes again instead of keeping it, as `pg.checkpoint` does.
+
+    Args:
+      function:            or method, or Module
+      args, kwargs:        what it is called with
+      use_reentrant:       changes nothing: a graph is never used up
+      preserve_rng_state:  True: random numbers inside are drawn once, for both passes
+
+    Returns:   what the function returns
+
+    Raises:
+      ArgumentError: preserve_rng_state=False.
+      JitError:      a value is asked for inside, a tensor made inside is kept, or an argument is written in place.
+
+    >>> x = Tensor([2.0], requires_grad=True)
+    >>> utils.checkpoint.checkpoint(lambda x: (x * x).exp().log(), x, use_reentrant=False).sum().backward()
+    >>> x.grad
+    Tensor([4.])
+    """
+    if not preserve_rng_state:
+        raise ArgumentError("checkpoint: preserve_rng_state=False would give the backward pass other random numbers.")
+    return recomputed(function, *args, **kwargs)
+
+
+def checkpoint_sequential(
+    functions: Module | Sequence[Callable[[Any], Any]],
+    segments: int,
+    input: Any,  # noqa: A002
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+) -> Any:
+    """Calls functions one after the other, in segments of which only the last keeps its inside for the backward pass.
+
+    Args:
+      functions:           a Sequential, or functions of one argument
+      segments:            how many parts of about the same number of functions to make
+      input:               what the first is called with
+      use_reentrant, preserve_rng_state:  see checkpoint
+
+    Raises:
+      ArgumentError: there are not as many functions as segments.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+    >>> utils.checkpoint.checkpoint_sequential(net, 2, Tensor.ones(3, 2)).shape
+    (3, 1)
+    """
+    steps = list(functions.children()) if isinstance(functions, Module) else list(functions)
+    if not 1 <= segments <= len(steps):
+        raise ArgumentError(f"checkpoint_sequential: {segments} segments cannot be made of {len(steps)} functions.")
+    length = len(steps) // segments
+    for number in range(segments - 1):
+        part = steps[number * length : (number + 1) * length]
+        input = checkpoint(_in_turn(part), input, preserve_rng_state=preserve_rng_state)  # noqa: A001
+    return _in_turn(steps[(segments - 1) * length :])(input)
+
+
+def _in_turn(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Returns the function that calls all of these, each with what the one before returned."""
+
+    def run(value: Any) -> Any:
+        for function in functions:
+            value = function(value)
+        return value
+
+    return run

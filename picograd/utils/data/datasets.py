@@ -1,0 +1,231 @@
+"""Data sets: examples by number, or one after the other.
+
+In:    tensors, sequences, other data sets
+Out:   the classes
+Next:  picograd/utils/data/samplers.py
+
+A data set may know a faster way to a batch than one example after the other: `batch(numbers)`, which the loader asks for
+where it collates by itself. That of tensors is one gather each.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+
+from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.tensor.creation.random import Generator
+from picograd.tensor.tensor import Tensor
+
+
+class Dataset:
+    """Base of data sets with examples by number: subclasses define `__getitem__`, and mostly `__len__`.
+
+    >>> class Squares(utils.data.Dataset):
+    ...     def __len__(self): return 3
+    ...     def __getitem__(self, number): return number * number
+    >>> list(utils.data.DataLoader(Squares(), batch_size=2))
+    [Tensor([0, 1]), Tensor([4])]
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__}.__getitem__: a data set says what its examples are.")
+
+    def __add__(self, other: Any) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset):
+    """Base of data sets that come one example after the other: subclasses define `__iter__`.
+
+    >>> class Squares(utils.data.IterableDataset):
+    ...     def __iter__(self): return (number * number for number in range(3))
+    >>> list(utils.data.DataLoader(Squares(), batch_size=2))
+    [Tensor([0, 1]), Tensor([4])]
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__}.__iter__: a data set says what its examples are.")
+
+    def __add__(self, other: Any) -> ChainDataset:  # type: ignore[override]
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset):
+    """Examples that are the rows of tensors: number i is (a[i], b[i], ...).
+
+    Raises:
+      ArgumentError: no tensors are given.
+      ShapeError:    they have different numbers of rows.
+
+    >>> x, y = Tensor([[1.0], [2.0], [3.0]]), Tensor([0, 1, 0])
+    >>> data = utils.data.TensorDataset(x, y)
+    >>> len(data), data[1]
+    (3, (Tensor([2.]), Tensor(1)))
+    """
+
+    def __init__(self, *tensors: Tensor):
+        if not tensors:
+            raise ArgumentError("TensorDataset: needs a tensor or more.")
+        counts = {tensor.shape[0] if tensor.shape else None for tensor in tensors}
+        if len(counts) != 1 or None in counts:
+            shapes = ", ".join(str(tensor.shape) for tensor in tensors)
+            raise ShapeError(f"TensorDataset: tensors of shapes {shapes} have no common number of rows.")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return int(self.tensors[0].shape[0])
+
+    def batch(self, numbers: Sequence[int]) -> list[Tensor]:
+        """Returns the rows of these numbers, of each tensor at once.
+
+        >>> utils.data.TensorDataset(Tensor([1.0, 2.0, 3.0])).batch([2, 0])
+        [Tensor([3., 1.])]
+        """
+        rows = np.asarray(numbers, np.int64)
+        return [tensor[rows] for tensor in self.tensors]
+
+
+class StackDataset(Dataset):
+    """Data sets side by side: example i is that of each, in a tuple, or by name in a dict.
+
+    Args:
+      args, kwargs:  the data sets, of one length, all without names or all with
+
+    Raises:
+      ArgumentError: no data sets, some with a name and some without, or of different lengths.
+
+    >>> data = utils.data.StackDataset(x=[1, 2], y=[3, 4])
+    >>> data[1]
+    {'x': 2, 'y': 4}
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        if bool(args) == bool(kwargs):
+            raise ArgumentError("StackDataset: needs data sets, either all with a name or none.")
+        self.datasets: Any = kwargs or args
+        lengths = [len(part) for part in (kwargs.values() if kwargs else args)]
+        if len(set(lengths)) != 1:
+            raise ArgumentError(f"StackDataset: data sets have the lengths {lengths}, which should be equal.")
+        self._length = lengths[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: part[index] for name, part in self.datasets.items()}
+        return tuple(part[index] for part in self.datasets)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ConcatDataset(Dataset):
+    """Data sets one behind the other.
+
+    Args:
+      datasets:  with lengths and items by number
+
+    Raises:
+      ArgumentError: no data sets.
+      IndexingError: (of an item) there is no example of that number.
+
+    >>> data = utils.data.ConcatDataset([[1, 2], [3]])
+    >>> len(data), data[2], data[-3]
+    (3, 3, 1)
+    """
+
+    def __init__(self, datasets: Iterable[Any]):
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ArgumentError("ConcatDataset: needs a data set or more.")
+        self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
+
+    def __getitem__(self, index: int) -> Any:
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexingError(f"ConcatDataset: there is no example {index} of {len(self)}.")
+        number = bisect.bisect_right(self.cumulative_sizes, place)
+        return self.datasets[number][place - (self.cumulative_sizes[number - 1] if number else 0)]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+
+class ChainDataset(IterableDataset):
+    """Iterables one behind the other.
+
+    Args:
+      datasets:  the iterables
+
+    >>> list(utils.data.ChainDataset([[1, 2], [3]]))
+    [1, 2, 3]
+    """
+
+    def __init__(self, datasets: Iterable[Any]):
+        self.datasets = list(datasets)
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self.datasets)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.datasets)
+
+
+class Subset(Dataset):
+    """Some examples of a data set.
+
+    Args:
+      dataset:  with items by number
+      indices:  which of them
+
+    >>> utils.data.Subset(["a", "b", "c"], [2, 0])[0]
+    'c'
+    """
+
+    def __init__(self, dataset: Any, indices: Sequence[int]):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[[self.indices[i] for i in index] if isinstance(index, list) else self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "batch":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        batch = self.dataset.batch  # AttributeError where the data set itself has none
+        return lambda numbers: batch([self.indices[i] for i in numbers])
+
+
+def random_split(dataset: Any, lengths: Sequence[int | float], generator: Generator | None = None) -> list[Subset]:
+    """Returns parts of a data set that have no example in common, chosen at random.
+
+    Args:
+      dataset:    with a length
+      lengths:    numbers of examples, or fractions that sum to 1: what is left of the division goes to the first parts
+      generator:  draws the order; None: the default one
+
+    Raises:
+      ArgumentError: the lengths do not sum to that of the data set.
+
+    >>> [len(part) for part in utils.data.random_split(range(10), [0.75, 0.25])]
+    [8, 2]
+    """
+    total = len(dataset)
+    are_fractions = any(isinstance(length, float) for length in lengths) and math.isclose(sum(lengths), 1.0)
+    counts = [math.floor(total * length) if are_fractions else int(length) for length in lengths]
+    if are_fractions:
+        for place in range(total - sum(counts)):
+            counts[place] += 1
+    if sum(counts) != total or min(lengths) < 0:
+        raise ArgumentError(f"random_split: {list(lengths)} are no lengths of parts of {total} examples.")
+    order = Tensor.randperm(total, generator=generator).tolist()
+    return [Subset(dataset, order[end - count : end]) for end, count in zip(accumulate(counts), counts)]

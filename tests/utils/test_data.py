@@ -1,0 +1,180 @@
+"""Data sets, samplers and the loader, side by side with PyTorch's."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import ArgumentError, IndexingError, ShapeError, Tensor
+from picograd.utils import data
+
+Example = namedtuple("Example", "x label")
+
+
+def plain(value: Any) -> Any:
+    """Returns a batch of either library with lists for tensors, which are named by their dtype."""
+    if isinstance(value, Tensor | torch.Tensor):
+        return str(value.dtype).removeprefix("torch."), value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(*map(plain, value)) if hasattr(value, "_fields") else [plain(item) for item in value]
+    return value
+
+
+def batches(library: Any, dataset: Any, **settings: Any) -> list[Any]:
+    return [plain(batch) for batch in library.DataLoader(dataset, **settings)]
+
+
+EXAMPLES: dict[str, list[Any]] = {
+    "numbers": [1, 2, 3, 4, 5],
+    "floats": [0.1, 0.2, 0.3],
+    "bools": [True, False, True],
+    "NumPy's numbers": [np.float32(1), np.float32(2)],
+    "arrays": [np.arange(3, dtype=np.int32) + i for i in range(5)],
+    "pairs": [(np.ones(2, np.float32) * i, i) for i in range(5)],
+    "dicts": [{"x": i, "name": f"number {i}", "inside": [i, i * 0.5]} for i in range(5)],
+    "named": [Example(np.float64(i), i) for i in range(3)],
+    "texts": ["a", "bc", "d"],
+}
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 2}, {"batch_size": 2, "drop_last": True}, {"batch_size": None}])
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_batches_are_those_of_pytorch(kind: str, settings: dict[str, Any]) -> None:
+    examples = EXAMPLES[kind]
+    assert batches(data, examples, **settings) == batches(torch.utils.data, examples, **settings)
+    assert len(data.DataLoader(examples, **settings)) == len(torch.utils.data.DataLoader(examples, **settings))
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None}])
+def test_tensors_are_batched_as_pytorch_does(settings: dict[str, Any], device: str) -> None:
+    x, y = np.arange(14, dtype=np.float32).reshape(7, 2), np.arange(7)
+    mine = data.TensorDataset(pg.tensor(x), pg.tensor(y))
+    other = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y))
+    assert batches(data, mine, **settings) == batches(torch.utils.data, other, **settings)
+    half, other_half = data.Subset(mine, [5, 1, 3, 0]), torch.utils.data.Subset(other, [5, 1, 3, 0])
+    assert batches(data, half, **settings) == batches(torch.utils.data, other_half, **settings)
+    assert plain(mine[-1]) == plain(other[-1]) and len(mine) == len(other)
+
+
+def test_a_batch_of_tensors_is_one_gather_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = data.TensorDataset(pg.arange(6), pg.arange(6))
+    monkeypatch.setattr(data.TensorDataset, "__getitem__", None)  # nobody asks for single examples
+    assert [batch[0].tolist() for batch in data.DataLoader(rows, batch_size=4)] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_a_collate_function_gets_the_examples() -> None:
+    rows = data.TensorDataset(pg.arange(4))
+    found = list(data.DataLoader(rows, batch_size=3, collate_fn=lambda batch: [x.item() for (x,) in batch]))
+    assert found == [[0, 1, 2], [3]]
+
+
+def test_shuffled_examples_are_each_seen_once_and_in_another_order_each_time() -> None:
+    loader = data.DataLoader(range(64), batch_size=10, shuffle=True, generator=pg.Generator(1))
+    first, second = ([n for batch in loader for n in batch.tolist()] for _ in range(2))
+    assert sorted(first) == sorted(second) == list(range(64)) and first != second
+    again = data.DataLoader(range(64), batch_size=10, shuffle=True, generator=pg.Generator(1))
+    assert [n for batch in again for n in batch.tolist()] == first
+
+
+def test_samplers() -> None:
+    assert list(data.SequentialSampler("abcd")) == [0, 1, 2, 3]
+    assert sorted(data.RandomSampler("abcd", num_samples=8)) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len(list(data.RandomSampler("abcd", num_samples=6))) == len(data.RandomSampler("abcd", num_samples=6)) == 6
+    drawn = list(data.RandomSampler("abcd", replacement=True, num_samples=200, generator=pg.Generator(3)))
+    assert set(drawn) == {0, 1, 2, 3} and len(drawn) == 200
+    assert sorted(data.SubsetRandomSampler([7, 3, 5])) == [3, 5, 7]
+    weighted = list(data.WeightedRandomSampler([0.0, 3.0, 1.0], 400, generator=pg.Generator(3)))
+    assert weighted.count(0) == 0 and 250 < weighted.count(1) < 350
+    assert sorted(data.WeightedRandomSampler([1.0, 3.0, 1.0], 3, replacement=False)) == [0, 1, 2]
+    for settings in ({"batch_size": 2, "drop_last": True}, {"batch_size": 2, "drop_last": False}):
+        mine, other = data.BatchSampler(range(5), **settings), torch.utils.data.BatchSampler(range(5), **settings)
+        assert list(mine) == list(other) and len(mine) == len(other)
+    loader = data.DataLoader(range(5), batch_sampler=[[4, 0], [1]])
+    assert [batch.tolist() for batch in loader] == [[4, 0], [1]] and len(loader) == 2
+
+
+class Count(data.IterableDataset):
+    def __init__(self, end: int):
+        self.end = end
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.end))
+
+    def __len__(self) -> int:
+        return self.end
+
+
+def test_what_comes_one_after_the_other() -> None:
+    assert [batch.tolist() for batch in data.DataLoader(Count(5), batch_size=2)] == [[0, 1], [2, 3], [4]]
+    assert [batch.tolist() for batch in data.DataLoader(Count(5), batch_size=2, drop_last=True)] == [[0, 1], [2, 3]]
+    assert list(data.DataLoader(Count(2), batch_size=None)) == [0, 1]
+    assert list(Count(2) + Count(1)) == [0, 1, 0] and len(Count(2) + Count(1)) == 3
+    for settings in ({"batch_size": 2}, {"batch_size": 2, "drop_last": True}, {"batch_size": None}):
+        loader = data.DataLoader(Count(5), **settings)  # type: ignore[arg-type]
+        assert len(loader) == len(list(loader))
+
+
+def test_data_sets_of_data_sets() -> None:
+    both = data.TensorDataset(pg.arange(2)) + data.TensorDataset(pg.arange(3))
+    assert [both[i][0].item() for i in (0, 1, 2, 4, -1, -5)] == [0, 1, 0, 2, 2, 0]
+    with pytest.raises(IndexingError, match="ConcatDataset: there is no example 5 of 5."):
+        both[5]
+    assert data.StackDataset([1, 2], "ab")[1] == (2, "b") and len(data.StackDataset(x=[1], y=[2])) == 1
+    assert data.Subset("abcd", [3, 1])[1] == "b"
+
+
+@pytest.mark.parametrize("lengths", [[7, 3], [0.75, 0.25], [0.5, 0.3, 0.2], [1.0], [10, 0]])
+def test_parts_of_a_data_set(lengths: list[Any]) -> None:
+    parts = data.random_split(range(10), lengths, generator=pg.Generator(1))
+    assert [len(part) for part in parts] == [len(part) for part in torch.utils.data.random_split(range(10), lengths)]
+    assert sorted(part[i] for part in parts for i in range(len(part))) == list(range(10))
+
+
+WRONG = [
+    (lambda: data.DataLoader([1], batch_size=0), ArgumentError, "batch_size must be a positive integer or None, got 0"),
+    (lambda: data.DataLoader([1], shuffle=True, sampler=[0]), ArgumentError, "shuffle=True makes a sampler"),
+    (lambda: data.DataLoader(Count(1), shuffle=True), ArgumentError, "an IterableDataset has an order of its own"),
+    (lambda: data.DataLoader([1], batch_size=2, batch_sampler=[[0]]), ArgumentError, "a batch_sampler excludes batch_size"),
+    (lambda: data.DataLoader([1], batch_size=None, drop_last=True), ArgumentError, "batch_size=None makes none"),
+    (lambda: data.TensorDataset(), ArgumentError, "needs a tensor or more"),
+    (lambda: data.TensorDataset(pg.ones(2), pg.ones(3)), ShapeError, r"\(2,\), \(3,\) have no common number of rows"),
+    (lambda: data.StackDataset([1], [1, 2]), ArgumentError, r"the lengths \[1, 2\]"),
+    (lambda: data.StackDataset([1], x=[1]), ArgumentError, "either all with a name or none"),
+    (lambda: data.ConcatDataset([]), ArgumentError, "needs a data set or more"),
+    (lambda: data.random_split(range(3), [1, 1]), ArgumentError, r"\[1, 1\] are no lengths of parts of 3 examples"),
+    (lambda: data.random_split(range(3), [4, -1]), ArgumentError, r"\[4, -1\] are no lengths"),
+    (lambda: data.default_collate([np.ones(2), np.ones(3)]), ShapeError, r"shapes \(2,\), \(3,\) make no batch"),
+    (lambda: data.default_collate([[1], [1, 2]]), ShapeError, r"sequences of lengths \[1, 2\] make no batch"),
+    (lambda: data.default_collate([object()]), ArgumentError, "makes batches of tensors, arrays, numbers"),
+    (lambda: data.WeightedRandomSampler([1.0], 0), ArgumentError, "num_samples must be positive, got 0"),
+    (lambda: data.RandomSampler([1], num_samples=0), ArgumentError, "num_samples must be positive, got 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "text"), WRONG)
+def test_what_is_wrong_is_said(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_network_trains_on_a_loader() -> None:
+    pg.manual_seed(1)
+    x = pg.randn(96, 4)
+    rows = data.TensorDataset(x, (x.sum(1) > 0).long())
+    net = pg.nn.Linear(4, 2)
+    optimizer = pg.optim.Adam(net.parameters(), lr=0.1)
+    for _ in range(5):
+        for features, labels in data.DataLoader(rows, batch_size=32, shuffle=True):
+            loss = pg.nn.functional.cross_entropy(net(features), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert loss.item() < 0.35
