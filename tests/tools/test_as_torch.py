@@ -1,0 +1,56 @@
+"""A program written for PyTorch computes the same on picograd, unchanged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 2)
+        for place, p in enumerate(self.parameters()):
+            with torch.no_grad():
+                p.copy_(torch.linspace(-0.5, 0.7 + place / 10, p.numel()).view_as(p))
+
+    def forward(self, x):
+        return F.log_softmax(self.second(torch.relu(self.first(x))), dim=1)
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+x = torch.sin(torch.arange(60, dtype=torch.float32)).reshape(20, 3)
+loader = DataLoader(TensorDataset(x, (x.sum(dim=1) > 0).long()), batch_size=int(sys.argv[1]), drop_last=True)
+net = Net().to(device)
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+scheduler = StepLR(optimizer, step_size=1, gamma=0.9)
+for epoch in range(3):
+    net.train()
+    for data, target in loader:
+        data, target = data.to(device), target.to(device)
+        optimizer.zero_grad()
+        loss = F.nll_loss(net(data), target)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        print(f"{loss.item():.4f}")
+    scheduler.step()
+"""
+
+
+def test_a_program_runs_unchanged(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ways = [[str(program), "6"], ["-m", "tools.as_torch", str(program), "6"]]
+    mine, other = (
+        subprocess.run([sys.executable, *way], cwd=ROOT, capture_output=True, text=True, check=True).stdout for way in ways
+    )
+    assert mine == other and len(mine.split()) == 9

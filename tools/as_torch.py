@@ -1,0 +1,46 @@
+"""Runs a program that was written for PyTorch on picograd, unchanged: `import torch` gives it picograd.
+
+    python -m tools.as_torch program.py [arguments of the program]
+
+In:    a program
+Out:   what it does, with picograd's tensors; what picograd lacks ends in an AttributeError or ImportError that names it
+"""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+import picograd
+
+# The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
+SAME = (
+    "autograd", "autograd.functional", "cuda", "fft", "func", "linalg", "nn", "nn.functional", "nn.init", "nn.parameter", "nn.utils",
+    "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler", "special", "utils",
+    "utils.checkpoint", "utils.data",
+)  # fmt: skip
+OTHER = {"utils.data.dataloader": "utils.data.loader", "utils.data.dataset": "utils.data.datasets",
+         "utils.data.sampler": "utils.data.samplers"}  # fmt: skip
+
+
+def install() -> None:
+    """Makes `import torch`, and of its modules those that picograd has, give picograd's."""
+    sys.modules["torch"] = picograd
+    for theirs, ours in {**dict(zip(SAME, SAME)), **OTHER}.items():
+        sys.modules[f"torch.{theirs}"] = importlib.import_module(f"picograd.{ours}")
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the program that the first argument names, with the others as its own."""
+    if not arguments:
+        sys.exit("usage: python -m tools.as_torch program.py [arguments of the program]")
+    install()
+    sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+    runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
