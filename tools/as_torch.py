@@ -17,12 +17,15 @@ import picograd
 
 # The modules of PyTorch's that picograd has under the same name, and where another name is PyTorch's.
 SAME = (
-    "autograd", "autograd.functional", "cuda", "fft", "func", "linalg", "nn", "nn.functional", "nn.init", "nn.parameter", "nn.utils",
-    "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler", "special", "utils",
-    "utils.checkpoint", "utils.data",
+    "autograd", "autograd.functional", "cuda", "fft", "func", "linalg", "nn", "nn.functional", "nn.init", "nn.parameter",
+    "nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler",
+    "special", "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
-OTHER = {"utils.data.dataloader": "utils.data.loader", "utils.data.dataset": "utils.data.datasets",
-         "utils.data.sampler": "utils.data.samplers"}  # fmt: skip
+OTHER = {
+    "utils.data.dataloader": "utils.data.loader",
+    "utils.data.dataset": "utils.data.datasets",
+    "utils.data.sampler": "utils.data.samplers",
+}
 
 
 def install() -> None:
