@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from picograd.autodiff.derivative import SourceRule
 from picograd.errors import GradientError
-from picograd.ir.build import compare, pad, positions, reshape, swap_last, where, zeros_like
+from picograd.ir.build import compare, either, pad, positions, reshape, swap_last, where, zeros_like
 from picograd.ir.host import Options, host_call
 from picograd.ir.lines import line_of
 from picograd.ir.matrices import (
@@ -138,7 +138,7 @@ def _skew(x: Op) -> Op:
 def _differences(values: Op, x: Op) -> Op:
     """Returns 1 / (values[j] - values[i]) at [i, j], and 0 on the diagonal."""
     difference = along_rows(values, x) - along_columns(values, x)
-    one = filled(1, x.dtype, x.shape)
+    one = x.filled(1)
     return with_diagonal(one / with_diagonal(difference, filled(1, x.dtype, x.shape[:-1])), zeros_like(values))
 
 
@@ -210,7 +210,7 @@ def _ends(x: Op, length: int) -> Op:
     first = compare(OpCode.CMPEQ, frequency, 0)
     if length % 2:
         return first
-    return Op(OpCode.OR, first.dtype, (first, compare(OpCode.CMPEQ, frequency, length // 2)))
+    return either(first, compare(OpCode.CMPEQ, frequency, length // 2))
 
 
 def rfft_grad(grad: Op, out: Op) -> Op:

@@ -31,7 +31,7 @@ from picograd.ir.build import (
     where,
     zeros_like,
 )
-from picograd.ir.op import Dim, Op, filled
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 
 
@@ -137,7 +137,7 @@ def _product_before(x: Op, keys: Op) -> Op:
     def earlier(op: Op, step: int) -> Op:
         """The value `step` places before, where the key is the same; else 1."""
         same = compare(OpCode.CMPEQ, keys, _pad_last(_part_of_last(keys, 0, count - step), step, 0))
-        return where(same, _pad_last(_part_of_last(op, 0, count - step), step, 0), filled(1, op.dtype, op.shape))
+        return where(same, _pad_last(_part_of_last(op, 0, count - step), step, 0), op.filled(1))
 
     level, step = x, 1
     while step < count:
@@ -160,7 +160,7 @@ def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
         return x
     position = positions(x.shape, len(x.shape) - 1)
     if start:
-        inside = compare(OpCode.CMPLE, position.filled(start), position)
+        inside = compare(OpCode.CMPLE, start, position)
     else:
-        inside = compare(OpCode.CMPLT, position, position.filled(stop))
-    return where(inside, x, filled(1, x.dtype, x.shape))
+        inside = compare(OpCode.CMPLT, position, stop)
+    return where(inside, x, x.filled(1))

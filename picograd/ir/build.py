@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
-from picograd.ir.op import Dim, Op, Shape, filled
+from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import RULES  # noqa: F401  (an Op can be built only once its shape rules are known)
 
@@ -109,14 +109,22 @@ def unary(code: OpCode, x: Op) -> Op:
     return Op(code, x.dtype, (x,))
 
 
-def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
-    """Returns where a stands in the relation `code` to b."""
-    return Op(code, bool_, (a, _beside(a, b)))
+def compare(code: OpCode, a: Op | Scalar, b: Op | Scalar) -> Op:
+    """Returns where a stands in the relation `code` to b; at least one of them is an Op."""
+    if isinstance(a, Op):
+        return Op(code, bool_, (a, _beside(a, b)))
+    assert isinstance(b, Op), "compare: one of a and b must be an Op"
+    return Op(code, bool_, (b.filled(a), b))
 
 
 def both(a: Op, b: Op) -> Op:
     """Returns where two conditions hold together."""
     return Op(OpCode.AND, bool_, (a, b))
+
+
+def either(a: Op, b: Op) -> Op:
+    """Returns where at least one of two conditions holds."""
+    return Op(OpCode.OR, bool_, (a, b))
 
 
 def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:
@@ -138,7 +146,7 @@ def minimum(a: Op, b: Op | Scalar) -> Op:
 
 def zeros_like(x: Op) -> Op:
     """Returns zeros of the shape and dtype of x."""
-    return filled(0, x.dtype, x.shape)
+    return x.filled(0)
 
 
 def _beside(x: Op, value: Op | Scalar) -> Op:

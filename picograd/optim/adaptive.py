@@ -12,7 +12,7 @@ from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.ir.build import compare, maximum, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.optim.counted import (
     Counted,
@@ -209,7 +209,7 @@ class RAdam(Counted):
         limit = 2.0 / (1.0 - beta2) - 1.0
         correction = -power(beta2, step) + 1.0
         length = -(step * 2.0 * power(beta2, step) / correction) + limit
-        known = compare(OpCode.CMPLT, filled(5.0, step.dtype, step.shape), length)
+        known = compare(OpCode.CMPLT, 5.0, length)
         safe = where(known, length, 6.0)
         ratio = (safe - 4.0) * (safe - 2.0) * limit / (safe * ((limit - 4.0) * (limit - 2.0)))
         adaptive = where(known, unary(OpCode.SQRT, ratio * correction), 0.0)

@@ -163,7 +163,7 @@ def backward(
     for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
-            found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
+            found = grads.get(leaf, leaf.filled(0))  # floor and the like are flat
             made.append(weakref.ref(_accumulate(owner, found if create_graph else detached(found))))
     for tensor in roots:
         gradients_of[tensor.cell] = made
@@ -300,7 +300,7 @@ def grad(
     found = _asked(_listed(outputs), leaves, grad_outputs, is_grads_batched)
     missing = [leaf for leaf in leaves if leaf not in found]
     flat = set(_leaves([tensor.op for tensor in _listed(outputs) if tensor.op.needs_grad])) if missing else set()
-    found.update((leaf, filled(0, leaf.dtype, leaf.shape)) for leaf in missing if leaf in flat)  # by way of floor and such
+    found.update((leaf, leaf.filled(0)) for leaf in missing if leaf in flat)  # by way of floor and such
     unused = [leaf for leaf in missing if leaf not in flat]
     if unused and not (allow_unused or materialize_grads):
         raise GradientError(
@@ -311,7 +311,7 @@ def grad(
     for tensor, leaf in zip(given, leaves):
         op = found.get(leaf)
         if op is None and materialize_grads:
-            op = filled(0, leaf.dtype, leaf.shape)
+            op = leaf.filled(0)
         kept = None if op is None else (op if create_graph else detached(op))
         results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
     return tuple(results)

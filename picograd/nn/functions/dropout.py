@@ -183,7 +183,7 @@ def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
     """x where it is kept, else the least value of selu, then scaled and shifted so that mean and variance stay."""
     least: Scalar = -SELU_ALPHA * SELU_SCALE
     scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
-    chosen = where(kept, op, filled(least, op.dtype, op.shape))
+    chosen = where(kept, op, op.filled(least))
     result: Op = chosen * scale - scale * p * least
     return result
 

@@ -176,7 +176,7 @@ class Sampler:
         """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""
         flat, inside = places[0].filled(0), compare(OpCode.CMPEQ, places[0], places[0])
         for place, length in zip(places, self.lengths):
-            holds = both(compare(OpCode.CMPLE, place.filled(0), place), compare(OpCode.CMPLT, place, length))
+            holds = both(compare(OpCode.CMPLE, 0, place), compare(OpCode.CMPLT, place, length))
             flat, inside = flat * length + place, both(inside, holds)
         images = (*self.x.shape[:2], math.prod(self.lengths))
         return gather(reshape(self.x, images), where(inside, flat, -1), 2, 1)

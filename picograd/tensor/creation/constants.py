@@ -177,7 +177,7 @@ class Creation(Patterns):
         if steps < 0:
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
         exponent = _evenly(start, end, steps)
-        op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
+        op = Op(OpCode.POW, exponent.dtype, (exponent.filled(base), exponent))
         return cls._made(cast(op, dtypes.known("logspace", dtype, dtypes.default_float)), device, requires_grad)
 
     @classmethod

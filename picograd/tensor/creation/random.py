@@ -364,7 +364,7 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     upper = (cast(_shifted(bits, 32), wide) + 1.0) * 2.0**-32
-    lower = cast(Op(OpCode.AND, bits.dtype, (bits, filled(2**32 - 1, bits.dtype, bits.shape))), wide) * 2.0**-32
+    lower = cast(Op(OpCode.AND, bits.dtype, (bits, bits.filled(2**32 - 1))), wide) * 2.0**-32
     radius = unary(OpCode.SQRT, unary(OpCode.LOG, upper) * -2.0)
     return cast(radius * unary(OpCode.COS, lower * (2 * math.pi)), dtype)
 
@@ -375,9 +375,9 @@ def integers_op(bits: Op, low: int, high: int) -> Op:
     if count <= 2**32:
         scaled = _shifted(_shifted(bits, 32) * count, 32)
     else:
-        scaled = Op(OpCode.MOD, bits.dtype, (bits, filled(count, bits.dtype, bits.shape)))
+        scaled = Op(OpCode.MOD, bits.dtype, (bits, bits.filled(count)))
     return cast(scaled, dtypes.int64) + low
 
 
 def _shifted(bits: Op, places: int) -> Op:
-    return Op(OpCode.SHR, bits.dtype, (bits, filled(places, bits.dtype, bits.shape)))
+    return Op(OpCode.SHR, bits.dtype, (bits, bits.filled(places)))

@@ -203,7 +203,7 @@ class Mathematics(Choices):
         Tensor([3.1415927, 0.       ])
         """
         op = to_float(self.read())
-        value = where(compare(OpCode.CMPLT, op, 0.0), math.pi, filled(0.0, op.dtype, op.shape))
+        value = where(compare(OpCode.CMPLT, op, 0.0), math.pi, op.filled(0.0))
         return self.from_op(where(pointwise.is_nan(op), op, value), self.cell.device)
 
     # ---- parts and signs ----

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, pad, positions, reduce, reshape, scan, shrink, where
+from picograd.ir.build import both, compare, either, pad, positions, reduce, reshape, scan, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -95,7 +95,7 @@ class Ranks(Sorting):
                 rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
                 rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
             else:  # the first NaN stands behind all numbers
-                rank = where(compare(OpCode.CMPLT, rank.filled(0), count), rank.filled(length) - count, rank)
+                rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
         places = order.take_along_dim(self.from_op(rank, self.cell.device), -1)
         return line._at_rank(places, dim, keepdim, self.ndim)
 
@@ -223,7 +223,7 @@ class Ranks(Sorting):
             raise ShapeError(f"{function}: q must be a number or a vector, got shape {q.shape}.")
         self.other_device(function, q)
         op = reshape(q.read(), q.op.shape or (1,))
-        inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
+        inside = both(compare(OpCode.CMPLE, 0, op), compare(OpCode.CMPLE, op, 1))
         wrong = where(inside, filled(0, dtypes.int64, op.shape), 1)
         passed = checked(wrong, 1, Site(f"{function}: an element of q is not from 0 to 1."))
         return where(compare(OpCode.CMPEQ, passed, 0), op, 0)
@@ -235,7 +235,7 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
     wanted = broadcast_to(value, op.shape)
     chosen = compare(OpCode.CMPEQ, op, wanted)
     if op.dtype.is_float:
-        chosen = Op(OpCode.OR, dtypes.bool_, (chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted))))
+        chosen = either(chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted)))
     least = -float("inf") if op.dtype.is_float else op.dtype.min
     return reduce(where(chosen, op, least), OpCode.MAX, (0,))
 
@@ -245,7 +245,7 @@ def starts_run(ordered: Op) -> Op:
     length, rows = ordered.shape[-1], tuple((0, dim) for dim in ordered.shape[:-1])
     differs = compare(OpCode.CMPNE, shrink(ordered, (*rows, (1, length))), shrink(ordered, (*rows, (0, length - 1))))
     first = compare(OpCode.CMPEQ, positions(ordered.shape, len(ordered.shape) - 1), 0)
-    return Op(OpCode.OR, dtypes.bool_, (first, pad(differs, (*((0, 0) for _ in rows), (1, 0)))))
+    return either(first, pad(differs, (*((0, 0) for _ in rows), (1, 0))))
 
 
 def _place_in_run(ordered: Op) -> Op:
@@ -267,7 +267,7 @@ def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
         count = Op(OpCode.MAX, dtypes.int64, (last - nans, last.filled(0)))
         return part * broadcast_to(cast(count, wide), shape)
     rank = part * float(length - 1)
-    has_nan = broadcast_to(compare(OpCode.CMPLT, nans.filled(0), nans), shape)
+    has_nan = broadcast_to(compare(OpCode.CMPLT, 0, nans), shape)
     return where(has_nan, rank.filled(length - 1), rank)
 
 
@@ -282,7 +282,7 @@ def _between(ordered: Op, rank: Op, interpolation: str) -> Op:
         return low
     weight = rank - below
     if interpolation == "midpoint":
-        weight = where(compare(OpCode.CMPLT, weight.filled(0), weight), weight.filled(0.5), weight)
+        weight = where(compare(OpCode.CMPLT, 0, weight), weight.filled(0.5), weight)
     high = _taken(ordered, pointwise.ceil(rank), axis)
     return low + cast(weight, low.dtype) * (high - low)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import compare, move_back, move_last, pad, positions, scan, shrink, where
+from picograd.ir.build import compare, either, move_back, move_last, pad, positions, scan, shrink, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axes_of, axis_of, cast, detached, one_name, static, to_float
@@ -148,7 +148,7 @@ class Statistics(Reduce):
         axis = axis_of(function, op.shape, dim)
         found = compare(OpCode.CMPEQ, op, running)
         if op.dtype.is_float:
-            found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
+            found = either(found, pointwise.is_nan(op))
         place = where(found, positions(op.shape, axis), 0)
         return MaxResult(values, self.from_op(scan(place, OpCode.MAX, axis), self.cell.device))
 
@@ -304,7 +304,7 @@ def _summed(op: Op) -> Op:
     none = ((0, 0),) * last
     while step < count:
         before = pad(shrink(op, (*((0, dim) for dim in op.shape[:-1]), (0, count - step))), (*none, (step, 0)))
-        inside = compare(OpCode.CMPLE, place.filled(step), place)
+        inside = compare(OpCode.CMPLE, step, place)
         op = where(inside, arithmetic.logaddexp(op, where(inside, before, op)), op)
         step *= 2
     return op
