@@ -44,7 +44,6 @@ from picograd.tensor.free import (
 )  # fmt: skip
 from picograd.tensor.places import gradient, histogramdd, real, segment_reduce, to_dlpack, unravel_index
 from picograd.tensor.questions import (
-    broadcast_shapes,
     can_cast,
     get_default_dtype,
     initial_seed,
@@ -152,6 +151,7 @@ dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, T
 vsplit = Tensor.vsplit
 
 # ---- several tensors ----
+broadcast_shapes = Tensor.broadcast_shapes
 atleast_1d, atleast_2d, atleast_3d, block_diag = Tensor.atleast_1d, Tensor.atleast_2d, Tensor.atleast_3d, Tensor.block_diag
 broadcast_tensors, cartesian_prod, column_stack = Tensor.broadcast_tensors, Tensor.cartesian_prod, Tensor.column_stack
 combinations, concat, concatenate, dstack = Tensor.combinations, cat, cat, Tensor.dstack

@@ -8,11 +8,9 @@ Next:  picograd/tensor/creation/window_functions.py
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.tensor import build
 from picograd.tensor.build import CATEGORY, promoted
 from picograd.tensor.creation.random import default_generator, manual_seed
 from picograd.tensor.tensor import Tensor
@@ -89,16 +87,3 @@ def get_default_dtype() -> DType:
     float32
     """
     return dtypes.default_float
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Returns the shape that tensors of all `shapes` are broadcast to.
-
-    Raises:
-      ShapeError: they do not broadcast.
-
-    >>> broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
-    given = tuple((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)
-    return build.broadcast_shapes("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]

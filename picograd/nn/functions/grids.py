@@ -18,9 +18,9 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import both, compare, expand, gather, iota, maximum, minimum, reshape, shrink, unary, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.placement import need_float, tensor_op
+from picograd.nn.functions.placement import tensor_op
 from picograd.nn.functions.resize import along, cubic_weights
-from picograd.tensor.build import cast, static
+from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.elements.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
@@ -62,7 +62,7 @@ def grid_sample(
         raise ShapeError(f"grid_sample: grid {grid.shape} must be (N, *new lengths, {axes}) for input {input.shape}.")
     if 0 in op.shape[2:]:
         raise ShapeError(f"grid_sample: input {input.shape} has an empty axis.")
-    need_float("grid_sample", op)
+    need_float("grid_sample", op, "input")
     if where_op.dtype is not op.dtype:
         raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="bring both to one dtype.")
     sampler = Sampler(cast(op, op.dtype.wide), padding_mode, bool(align_corners))
@@ -92,7 +92,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if axes not in (2, 3) or op.shape != (size[0], axes, axes + 1):
         expected = (size[0], axes, axes + 1) if axes in (2, 3) else "(N, 2, 3) or (N, 3, 4)"
         raise ShapeError(f"affine_grid: theta {theta.shape} must be {expected} for size {tuple(size)}.")
-    need_float("affine_grid", op)
+    need_float("affine_grid", op, "theta")
     lengths, shape = tuple(size[2:]), (size[0], *size[2:], axes)
 
     def factor(row_column: int) -> Op:

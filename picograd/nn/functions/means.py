@@ -24,12 +24,11 @@ from picograd.nn.functions.placement import (
     Each,
     Windows,
     each_axis,
-    need_float,
     pooling_windows,
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import cast, static
+from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
 
@@ -199,7 +198,7 @@ def _avg_pool(
     divisor: int | None,
 ) -> Tensor:  # fmt: skip
     op, has_batch = with_batch(function, x, axes)
-    need_float(function, op)
+    need_float(function, op, "input")
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
     if divisor == 0:
         raise ArgumentError(f"{function}: divisor_override must not be 0.")
@@ -262,7 +261,7 @@ def _repeated(op: Op, shape: Shape, axis: int) -> Op:
 def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
     """The mean over a box of bins is the mean of means along each axis."""
     op, has_batch = with_batch(function, x, axes)
-    need_float(function, op)
+    need_float(function, op, "input")
     counts = bins_of(function, op, output_size, axes)
     result = cast(op, op.dtype.wide)
     for axis, count in enumerate(counts):

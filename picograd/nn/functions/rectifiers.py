@@ -112,12 +112,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     >>> hardshrink(Tensor([-1.0, 0.25, 1.0]))
     Tensor([-1.,  0.,  1.])
     """
-
-    def formula(x: Op) -> Op:
-        middle = where(compare(OpCode.CMPLE, x, lambd), 0.0, x)
-        return where(compare(OpCode.CMPLT, x, -lambd), x, middle)
-
-    return of_each("hardshrink", input, formula)
+    return input.hardshrink(lambd)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002

@@ -22,10 +22,12 @@ import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.control.scan import scan
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.functions.dropout import check_probability
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
 from picograd.nn.utils.rnn import PackedSequence, packed_like, padded
+from picograd.tensor.build import need_float
 from picograd.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (N, H)
@@ -103,8 +105,7 @@ class _Recurrent(Module):
         return w_ih, w_hh, b_ih, b_hh  # type: ignore[return-value]
 
     def _check_input(self, x: Tensor, ranks: tuple[int, ...], shapes: str) -> None:
-        if not x.dtype.is_float:
-            raise DTypeError(f"{type(self).__name__}: input must be floats, got {x.dtype} of shape {x.shape}.")
+        need_float(type(self).__name__, x.op, "input")
         if x.ndim not in ranks or x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}.")
 
@@ -160,8 +161,7 @@ class RNNBase(_Recurrent):
         self.proj_size = proj_size
         if num_layers < 1:
             raise ArgumentError(f"{type(self).__name__}: num_layers must be at least 1, got {num_layers}.")
-        if not 0.0 <= dropout <= 1.0:
-            raise ArgumentError(f"{type(self).__name__}: dropout must be a probability, got {dropout}.")
+        check_probability(type(self).__name__, dropout, "dropout")
         self.num_layers, self.batch_first = num_layers, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
         directions = ("", "_reverse") if bidirectional else ("",)

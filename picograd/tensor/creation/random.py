@@ -26,7 +26,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
@@ -267,10 +267,11 @@ class Random(Creation):
         >>> Tensor([0.0, 1.0]).bernoulli()
         Tensor([0., 1.])
         """
-        if p is None and not self.dtype.is_float:
-            raise DTypeError(f"bernoulli: probabilities must be floats, got {self.dtype} of shape {self.shape}.")
+        if p is None:
+            chance = cast(need_float("bernoulli", self.read()), dtypes.float32)
+        else:
+            chance = filled(p, dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-        chance = filled(p, dtypes.float32, self.op.shape) if p is not None else cast(self.read(), dtypes.float32)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from picograd.errors import ArgumentError
 from picograd.ir.build import unary
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, to_float
+from picograd.tensor.build import computed_in, to_float
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.casts import Casts
 
@@ -29,10 +29,9 @@ class Functions(Casts):
         return self.from_op(function(self.read(), *args), self.cell.device)
 
     def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
-        """Returns a composition, of narrow floats in float32: rounded once, not after each of its steps."""
+        """Returns a composition, of narrow floats in float32."""
         op = to_float(self.read())
-        result = function(cast(op, op.dtype.wide), *args)
-        return self.from_op(cast(result, op.dtype) if result.dtype.is_float else result, self.cell.device)
+        return self.from_op(computed_in(op.dtype.wide, function, (op,), *args), self.cell.device)
 
     # ---- exponentials and logarithms ----
     def exp(self) -> Self:

@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, to_float
+from picograd.tensor.build import computed_in, need_float, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, inverses, normal, pointwise
 from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.operators import Operand
@@ -39,8 +39,8 @@ class Mathematics(Choices):
 
     def _in_double(self, function: pointwise.Function, *args: Any) -> Self:
         """Returns a function computed in float64, rounded once."""
-        op = to_float(self.read())
-        return self.from_op(cast(function(cast(op, dtypes.float64), *args), op.dtype), self.cell.device)
+        op = computed_in(dtypes.float64, function, (to_float(self.read()),), *args)
+        return self.from_op(op, self.cell.device)
 
     # ---- inverses ----
     def acos(self) -> Self:
@@ -216,9 +216,8 @@ class Mathematics(Choices):
         >>> Tensor([1.5, -1.5]).frac()
         Tensor([ 0.5, -0.5])
         """
-        if not self.dtype.is_float:
-            raise DTypeError(f"frac: needs a float, got {self.dtype} of shape {self.shape}.", hint="x.float().frac()")
-        return self._composed(lambda x: x - pointwise.trunc(x))
+        op = need_float("frac", self.read())
+        return self.from_op(op - pointwise.trunc(op), self.cell.device)
 
     def frexp(self) -> FrexpResult:
         """Returns (mantissa, exponent) with x = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1.
@@ -230,9 +229,7 @@ class Mathematics(Choices):
         >>> mantissa.tolist(), exponent.tolist()
         ([0.5, -0.75], [4, 0])
         """
-        if not self.dtype.is_float:
-            raise DTypeError(f"frexp: needs a float, got {self.dtype} of shape {self.shape}.", hint="x.float().frexp()")
-        mantissa, exponent = arithmetic.frexp(self.read())
+        mantissa, exponent = arithmetic.frexp(need_float("frexp", self.read()))
         return FrexpResult(self.from_op(mantissa, self.cell.device), self.from_op(exponent, self.cell.device))
 
     def sgn(self) -> Self:
@@ -292,10 +289,14 @@ class Mathematics(Choices):
     def hardshrink(self, lambd: float = 0.5) -> Self:
         """Returns 0 where -lambd <= x <= lambd, else x.
 
+        Raises:
+          DTypeError: of integers.
+
         >>> Tensor([-1.0, 0.25, 1.0]).hardshrink()
         Tensor([-1.,  0.,  1.])
         """
-        return self._composed(lambda x: where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, x))
+        need_float("hardshrink", self.op)
+        return self._float_composed(lambda x: where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, x))
 
     # ---- other names ----
     def positive(self) -> Self:

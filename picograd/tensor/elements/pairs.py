@@ -12,7 +12,7 @@ from typing import Any, Self
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
-from picograd.tensor.build import cast
+from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, inverses
 from picograd.tensor.elements.mathematics import Mathematics
@@ -27,9 +27,7 @@ class Pairs(Mathematics):
     def _pair(self, function: str, make: Any, other: Any, kinds: str = "f") -> Self:
         """Returns a composition of both operands, of narrow floats in float32."""
         lhs, rhs = self._operands(function, other, kinds)
-        dtype = lhs.dtype
-        result = make(cast(lhs, dtype.wide), cast(rhs, dtype.wide))
-        return self._result(function, cast(result, dtype) if result.dtype.is_float else result, other)
+        return self._result(function, computed_in(lhs.dtype.wide, make, (lhs, rhs)), other)
 
     # ---- of floats ----
     def atan2(self, other: Operand) -> Self:

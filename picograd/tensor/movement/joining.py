@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Self
 
-from picograd import dtype as dtypes
-from picograd.dtype import DType, bool_
+from picograd.dtype import bool_
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import pad, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
-from picograd.tensor.build import axis_of, broadcast_to, cast, sizes, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, common_dtype, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement.diagonals import Diagonals
 from picograd.tensor.variable import lengths
@@ -231,14 +230,6 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
         return padded
     inside = pad(filled(True, bool_, op.shape), margins)
     return where(inside, padded, value)
-
-
-def common_dtype(ops: Sequence[Op]) -> DType:
-    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
-    dtype = ops[0].dtype
-    for op in ops[1:]:
-        dtype = dtypes.promote(dtype, op.dtype)
-    return dtype
 
 
 MOST_JOINED = 16

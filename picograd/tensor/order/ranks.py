@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import both, compare, either, pad, positions, reduce, reshape, scan, shrink, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axis_of, broadcast_to, cast, detached, one_name, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.indexing.brackets import along
@@ -195,8 +195,7 @@ class Ranks(Sorting):
         if interpolation not in INTERPOLATIONS:
             words = ", ".join(INTERPOLATIONS)
             raise ArgumentError(f"{function}: interpolation must be one of {words}, got {interpolation!r}.")
-        if not self.dtype.is_float:
-            raise DTypeError(f"{function}: needs a float, got {self.dtype} of shape {self.shape}.", hint="x.float()")
+        need_float(function, self.op)
         if 0 in [known(function, self.shape, a) for a in range(self.ndim)]:
             raise ShapeError(f"{function}: shape {self.shape} has no element.")
         fractions, device = self._fractions(function, q), self.cell.device

@@ -32,7 +32,7 @@ from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, one_name, to_float
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
 
@@ -58,15 +58,6 @@ class Reduce(Pairs):
     def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
         axes = axes_of(function, op.shape, dim, axis)
         return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
-
-    def _floats(self, function: str) -> Op:
-        """Returns the value; DTypeError unless it is a float."""
-        op = self.read()
-        if not op.dtype.is_float:
-            raise DTypeError(
-                f"{function}: needs a float, got {op.dtype} of shape {op.shape}.", hint=f"x.float().{function}(...)"
-            )
-        return op
 
     # ---- sums ----
     def sum(
@@ -122,7 +113,7 @@ class Reduce(Pairs):
         """
         if dtype is not None and not dtype.is_float:
             raise DTypeError(f"mean: dtype must be a float, got {dtype}.")
-        op = cast(self.read(), dtype) if dtype is not None else self._floats("mean")
+        op = cast(self.read(), dtype) if dtype is not None else need_float("mean", self.read())
         axes = axes_of("mean", op.shape, dim, axis)
         return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
 
@@ -141,7 +132,7 @@ class Reduce(Pairs):
         >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
         1.6666666269302368
         """
-        op = self._floats("var")
+        op = need_float("var", self.read())
         if isinstance(dim, bool):  # as in x.var(False)
             dim, unbiased = None, dim
         axes = axes_of("var", op.shape, dim, axis)
@@ -324,7 +315,7 @@ class Reduce(Pairs):
 
     def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
         """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
-        op = cast(self.read(), dtype) if dtype is not None else self._floats(function)
+        op = cast(self.read(), dtype) if dtype is not None else need_float(function, self.read())
         chosen = -1 if dim is None and axis is None else dim
         axes = axes_of(function, op.shape, chosen, axis)
         greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))

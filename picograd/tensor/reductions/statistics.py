@@ -16,7 +16,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare, either, move_back, move_last, pad, positions, scan, shrink, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axes_of, axis_of, cast, detached, one_name, static, to_float
+from picograd.tensor.build import axes_of, axis_of, cast, detached, need_float, one_name, static, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, pointwise
 from picograd.tensor.elements.operators import Operand
@@ -76,7 +76,7 @@ class Statistics(Reduce):
         >>> Tensor([1.0, float("nan"), 2.0]).nanmean()
         Tensor(1.5)
         """
-        self._floats("nanmean")
+        need_float("nanmean", self.op)
         keep = keepdim or keepdims
         total = self._without_nan().sum(dim, keep, dtype=dtype, axis=axis)
         return total / (~self.isnan()).sum(dim, keep, axis=axis).cast(total.dtype)
@@ -233,7 +233,7 @@ class Statistics(Reduce):
         """
         if dtype is not None:
             return self.cast(dtype).norm(p, dim, keepdim, axis=axis)
-        op = self._floats("norm")
+        op = need_float("norm", self.read())
         axes = axes_of("norm", op.shape, dim, axis)
         if p == "nuc":
             return self.cast(self.dtype.wide)._nuclear(axes, keepdim).cast(self.dtype)
