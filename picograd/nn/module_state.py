@@ -15,7 +15,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.tensor import Tensor
@@ -177,11 +177,7 @@ class ModuleState:
         >>> net.weight.grad is None
         True
         """
-        for _, tensor in self._named_tensors("parameter"):
-            if set_to_none:
-                tensor.grad = None
-            elif tensor.grad is not None:
-                tensor.grad.zero_()
+        zero_grads((tensor for _, tensor in self._named_tensors("parameter")), set_to_none)
 
     # ---- moving ----
     def to(self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:

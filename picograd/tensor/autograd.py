@@ -11,7 +11,7 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from picograd.autodiff.chain_rules import chain_rules
@@ -28,7 +28,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.compute import gradients_of
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
-from picograd.tensor.hooks import LeafNumber, RemovableHandle, hooks_among
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_hook, hooks_among
 from picograd.tensor.modes import enable_grad as enable_grad
 from picograd.tensor.modes import inference_mode as inference_mode
 from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
@@ -93,7 +93,7 @@ class Autograd(TensorCore):
             raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
         if self.op.code is not OpCode.LEAF:
             self._become_leaf(collects=False)
-        return RemovableHandle(self.op.arg, hook)
+        return add_hook(self.op.arg, hook)
 
     # ---- what it is to gradients ----
     @property
@@ -176,6 +176,15 @@ def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     else:
         tensor.grad.write("backward", tensor.grad.read() + grad)
     return tensor.grad.cell
+
+
+def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
+    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    for tensor in tensors:
+        if set_to_none:
+            tensor.grad = None
+        elif tensor.grad is not None:
+            tensor.grad.write("zero_grad", tensor.grad.op.filled(0))
 
 
 # ---- arguments ----

@@ -8,7 +8,7 @@ Next:  picograd/nn/utils/convert_parameters.py
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError
 from picograd.tensor.autograd import no_grad
@@ -83,9 +83,7 @@ def clip_grad_norm_(
     norm = get_total_norm(grads, norm_type)
     if error_if_nonfinite:
         _finite("clip_grad_norm_", norm)
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor.to(grad.device, grad.dtype))
+    _scale(grads, max_norm, norm)
     return norm
 
 
@@ -126,14 +124,19 @@ def clip_grads_with_norm_(
     >>> w.grad.round(3)
     Tensor([0.5])
     """
-    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
-    for grad in _grads(parameters):
-        grad.mul_(factor.to(grad.device, grad.dtype))
+    _scale(_grads(parameters), max_norm, total_norm)
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else parameters
     return [parameter.grad for parameter in listed if parameter.grad is not None]
+
+
+def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
+    """Scales gradients whose norm together is `norm` so that it is at most max_norm."""
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(grad.device, grad.dtype))
 
 
 def _finite(function: str, norm: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.nn.hooks import Handle
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
 from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except
+from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
 
@@ -71,7 +71,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 class SpectralNorm:
     """Computes a weight from NAME_orig, NAME_u and NAME_v; as a hook it moves u and v on before a forward in training."""
 
-    handle: Handle
+    handle: RemovableHandle
 
     def __init__(self, name: str, part: SpectralPart):
         self.name, self.part = name, part
