@@ -30,7 +30,7 @@ from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.exchange.host import default_device, device_or_default
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}
 
@@ -197,7 +197,7 @@ class Random(Creation):
         if low >= high:
             raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
         lengths = shape_of_sizes("randint", (size,))
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         op = integers_op(random_bits(lengths, generator, place), low, high)
         return cls._drawn(cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
 
@@ -210,7 +210,7 @@ class Random(Creation):
         >>> Tensor.randperm(5, generator=Generator(1))
         Tensor([3, 2, 1, 4, 0])
         """
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
         return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
@@ -248,7 +248,7 @@ class Random(Creation):
     ) -> Self:  # fmt: skip
         """Returns what `make` makes of fresh random bits."""
         lengths = shape_of_sizes(function, shape)
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         op = make(random_bits(lengths, generator, place), dtype or dtypes.default_float)
         return cls._drawn(op, place, requires_grad)
 

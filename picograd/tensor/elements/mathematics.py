@@ -16,6 +16,7 @@ from picograd.ir.build import compare, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import computed_in, need_float, to_float
+from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, bessel, gamma, inverses, normal, pointwise
 from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.operators import Operand
@@ -136,7 +137,7 @@ class Mathematics(Choices):
         >>> Tensor([1.0, 2.0]).polygamma(1)
         Tensor([1.644934  , 0.64493406])
         """
-        if isinstance(n, Choices):
+        if isinstance(n, TensorCore):
             raise ArgumentError("polygamma: n is the argument of the method: x.polygamma(n).")
         if n < 0:
             raise ArgumentError(f"polygamma: n must not be negative, got {n}.")

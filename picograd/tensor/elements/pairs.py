@@ -16,7 +16,7 @@ from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, inverses
 from picograd.tensor.elements.mathematics import Mathematics
-from picograd.tensor.elements.operators import Elementwise, Operand
+from picograd.tensor.elements.operators import Elementwise, Operand, is_true, scalar_of
 
 
 class Pairs(Mathematics):
@@ -95,7 +95,7 @@ class Pairs(Mathematics):
         >>> Tensor([2, 3]).float_power(2)
         Tensor([4., 9.], dtype=float64)
         """
-        exponent = exponent.double() if isinstance(exponent, Mathematics) else float(exponent)  # type: ignore[arg-type]
+        exponent = exponent.double() if isinstance(exponent, Pairs) else scalar_of("float_power", exponent)
         return self.double().pow(exponent)
 
     def ldexp(self, other: Operand) -> Self:
@@ -104,9 +104,8 @@ class Pairs(Mathematics):
         >>> Tensor([0.75]).ldexp(Tensor([2]))
         Tensor([3.])
         """
-        power: Any = other.__rpow__(2.0) if isinstance(other, Elementwise) else 2.0**other  # type: ignore[operator]
-        product: Self = self * power
-        return product
+        power: Operand = other.__rpow__(2.0) if isinstance(other, Pairs) else 2.0 ** scalar_of("ldexp", other)
+        return self * power
 
     # ---- of any number ----
     def fmod(self, other: Operand) -> Self:
@@ -201,7 +200,7 @@ class Pairs(Mathematics):
         >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
         Tensor([ True, False])
         """
-        return self.ne(0) ^ (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        return self.ne(0) ^ is_true(other)
 
     # ---- three operands ----
     def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:

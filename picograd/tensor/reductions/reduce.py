@@ -33,6 +33,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
 from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
+from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
 
@@ -198,7 +199,7 @@ class Reduce(Pairs):
         >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
         [1, 0]
         """
-        if isinstance(dim, Pairs):
+        if isinstance(dim, TensorCore):
             return self.maximum(dim)
         if dim is None and axis is None:
             return self.amax()
@@ -210,7 +211,7 @@ class Reduce(Pairs):
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
         Tensor([1., 3.])
         """
-        if isinstance(dim, Pairs):
+        if isinstance(dim, TensorCore):
             return self.minimum(dim)
         if dim is None and axis is None:
             return self.amin()
