@@ -18,7 +18,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
-from picograd.tensor.free import polygamma, xlogy
+from picograd.tensor.free_functions import polygamma, xlogy
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

@@ -23,7 +23,7 @@ MODULES = ("", "nn", "nn.functional", "nn.init", "nn.utils", "optim", "optim.lr_
            "autograd", "autograd.functional", "cuda", "dtypes", "array_api", "onnx", "data", "models")  # fmt: skip
 KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.
-INTERNAL = {"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
+INTERNAL = {"from_op", "from_memory", "from_cell", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
             "state", "next_key", "extra_repr"}  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 In:    tensor/core.py and the families that extend it
 Out:   `Tensor`
-Next:  picograd/tensor/free.py
+Next:  picograd/tensor/free_functions.py
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from picograd.ir.opcode import OpCode
 from picograd.nn.functions.elements import of_each
 from picograd.nn.functions.precision import widened
 from picograd.tensor.build import axis_of, need_float
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.elements import pointwise
 from picograd.tensor.tensor import Tensor
 

@@ -17,7 +17,8 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.rectifiers import SELU_ALPHA, SELU_SCALE
 from picograd.tensor.build import broadcast_to, need_float
-from picograd.tensor.creation.random import Generator, random_bits, uniform_op
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 

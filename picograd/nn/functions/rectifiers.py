@@ -18,7 +18,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.elements import of_each
 from picograd.tensor.build import cast
-from picograd.tensor.creation.random import Generator, random_bits, uniform_op
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.tensor import Tensor

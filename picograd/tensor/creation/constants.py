@@ -2,7 +2,7 @@
 
 In:    shapes and numbers
 Out:   `Creation`
-Next:  picograd/tensor/creation/random.py
+Next:  picograd/tensor/creation/generator.py
 
 What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
 """

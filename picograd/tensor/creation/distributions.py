@@ -18,9 +18,9 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import (
     MANTISSA_BITS,
-    Generator,
     Random,
     integers_op,
     normal_op,

@@ -1,4 +1,4 @@
-"""Methods of linear algebra: what torch.Tensor has of it. All of it stands in picograd/linalg/.
+"""Methods of linear algebra: what torch.Tensor has of it. picograd/linalg/ has all of torch.linalg, made of the same Ops.
 
 In:    tensors
 Out:   `Linalg`; `QR`, `SVD`, `LogDet`
