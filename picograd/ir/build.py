@@ -64,6 +64,18 @@ def shrink(x: Op, bounds: tuple[tuple[Dim, Dim], ...]) -> Op:
     return x if bounds == whole else Op(OpCode.SHRINK, x.dtype, (x,), bounds)
 
 
+def shrink_axis(x: Op, axis: int, start: Dim, stop: Dim) -> Op:
+    """Returns the part of x from start up to stop on one axis, which may be counted from the end."""
+    place = axis % len(x.shape)
+    return shrink(x, tuple((start, stop) if i == place else (0, dim) for i, dim in enumerate(x.shape)))
+
+
+def pad_axis(x: Op, axis: int, before: Dim, after: Dim) -> Op:
+    """Returns x with zeros before and after one axis, which may be counted from the end."""
+    place = axis % len(x.shape)
+    return pad(x, tuple((before, after) if i == place else (0, 0) for i in range(len(x.shape))))
+
+
 def flip(x: Op, axes: tuple[int, ...]) -> Op:
     """Returns x backwards along `axes`."""
     return Op(OpCode.FLIP, x.dtype, (x,), axes) if axes else x

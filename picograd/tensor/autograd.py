@@ -224,6 +224,7 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
 
 
 def _leaf_inputs(function: str, inputs: Several) -> list[Op]:
+    """Returns the LEAFs of inputs; GradientError where one is none."""
     found: list[Op] = []
     for tensor in _listed(inputs):
         if tensor.op.code is not OpCode.LEAF:

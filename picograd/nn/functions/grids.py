@@ -15,7 +15,19 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, expand, gather, iota, maximum, minimum, reshape, shrink, unary, where
+from picograd.ir.build import (
+    both,
+    compare,
+    expand,
+    gather,
+    iota,
+    maximum,
+    minimum,
+    reshape,
+    shrink_axis,
+    unary,
+    where,
+)
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.placement import tensor_op
@@ -96,7 +108,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     lengths, shape = tuple(size[2:]), (size[0], *size[2:], axes)
 
     def factor(row_column: int) -> Op:
-        part = shrink(op, ((0, size[0]), (0, axes), (row_column, row_column + 1)))
+        part = shrink_axis(op, -1, row_column, row_column + 1)
         return expand(reshape(part, (size[0], *(1 for _ in lengths), axes)), shape)
 
     total = factor(axes)
@@ -124,7 +136,7 @@ class Sampler:
     def places(self, grid: Op) -> list[Op]:
         """Returns (N, *new) along each spatial axis for grid (N, *new, axes), whose last axis names the last one first."""
         new, axes = grid.shape[:-1], len(self.lengths)
-        parts = [reshape(shrink(grid, (*((0, n) for n in new), (i, i + 1))), new) for i in reversed(range(axes))]
+        parts = [reshape(shrink_axis(grid, -1, i, i + 1), new) for i in reversed(range(axes))]
         return [self.unnormalised(part, length) for part, length in zip(parts, self.lengths)]
 
     def at(self, places: Sequence[Op], mode: str) -> Op:

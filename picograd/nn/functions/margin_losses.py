@@ -167,6 +167,7 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
+    """Returns max(0, near - far + margin): how far anchors are from positives, and how far from negatives."""
     anchor, positive, negative = triple
     if not margin > 0:
         raise ArgumentError(f"{function}: margin must be positive, got {margin}.")

@@ -252,6 +252,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
 
 def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:
+    """Returns the greatest element of each bin; bins as long as the widest, in which what is beyond a bin is left out."""
     op, has_batch = with_batch(function, x, axes)
     lengths = [static(n) for n in op.shape[2:]]
     places, seen, inside = [], detached(op), None
@@ -375,6 +376,7 @@ def _unpool(
     function: str, axes: int, x: Tensor, indices: Tensor, numbers: Sequence[Each | None],
     output_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
+    """Returns zeros with the elements of x where max pooling, of windows of these numbers, had found them."""
     op, has_batch = with_batch(function, x, axes)
     place = tensor_op(function, "indices", indices)
     if place.shape != x.shape:

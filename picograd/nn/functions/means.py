@@ -197,6 +197,7 @@ def _avg_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
 ) -> Tensor:  # fmt: skip
+    """Returns the means of windows of these numbers: kernel_size, stride and padding."""
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op, "input")
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
@@ -270,6 +271,7 @@ def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
 
 
 def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
+    """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
     length = static(x.shape[axis])
     left, right = x.shape[:axis], x.shape[axis + 1 :]
     if count and length % count == 0:
@@ -283,8 +285,8 @@ def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
     inside = compare(OpCode.CMPLT, at, ends)
     taken = gather(x, where(inside, at, -1), axis, 0)  # which outside of x is 0
     total = reduce(taken, OpCode.ADD, (axis + 1,))
-    size = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
-    return total / _repeated(cast(size, x.dtype), total.shape, axis)
+    elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
+    return total / _repeated(cast(elements, x.dtype), total.shape, axis)
 
 
 def _lp_pool(

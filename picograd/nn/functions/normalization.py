@@ -266,14 +266,14 @@ def local_response_norm(
     return divided_by_neighbours(input, size, size // 2, alpha, beta, k)
 
 
-def divided_by_neighbours(x: Tensor, size: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
-    """Returns x / (k + alpha * mean of x^2 over `size` channels, the first of them `before` channels ahead) ** beta."""
-    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, size - 1 - before])
-    windows = [squares.narrow(1, start, x.shape[1]) for start in range(size)]
+def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta."""
+    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, count - 1 - before])
+    windows = [squares.narrow(1, start, x.shape[1]) for start in range(count)]
     total = windows[0]
     for window in windows[1:]:
         total = total + window
-    return x / (total * (alpha / size) + k) ** beta
+    return x / (total * (alpha / count) + k) ** beta
 
 
 # ---- what they share ----

@@ -88,6 +88,7 @@ def upsample(
 
 # ---- arguments ----
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
+    """Raises unless interpolate has this mode for an input of so many axes, with these options."""
     axes = len(op.shape) - 2
     if mode not in MODES:
         raise ArgumentError(f"interpolate: mode must be one of {', '.join(MODES)}, got {mode!r}.")

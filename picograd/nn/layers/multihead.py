@@ -199,6 +199,7 @@ def _behind(x_NSE: Tensor, one: Tensor) -> Tensor:
 
 
 def _check_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raises ShapeError unless queries, keys and values fit the layer and each other."""
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(f"MultiheadAttention: {shapes} must have three axes each, or two without a batch.")

@@ -114,6 +114,7 @@ class Scattering(Indexing):
         return self._in_place("scatter_add_", self.scatter_add(dim, index, src))
 
     def _scattered(self, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> Self:
+        """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
         op, places, axis = self._along_index(function, dim, index)
         if isinstance(given, TensorCore):
             self._needs_dtype(function, "src", given)

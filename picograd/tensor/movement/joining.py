@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from picograd.dtype import bool_
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad, unary, where
+from picograd.ir.build import pad, pad_axis, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
@@ -257,9 +257,9 @@ def _side_by_side(ops: list[Op], axis: int) -> Op:
     result: Op | None = None
     for op in ops:
         stop = add(start, op.shape[axis])
-        margins = tuple((start, subtract(total, stop)) if a == axis else (0, 0) for a in range(len(op.shape)))
-        piece = pad(op, margins)
-        result = piece if result is None else where(pad(filled(True, bool_, op.shape), margins), piece, result)
+        after = subtract(total, stop)
+        piece, inside = (pad_axis(x, axis, start, after) for x in (op, filled(True, bool_, op.shape)))
+        result = piece if result is None else where(inside, piece, result)
         start = stop
     assert result is not None
     return result

@@ -13,7 +13,18 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, compare, either, pad, positions, reduce, reshape, scan, shrink, where
+from picograd.ir.build import (
+    both,
+    compare,
+    either,
+    pad_axis,
+    positions,
+    reduce,
+    reshape,
+    scan,
+    shrink_axis,
+    where,
+)
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -75,6 +86,7 @@ class Ranks(Sorting):
         return self._median("nanmedian", one_name("nanmedian", dim, axis), keepdim, skips_nan=True)
 
     def _median(self, function: str, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+        """Returns the median of all elements, or along an axis with its place: of an even count the lower of both."""
         if dim is None:
             flat = self.flatten()
             if not flat.shape[0]:
@@ -192,6 +204,7 @@ class Ranks(Sorting):
     def _quantile(
         self, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool
     ) -> Self:
+        """Returns the quantiles `q`: a vector of them is a new first axis."""
         if interpolation not in INTERPOLATIONS:
             words = ", ".join(INTERPOLATIONS)
             raise ArgumentError(f"{function}: interpolation must be one of {words}, got {interpolation!r}.")
@@ -241,10 +254,10 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
 
 def starts_run(ordered: Op) -> Op:
     """Returns, along the last axis, whether an element differs from the one before it."""
-    length, rows = ordered.shape[-1], tuple((0, dim) for dim in ordered.shape[:-1])
-    differs = compare(OpCode.CMPNE, shrink(ordered, (*rows, (1, length))), shrink(ordered, (*rows, (0, length - 1))))
-    first = compare(OpCode.CMPEQ, positions(ordered.shape, len(ordered.shape) - 1), 0)
-    return either(first, pad(differs, (*((0, 0) for _ in rows), (1, 0))))
+    last, length = len(ordered.shape) - 1, ordered.shape[-1]
+    differs = compare(OpCode.CMPNE, shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
+    first = compare(OpCode.CMPEQ, positions(ordered.shape, last), 0)
+    return either(first, pad_axis(differs, last, 1, 0))
 
 
 def _place_in_run(ordered: Op) -> Op:

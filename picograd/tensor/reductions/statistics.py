@@ -13,7 +13,17 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import compare, either, move_back, move_last, pad, positions, scan, shrink, where
+from picograd.ir.build import (
+    compare,
+    either,
+    move_back,
+    move_last,
+    pad_axis,
+    positions,
+    scan,
+    shrink_axis,
+    where,
+)
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axes_of, axis_of, cast, detached, need_float, one_name, static, to_float
@@ -141,6 +151,7 @@ class Statistics(Reduce):
         return self._running("cummin", OpCode.MIN, one_name("cummin", dim, axis))
 
     def _running(self, function: str, code: OpCode, dim: int | None) -> MaxResult:
+        """Returns the running extremes along an axis and where each was met last."""
         values = self._scan(function, code, dim, self.dtype)
         op, running = detached(self.read()), detached(values.read())
         if not op.shape or dim is None:
@@ -207,8 +218,7 @@ class Statistics(Reduce):
         """Returns the part of the axis without the first or last element."""
         op = self.read()
         stop = static(op.shape[axis]) - after
-        bounds = tuple((before, max(stop, before)) if i == axis else (0, dim) for i, dim in enumerate(op.shape))
-        return self.from_op(shrink(op, bounds), self.cell.device)
+        return self.from_op(shrink_axis(op, axis, before, max(stop, before)), self.cell.device)
 
     # ---- lengths ----
     def norm(
@@ -301,9 +311,8 @@ def _summed(op: Op) -> Op:
     """Returns the running log of sums of exponentials along the last axis: each takes in the one 1, 2, 4, ... before."""
     last, count, step = len(op.shape) - 1, static(op.shape[-1]), 1
     place = positions(op.shape, last)
-    none = ((0, 0),) * last
     while step < count:
-        before = pad(shrink(op, (*((0, dim) for dim in op.shape[:-1]), (0, count - step))), (*none, (step, 0)))
+        before = pad_axis(shrink_axis(op, last, 0, count - step), last, step, 0)
         inside = compare(OpCode.CMPLE, step, place)
         op = where(inside, arithmetic.logaddexp(op, where(inside, before, op)), op)
         step *= 2
