@@ -21,7 +21,7 @@ from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import no_grad, zero_grads
+from picograd.tensor.autograd import listed, no_grad, zero_grads
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
@@ -53,7 +53,7 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
-        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        given: list[Any] = listed(params)
         if not given:
             raise ArgumentError(f"{type(self).__name__}: got no parameters.")
         self.defaults = dict(defaults)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
@@ -37,6 +37,7 @@ from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
 stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]
+Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 class Autograd(TensorCore):
@@ -148,7 +149,7 @@ def backward(
     >>> x.grad.item()
     8.0
     """
-    roots = _listed(tensors)
+    roots = listed(tensors)
     for tensor in roots:
         if not tensor.op.needs_grad:
             raise GradientError(
@@ -188,7 +189,8 @@ def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
 
 
 # ---- arguments ----
-def _listed(tensors: Several) -> list[TensorCore]:
+def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
+    """Returns several tensors, or a single one, as a list."""
     return [tensors] if isinstance(tensors, TensorCore) else list(tensors)
 
 
@@ -226,7 +228,7 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
 def _leaf_inputs(function: str, inputs: Several) -> list[Op]:
     """Returns the LEAFs of inputs; GradientError where one is none."""
     found: list[Op] = []
-    for tensor in _listed(inputs):
+    for tensor in listed(inputs):
         if tensor.op.code is not OpCode.LEAF:
             raise GradientError(
                 f"{function}: an input of shape {tensor.shape} is no leaf.",
@@ -305,11 +307,11 @@ def grad(
     """
     if materialize_grads and allow_unused is False:
         raise ArgumentError("grad: materialize_grads=True makes zeros for unused inputs, which allow_unused=False forbids.")
-    given = _listed(inputs)
+    given = listed(inputs)
     leaves = _leaf_inputs("grad", given)
-    found = _asked(_listed(outputs), leaves, grad_outputs, is_grads_batched)
+    found = _asked(listed(outputs), leaves, grad_outputs, is_grads_batched)
     missing = [leaf for leaf in leaves if leaf not in found]
-    flat = set(_leaves([tensor.op for tensor in _listed(outputs) if tensor.op.needs_grad])) if missing else set()
+    flat = set(_leaves([tensor.op for tensor in listed(outputs) if tensor.op.needs_grad])) if missing else set()
     found.update((leaf, leaf.filled(0)) for leaf in missing if leaf in flat)  # by way of floor and such
     unused = [leaf for leaf in missing if leaf not in flat]
     if unused and not (allow_unused or materialize_grads):
@@ -372,7 +374,7 @@ def jvp(outputs: TensorCore, inputs: Several, tangents: Several) -> Any:
     >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
     Tensor([4., 0.], requires_grad=True)
     """
-    given, moved_along = _listed(inputs), _listed(tangents)
+    given, moved_along = listed(inputs), listed(tangents)
     if len(given) != len(moved_along):
         raise ArgumentError(f"jvp: {len(moved_along)} tangents were given for {len(given)} inputs.")
     moves: dict[Op, Op] = {}

@@ -8,6 +8,7 @@ Next:  picograd/tensor/movement/views.py
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -187,6 +188,15 @@ def static(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     return dim.__index__()
+
+
+def static_numel(shape: Sequence[Dim]) -> int:
+    """Returns the number of elements, which must be known now.
+
+    Raises:
+      ShapeError: a length is symbolic.
+    """
+    return math.prod(map(static, shape))
 
 
 def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ from picograd.nn.functions.placement import (
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import detached, static
+from picograd.tensor.build import detached, static, static_numel
 from picograd.tensor.tensor import Tensor
 
 Pooled = Tensor | tuple[Tensor, Tensor]
@@ -341,7 +341,7 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
 
 def _strides(lengths: Sequence[Dim], steps: Sequence[int]) -> list[int]:
     """Returns how far the next element of a window stands in an image, along each axis."""
-    return [step * math.prod(map(static, lengths[axis + 1 :])) for axis, step in enumerate(steps)]
+    return [step * static_numel(lengths[axis + 1 :]) for axis, step in enumerate(steps)]
 
 
 def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
@@ -369,7 +369,7 @@ def _pair(x: Tensor, found: tuple[Op, Op], has_batch: bool, return_indices: bool
 
 
 def _numel(op: Op) -> int:
-    return math.prod(map(static, op.shape[2:]))
+    return static_numel(op.shape[2:])
 
 
 def _unpool(

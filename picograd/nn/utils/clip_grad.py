@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import listed, no_grad
 from picograd.tensor.tensor import Tensor
 
 
@@ -40,10 +40,9 @@ def get_total_norm(
     """
     if not isinstance(norm_type, (int, float)):
         raise ArgumentError(f"get_total_norm: norm_type must be a number, got {norm_type!r}.")
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    if not listed:
+    norms = [tensor.norm(norm_type) for tensor in listed(tensors)]
+    if not norms:
         return Tensor(0.0)
-    norms = [tensor.norm(norm_type) for tensor in listed]
     norm = Tensor.stack([norm.to(norms[0].device) for norm in norms]).norm(norm_type)
     return _finite("get_total_norm", norm) if error_if_nonfinite else norm
 
@@ -128,8 +127,7 @@ def clip_grads_with_norm_(
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    listed = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [parameter.grad for parameter in listed if parameter.grad is not None]
+    return [parameter.grad for parameter in listed(parameters) if parameter.grad is not None]
 
 
 def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except
+from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except, scaled_by_norm
 from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
@@ -28,7 +28,7 @@ class WeightNorm:
     def __call__(self, module: Module) -> Tensor:
         """Returns g v / |v|."""
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / norm_except(v, self.dim))  # type: ignore[no-any-return]
+        return scaled_by_norm(g, v, self.dim)
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:

@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, need_float
+from picograd.tensor.build import broadcast_to, cast, need_float, static_numel
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
@@ -239,9 +239,7 @@ class Random(Creation):
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
     key = (generator or default_generator).next_key(device)
-    count = 1
-    for dim in shape:
-        count *= int(dim)
+    count = static_numel(shape)
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (iota(count, dtypes.uint64), broadcast_to(key, (count,))))
     return reshape(bits, shape)
 

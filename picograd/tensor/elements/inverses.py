@@ -73,13 +73,18 @@ def _arc(z: Op) -> Op:
     return atan(z / unary(OpCode.SQRT, -(z * z) + 1.0))
 
 
+def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
+    """Returns where |x| > 1/2, and acos(|x|) / 2 = asin(sqrt((1 - |x|) / 2)) there, asin(|x|) elsewhere."""
+    far = compare(OpCode.CMPLT, 0.5, magnitude)
+    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
+    return far, _arc(where(far, half, magnitude))
+
+
 def asin(x: Op) -> Op:
     """The angle with the sine x; near the ends pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), where x itself is steep."""
     below = is_negative(x)
     magnitude = turned(below, x)
-    far = compare(OpCode.CMPLT, 0.5, magnitude)
-    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
-    angle = _arc(where(far, half, magnitude))
+    far, angle = _arc_or_half(magnitude)
     return turned(below, where(far, angle * -2.0 + math.pi / 2, angle))
 
 
@@ -87,9 +92,7 @@ def acos(x: Op) -> Op:
     """The angle with the cosine x; near the ends 2 asin(sqrt((1 - |x|) / 2)), or pi less that."""
     below = is_negative(x)
     magnitude = turned(below, x)
-    far = compare(OpCode.CMPLT, 0.5, magnitude)
-    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
-    angle = _arc(where(far, half, magnitude))
+    far, angle = _arc_or_half(magnitude)
     return where(far, where(below, angle * -2.0 + math.pi, angle * 2.0), -turned(below, angle) + math.pi / 2)
 
 
