@@ -58,7 +58,7 @@ class Adamax(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -119,7 +119,7 @@ class NAdam(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -183,7 +183,7 @@ class RAdam(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,

@@ -36,12 +36,12 @@ class RNNCellBase(Recurrent):
         super().__init__(input_size, hidden_size, bias)
         self._make_weights("", input_size, device, dtype)
 
-    def forward(self, x: Tensor, hx: Any = None) -> Any:
-        """Returns the new state, for x (N, I) or (I,) and a state hx (N, H) or (H,)."""
-        self._check_input(x, (1, 2), "(N, I), or (I,)")
-        state = self._start(hx, self._state_shapes(*x.shape[:-1]), x)
+    def forward(self, input: Tensor, hx: Any = None) -> Any:  # noqa: A002
+        """Returns the new state, for input (N, I) or (I,) and a state hx (N, H) or (H,)."""
+        self._check_input(input, (1, 2), "(N, I), or (I,)")
+        state = self._start(hx, self._state_shapes(*input.shape[:-1]), input)
         w_ih, w_hh, b_ih, b_hh = self._weights("")
-        gates = functional.linear(x, w_ih, b_ih)
+        gates = functional.linear(input, w_ih, b_ih)
         return self._given(self._step(gates, state, functional.linear(state[0], w_hh, b_hh)))
 
     def extra_repr(self) -> str:

@@ -92,7 +92,7 @@ class Generator:
             number = state.count.op
             held, known = state.known
             known = 1 + (known if held is number else int(to_host(realize([number])[0])))
-            state.count.op = after = _word(known, device)
+            state.count.op = after = _word(known, str(device))
             state.known = after, known
         return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
 
