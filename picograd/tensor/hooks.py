@@ -94,6 +94,7 @@ def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
 
 def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
     """Returns what all hooks of a leaf make of its gradient, one after the other."""
+
     def hooked(grad: Op) -> Op:
         for hook in list(number.hooks.values()):
             changed = hook(number.make(grad))

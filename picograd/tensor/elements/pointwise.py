@@ -104,6 +104,12 @@ def is_finite(x: Op) -> Op:
     return compare(OpCode.CMPLT, absolute(x), math.inf)
 
 
+def is_extreme(x: Op, extreme: Op) -> Op:
+    """True where x is the extreme of what it stands among, of any number: the extreme itself, or a NaN, which wins."""
+    found = compare(OpCode.CMPEQ, x, extreme)
+    return either(found, is_nan(x)) if x.dtype.is_float else found
+
+
 # ---- powers and logarithms ----
 def polynomial(x: Op, coefficients: Sequence[float]) -> Op:
     """c0 + c1 x + c2 x^2 + ..., by Horner's rule."""

@@ -15,19 +15,7 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import (
-    compare,
-    either,
-    gather,
-    maximum,
-    move_back,
-    move_last,
-    positions,
-    reduce,
-    reshape,
-    unary,
-    where,
-)  # fmt: skip
+from picograd.ir.build import gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -258,10 +246,7 @@ class Reduce(Pairs):
             return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
         axis = axis_of(function, op.shape, dim)
         extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
-        found = compare(OpCode.CMPEQ, op, extreme)
-        if op.dtype.is_float:
-            found = either(found, pointwise.is_nan(op))
-        place = where(found, positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
+        place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
         return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----

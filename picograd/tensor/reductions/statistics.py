@@ -15,7 +15,6 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
     compare,
-    either,
     move_back,
     move_last,
     pad_axis,
@@ -157,10 +156,7 @@ class Statistics(Reduce):
         if not op.shape or dim is None:
             return MaxResult(values, self.from_op(filled(0, dtypes.int64, ()), self.cell.device))
         axis = axis_of(function, op.shape, dim)
-        found = compare(OpCode.CMPEQ, op, running)
-        if op.dtype.is_float:
-            found = either(found, pointwise.is_nan(op))
-        place = where(found, positions(op.shape, axis), 0)
+        place = where(pointwise.is_extreme(op, running), positions(op.shape, axis), 0)
         return MaxResult(values, self.from_op(scan(place, OpCode.MAX, axis), self.cell.device))
 
     def logcumsumexp(self, dim: int | None = None, *, axis: int | None = None) -> Self:
