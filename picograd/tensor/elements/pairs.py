@@ -15,11 +15,11 @@ from picograd.ir.op import Op
 from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, inverses
-from picograd.tensor.elements.mathematics import Mathematics
+from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.operators import Elementwise, Operand, is_true, scalar_of
 
 
-class Pairs(Mathematics):
+class Pairs(Choices):
     """atan2 hypot fmod fmax copysign logaddexp gcd isclose addcmul ...; both operands are broadcast and promoted."""
 
     __slots__ = ()

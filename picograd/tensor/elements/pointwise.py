@@ -2,7 +2,7 @@
 
 In:    Ops of one shape and a float dtype (unless said)
 Out:   Ops
-Next:  picograd/tensor/elements/mathematics.py
+Next:  picograd/tensor/elements/inverses.py
 
 Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
 branch not taken never multiplies a zero gradient by infinity.
