@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
-from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import RULES  # noqa: F401  (an Op can be built only once its shape rules are known)
 
@@ -158,7 +158,7 @@ def minimum(a: Op, b: Op | Scalar) -> Op:
 
 def zeros_like(x: Op) -> Op:
     """Returns zeros of the shape and dtype of x."""
-    return x.filled(0)
+    return filled(0, x.dtype, x.shape)
 
 
 def _beside(x: Op, value: Op | Scalar) -> Op:

@@ -164,7 +164,7 @@ def backward(
     for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
-            found = grads.get(leaf, leaf.filled(0))  # floor and the like are flat
+            found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
             made.append(weakref.ref(_accumulate(owner, found if create_graph else detached(found))))
     for tensor in roots:
         gradients_of[tensor.cell] = made
