@@ -69,7 +69,7 @@ from picograd.optim.scaler import GradScaler
 from picograd.tensor import names
 from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
-from picograd.tensor.creation.random import Generator, manual_seed
+from picograd.tensor.creation.generator import Generator, manual_seed
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
 from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled

@@ -13,8 +13,8 @@ from typing import Any
 from picograd.device import device as Device
 from picograd.engine.devices import compiler_for, why_not
 from picograd.tensor import memory
-from picograd.tensor.creation.random import Generator
-from picograd.tensor.creation.random import manual_seed as seed_all
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.generator import manual_seed as seed_all
 
 __all__ = [
     "current_device", "device_count", "empty_cache", "get_device_capability", "is_available", "is_bf16_supported",

@@ -15,10 +15,10 @@ from picograd.errors import DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
+from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
-from picograd.tensor.free import polygamma, xlogy
+from picograd.tensor.free_functions import polygamma, xlogy
 from picograd.tensor.tensor import Tensor
 
 __all__ = [
@@ -39,12 +39,9 @@ def _in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
     """Returns a function of tensors computed in float64, in the float dtype they have together."""
     first, *others = operands
     ops = [to_float(x.read()) for x in operands]
-    dtype = ops[0].dtype
-    for op in ops[1:]:
-        dtype = dtypes.promote(dtype, op.dtype)
-    shape = broadcast_shapes(name, *(op.shape for op in ops))
-    wide = [broadcast_to(cast(op, dtypes.float64), shape) for op in ops]
-    return Tensor.from_op(cast(function(*wide), dtype), first.other_device(name, *others))
+    dtype, shape = common_dtype(ops), broadcast_shapes(name, *(op.shape for op in ops))
+    same = [broadcast_to(cast(op, dtype), shape) for op in ops]
+    return Tensor.from_op(computed_in(dtypes.float64, function, same), first.other_device(name, *others))
 
 
 def _pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002

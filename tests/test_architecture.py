@@ -149,6 +149,11 @@ def test_what_is_built_on_tensors_leads_to_the_road() -> None:
     assert not missed
 
 
+def test_every_room_says_what_belongs_there() -> None:
+    rooms = PACKAGE.rglob("__init__.py")
+    assert not [str(path.relative_to(PACKAGE)) for path in rooms if not header(path)]
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
     text = header(path)

@@ -44,7 +44,7 @@ def test_examples_print_what_they_say(test, monkeypatch):
 # What these mean everywhere, the docstring of Tensor says once.
 SHARED = {"self", "cls", "dim", "axis", "keepdim", "keepdims", "dtype", "device", "requires_grad", "generator", "other"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.
-INTERNAL = {"Tensor.from_op", "Tensor.from_memory", "Tensor.viewed", "Tensor.viewed_by", "Tensor.read",
+INTERNAL = {"Tensor.from_op", "Tensor.from_memory", "Tensor.from_cell", "Tensor.viewed", "Tensor.viewed_by", "Tensor.read",
             "Tensor.write", "Tensor.other_device", "Tensor.forget_old", "Generator.state", "Generator.next_key",
             "Module.extra_repr"}  # fmt: skip
 # What has no example that runs everywhere: a GPU, a file in the current folder.

@@ -109,9 +109,7 @@ def array(function: str, x: Any, kinds: str = ANY) -> Array:
         raise DTypeError(f"{function}: needs {WORDS[kinds]}, got {x.dtype} of shape {x.shape}.", hint="astype(x, dtype)")
     if isinstance(x, Array):
         return x
-    view = object.__new__(Array)
-    view._start(x.cell, x.steps)
-    return view
+    return Array.from_cell(x.cell, x.steps)
 
 
 def pair(function: str, x1: Any, x2: Any, kinds: str = ANY) -> tuple[Array, Array]:

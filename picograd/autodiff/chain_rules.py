@@ -50,7 +50,7 @@ from picograd.autodiff.transposes import (
     update_value,
 )
 from picograd.ir.build import both, compare, unary, where, zeros_like
-from picograd.ir.op import Op, const_value, filled
+from picograd.ir.op import Op, const_value
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, Rule
 
@@ -85,7 +85,7 @@ def pow_exponent(grad: Op, out: Op) -> Op:
     base, exponent = out.src
     zero = zeros_like(base)
     undefined = both(compare(OpCode.CMPEQ, base, zero), compare(OpCode.CMPLE, zero, exponent))
-    return grad * (out * unary(OpCode.LOG, where(undefined, filled(1, base.dtype, base.shape), base)))
+    return grad * (out * unary(OpCode.LOG, where(undefined, base.filled(1), base)))
 
 
 # ---- heads of more than an opcode ----
@@ -133,7 +133,7 @@ chain_rules = PatternMatcher(
         elementwise("sin", OpCode.SIN, lambda grad, out: grad * unary(OpCode.COS, out.src[0])),
         elementwise("cos", OpCode.COS, lambda grad, out: -grad * unary(OpCode.SIN, out.src[0])),
         # d tanh(a) = (1 - tanh(a)^2) da  d erf(a) = 2 / sqrt(pi) e^(-a^2) da
-        elementwise("tanh", OpCode.TANH, lambda grad, out: grad * (filled(1, out.dtype, out.shape) - out * out)),
+        elementwise("tanh", OpCode.TANH, lambda grad, out: grad * (out.filled(1) - out * out)),
         elementwise(
             "erf",
             OpCode.ERF,

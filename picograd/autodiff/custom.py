@@ -17,7 +17,7 @@ from picograd.autodiff.bodies import call_forward, call_reverse, output, sink
 from picograd.autodiff.forward import transposed
 from picograd.ir.build import zeros_like
 from picograd.ir.custom import CustomGradient, custom_gradient
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 
@@ -52,7 +52,7 @@ def _pulled(call: Op, made: CustomGradient, grads: Mapping[int, Op], slot: int) 
         return None
     roots = call.arg.src
     read = [call.src[n] if kind == "source" else output(call, roots, n) for kind, n in made.reads]
-    arriving = [grads.get(n, filled(0, root.dtype, root.shape)) for n, root in enumerate(roots[: made.num_results])]
+    arriving = [grads.get(n, root.filled(0)) for n, root in enumerate(roots[: made.num_results])]
     back = Op(OpCode.CALL, made.backward.dtype, (*read, *arriving), made.backward)
     return output(back, made.backward.src, place)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from picograd.autodiff.derivative import SourceRule
 from picograd.errors import GradientError
-from picograd.ir.build import compare, pad, positions, reshape, swap_last, where, zeros_like
+from picograd.ir.build import compare, either, pad, positions, reshape, shrink_axis, swap_last, where, zeros_like
 from picograd.ir.host import Options, host_call
 from picograd.ir.lines import line_of
 from picograd.ir.matrices import (
@@ -22,7 +22,6 @@ from picograd.ir.matrices import (
     along_rows,
     everywhere,
     factors_of,
-    part,
     product,
     rows_columns,
     total,
@@ -93,7 +92,7 @@ def cofactor_grad(grad: Op, out: Op) -> Op:
 def slogdet_grad(grad: Op, out: Op) -> Op:
     """X.T times the gradient of the logarithm; the sign has none."""
     a = out.src[0]
-    return everywhere(reshape(part(grad, -1, 1, 2), a.shape[:-2]), a) * swap_last(call("inv", a, like=out))
+    return everywhere(reshape(shrink_axis(grad, -1, 1, 2), a.shape[:-2]), a) * swap_last(call("inv", a, like=out))
 
 
 # ---- triangular factors ----
@@ -121,7 +120,7 @@ def qr_grad(grad: Op, out: Op) -> Op:
     batch = out.src[0].shape[:-2]
 
     def split(x: Op) -> tuple[Op, Op]:
-        q, r = part(x, -1, 0, m * n), part(x, -1, m * n, m * n + n * n)
+        q, r = shrink_axis(x, -1, 0, m * n), shrink_axis(x, -1, m * n, m * n + n * n)
         return reshape(q, (*batch, m, n)), reshape(r, (*batch, n, n))
 
     (q, r), (grad_q, grad_r) = split(out), split(grad)
@@ -138,7 +137,7 @@ def _skew(x: Op) -> Op:
 def _differences(values: Op, x: Op) -> Op:
     """Returns 1 / (values[j] - values[i]) at [i, j], and 0 on the diagonal."""
     difference = along_rows(values, x) - along_columns(values, x)
-    one = filled(1, x.dtype, x.shape)
+    one = x.filled(1)
     return with_diagonal(one / with_diagonal(difference, filled(1, x.dtype, x.shape[:-1])), zeros_like(values))
 
 
@@ -146,7 +145,8 @@ def eigh_grad(grad: Op, out: Op) -> Op:
     """V (diagonal G_w + skew(V.T G_V) / 2 (w_j - w_i)) V.T: symmetric, as the matrix must be."""
     n = rows_columns(out.src[0])[1]
     batch = out.src[0].shape[:-2]
-    (w, v), (grad_w, grad_v) = ((reshape(part(x, -2, 0, 1), (*batch, n)), part(x, -2, 1, n + 1)) for x in (out, grad))
+    w, grad_w = (reshape(shrink_axis(x, -2, 0, 1), (*batch, n)) for x in (out, grad))
+    v, grad_v = (shrink_axis(x, -2, 1, n + 1) for x in (out, grad))
     inner = with_diagonal(_skew(product(swap_last(v), grad_v)) * _differences(w, v) * 0.5, grad_w)
     return product(v, inner, swap_last(v))
 
@@ -154,7 +154,7 @@ def eigh_grad(grad: Op, out: Op) -> Op:
 def eigvalsh_grad(grad: Op, out: Op) -> Op:
     """V G V.T, with the eigenvectors V."""
     n = rows_columns(out.src[0])[1]
-    v = part(call("eigh", out.src[0], like=out), -2, 1, n + 1)
+    v = shrink_axis(call("eigh", out.src[0], like=out), -2, 1, n + 1)
     return product(v * along_rows(grad, v), swap_last(v))
 
 
@@ -194,7 +194,7 @@ def matrix_exp_grad(grad: Op, out: Op) -> Op:
         return pad(x, (*batch, (row, n - row), (column, n - column)))
 
     block = placed(turned, 0, 0) + placed(turned, n, n) + placed(grad, 0, n)
-    return part(part(call("matrix_exp", block), -2, 0, n), -1, n, 2 * n)
+    return shrink_axis(shrink_axis(call("matrix_exp", block), -2, 0, n), -1, n, 2 * n)
 
 
 # ---- transforms: the transpose of one is the other ----
@@ -210,7 +210,7 @@ def _ends(x: Op, length: int) -> Op:
     first = compare(OpCode.CMPEQ, frequency, 0)
     if length % 2:
         return first
-    return Op(OpCode.OR, first.dtype, (first, compare(OpCode.CMPEQ, frequency, length // 2)))
+    return either(first, compare(OpCode.CMPEQ, frequency, length // 2))
 
 
 def rfft_grad(grad: Op, out: Op) -> Op:

@@ -21,7 +21,7 @@ from picograd.autodiff.forward import forward
 from picograd.autodiff.split import constant_part, depending, keep, reads
 from picograd.autodiff.step_sums import Sum, as_sums, contracted, step_of
 from picograd.ir.build import zeros_like
-from picograd.ir.op import Op, const_value, filled, toposort
+from picograd.ir.op import Op, const_value, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import PatternMatcher
 from picograd.ir.substitute import numbered, param, substitute
@@ -270,7 +270,7 @@ def _row_of(constant: Op, like: Op) -> Op:
     """Returns one row of a gradient that is one number everywhere."""
     value = const_value(constant)
     assert value is not None
-    return filled(value, like.dtype, like.shape)
+    return like.filled(value)
 
 
 def _total(parts: Sequence[Op]) -> Op:

@@ -21,17 +21,17 @@ from picograd.ir.build import (
     gather,
     move_back,
     move_last,
-    pad,
+    pad_axis,
     permute,
     positions,
     reshape,
     scatter,
-    shrink,
+    shrink_axis,
     static_shape,
     where,
     zeros_like,
 )
-from picograd.ir.op import Dim, Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
 
@@ -52,19 +52,19 @@ def _others(x: Op, grad: Op) -> Op:
     """Returns grad times the product of the other elements of each row of x (..., n)."""
     rows, count = x.shape[:-1], static_shape(x.shape[-1:])[0]
     width = 1 << (count - 1).bit_length()
-    level = _filled_with_ones(_pad_last(x, 0, width - count), 0, count)
+    level = _filled_with_ones(pad_axis(x, -1, 0, width - count), 0, count)
     levels: list[Op] = []  # each: (..., width / 2, 2)
     while width > 1:
         width //= 2
         pairs = reshape(level, (*rows, width, 2))
         levels.append(pairs)
-        level = reshape(_part_of_last(pairs, 0, 1) * _part_of_last(pairs, 1, 2), (*rows, width))
+        level = reshape(shrink_axis(pairs, -1, 0, 1) * shrink_axis(pairs, -1, 1, 2), (*rows, width))
     result = reshape(grad, (*rows, 1))
     for pairs in reversed(levels):
         half = static_shape(pairs.shape[-2:])[0]
         both = expand(reshape(result, (*rows, half, 1)), pairs.shape)
         result = reshape(both * flip(pairs, (len(rows) + 1,)), (*rows, 2 * half))
-    return _part_of_last(result, 0, count)
+    return shrink_axis(result, -1, 0, count)
 
 
 def scan_product(grad: Op, out: Op) -> Op:
@@ -75,12 +75,12 @@ def scan_product(grad: Op, out: Op) -> Op:
     levels: list[tuple[int, Op, Op]] = []
     step = 1
     while step < count:
-        before = _filled_with_ones(_pad_last(_part_of_last(level, 0, count - step), step, 0), step, count)
+        before = _filled_with_ones(pad_axis(shrink_axis(level, -1, 0, count - step), -1, step, 0), step, count)
         levels.append((step, level, before))
         level = level * before
         step *= 2
     for step, level, before in reversed(levels):
-        later = _pad_last(_part_of_last(result * level, step, count), 0, step)
+        later = pad_axis(shrink_axis(result * level, -1, step, count), -1, 0, step)
         result = result * before + later
     return move_back(result, axis)
 
@@ -119,15 +119,15 @@ def _scattered_others(out: Op) -> tuple[Op, Op]:
     before = _product_before(factors, keys)
     after = flip(_product_before(flip(factors, (last,)), flip(keys, (last,))), (last,))
     others = scatter(zeros_like(factors), order, before * after, None, last, last)
-    of_updates = reshape(_part_of_last(others, count, count + sent), columns.shape)
+    of_updates = reshape(shrink_axis(others, -1, count, count + sent), columns.shape)
     back = tuple(places.index(i) for i in range(len(places)))
-    return move_back(_part_of_last(others, 0, count), axis), permute(of_updates, back)
+    return move_back(shrink_axis(others, -1, 0, count), axis), permute(of_updates, back)
 
 
 def _joined(a: Op, b: Op) -> Op:
     """Returns a and b side by side along the last axis."""
     left, right = static_shape((a.shape[-1], b.shape[-1]))
-    return _pad_last(a, 0, right) + _pad_last(b, left, 0)
+    return pad_axis(a, -1, 0, right) + pad_axis(b, -1, left, 0)
 
 
 def _product_before(x: Op, keys: Op) -> Op:
@@ -136,8 +136,8 @@ def _product_before(x: Op, keys: Op) -> Op:
 
     def earlier(op: Op, step: int) -> Op:
         """The value `step` places before, where the key is the same; else 1."""
-        same = compare(OpCode.CMPEQ, keys, _pad_last(_part_of_last(keys, 0, count - step), step, 0))
-        return where(same, _pad_last(_part_of_last(op, 0, count - step), step, 0), filled(1, op.dtype, op.shape))
+        same = compare(OpCode.CMPEQ, keys, pad_axis(shrink_axis(keys, -1, 0, count - step), -1, step, 0))
+        return where(same, pad_axis(shrink_axis(op, -1, 0, count - step), -1, step, 0), op.filled(1))
 
     level, step = x, 1
     while step < count:
@@ -146,21 +146,13 @@ def _product_before(x: Op, keys: Op) -> Op:
     return earlier(level, 1) if count else level
 
 
-def _part_of_last(x: Op, start: Dim, stop: Dim) -> Op:
-    return shrink(x, (*((0, dim) for dim in x.shape[:-1]), (start, stop)))
-
-
-def _pad_last(x: Op, before: int, after: int) -> Op:
-    return pad(x, (*((0, 0) for _ in x.shape[:-1]), (before, after)))
-
-
 def _filled_with_ones(x: Op, start: int, stop: int) -> Op:
     """Returns x with ones before `start` and from `stop` on, along its last axis."""
     if (start, stop) == (0, x.shape[-1]):
         return x
     position = positions(x.shape, len(x.shape) - 1)
     if start:
-        inside = compare(OpCode.CMPLE, position.filled(start), position)
+        inside = compare(OpCode.CMPLE, start, position)
     else:
-        inside = compare(OpCode.CMPLT, position, position.filled(stop))
-    return where(inside, x, filled(1, x.dtype, x.shape))
+        inside = compare(OpCode.CMPLT, position, stop)
+    return where(inside, x, x.filled(1))

@@ -1,9 +1,9 @@
 """Tensors in lists, tuples, dicts and dataclasses: taken out in order, with their names, and put back.
 
 In:    a container that a user's function takes or gives
-Out:   `take`: its Tensors with their names, and its form;  `put`: the same container around other Tensors
-Called by: control/scan.py, control/outline.py, control/accumulate.py, transforms/capture.py, transforms/jit.py,
-           transforms/steps.py.    Next: picograd/tensor/tensor.py
+Out:   `take`: its Tensors with their names, and its form;  `put`: with other Tensors;  `parts_of`: what one holds
+Called by: control/scan.py, control/outline.py, control/accumulate.py, transforms/capture.py, transforms/examples.py,
+           transforms/jit.py, transforms/steps.py.    Next: picograd/tensor/tensor.py
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def take(value: Any, name: str) -> Taken:
             tensors.append(part)
             names.append(path)
             return "*"
-        inside = list(_parts(part, path))
+        inside = list(parts_of(part, path))
         if inside or isinstance(part, list | tuple | dict):
             return (type(part), *((key, form_of(inner, longer)) for key, longer, inner in inside))
         if part is not None:
@@ -64,7 +64,7 @@ def take(value: Any, name: str) -> Taken:
     return Taken(value, tuple(tensors), tuple(names), form, tuple(others))
 
 
-def _parts(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
+def parts_of(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
     """Yields (key, name, value) of what a container holds."""
     if isinstance(value, list | tuple):
         names = getattr(value, "_fields", None)

@@ -64,6 +64,18 @@ def shrink(x: Op, bounds: tuple[tuple[Dim, Dim], ...]) -> Op:
     return x if bounds == whole else Op(OpCode.SHRINK, x.dtype, (x,), bounds)
 
 
+def shrink_axis(x: Op, axis: int, start: Dim, stop: Dim) -> Op:
+    """Returns the part of x from start up to stop on one axis, which may be counted from the end."""
+    place = axis % len(x.shape)
+    return shrink(x, tuple((start, stop) if i == place else (0, dim) for i, dim in enumerate(x.shape)))
+
+
+def pad_axis(x: Op, axis: int, before: Dim, after: Dim) -> Op:
+    """Returns x with zeros before and after one axis, which may be counted from the end."""
+    place = axis % len(x.shape)
+    return pad(x, tuple((before, after) if i == place else (0, 0) for i in range(len(x.shape))))
+
+
 def flip(x: Op, axes: tuple[int, ...]) -> Op:
     """Returns x backwards along `axes`."""
     return Op(OpCode.FLIP, x.dtype, (x,), axes) if axes else x
@@ -109,14 +121,22 @@ def unary(code: OpCode, x: Op) -> Op:
     return Op(code, x.dtype, (x,))
 
 
-def compare(code: OpCode, a: Op, b: Op | Scalar) -> Op:
-    """Returns where a stands in the relation `code` to b."""
-    return Op(code, bool_, (a, _beside(a, b)))
+def compare(code: OpCode, a: Op | Scalar, b: Op | Scalar) -> Op:
+    """Returns where a stands in the relation `code` to b; at least one of them is an Op."""
+    if isinstance(a, Op):
+        return Op(code, bool_, (a, _beside(a, b)))
+    assert isinstance(b, Op), "compare: one of a and b must be an Op"
+    return Op(code, bool_, (b.filled(a), b))
 
 
 def both(a: Op, b: Op) -> Op:
     """Returns where two conditions hold together."""
     return Op(OpCode.AND, bool_, (a, b))
+
+
+def either(a: Op, b: Op) -> Op:
+    """Returns where at least one of two conditions holds."""
+    return Op(OpCode.OR, bool_, (a, b))
 
 
 def where(condition: Op, a: Op | Scalar, b: Op | Scalar) -> Op:

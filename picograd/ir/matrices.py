@@ -7,7 +7,18 @@ Next:  picograd/ir/substitute.py
 
 from __future__ import annotations
 
-from picograd.ir.build import compare, pad, positions, reduce, repeat_axes, reshape, shrink, static_shape, where, zeros_like
+from picograd.ir.build import (
+    compare,
+    pad_axis,
+    positions,
+    reduce,
+    repeat_axes,
+    reshape,
+    shrink_axis,
+    static_shape,
+    where,
+    zeros_like,
+)
 from picograd.ir.host import lengths
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -59,18 +70,12 @@ def total(x: Op) -> Op:
     return reduce(x, OpCode.ADD, (len(x.shape) - 2, len(x.shape) - 1))
 
 
-def part(x: Op, axis: int, start: int, stop: int) -> Op:
-    """Returns the elements from start to stop of an axis counted from the end."""
-    place = len(x.shape) + axis
-    return shrink(x, tuple((start, stop) if i == place else (0, dim) for i, dim in enumerate(x.shape)))
-
-
 def factors_of(x: Op, m: int, n: int) -> tuple[Op, Op, Op]:
     """Returns the factors (..., m, k), (..., k) and (..., k, n) that lie one after the other in x."""
     first, middle, _ = lengths(m, n)
     batch, k = x.shape[:-1], min(m, n)
-    u, s = part(x, -1, 0, first), part(x, -1, first, first + middle)
-    return reshape(u, (*batch, m, k)), s, reshape(part(x, -1, first + middle, sum(lengths(m, n))), (*batch, k, n))
+    u, s = shrink_axis(x, -1, 0, first), shrink_axis(x, -1, first, first + middle)
+    return reshape(u, (*batch, m, k)), s, reshape(shrink_axis(x, -1, first + middle, sum(lengths(m, n))), (*batch, k, n))
 
 
 def rows_columns(x: Op) -> tuple[int, int]:
@@ -86,6 +91,6 @@ def diagonal(x: Op) -> Op:
     k, batch = x.shape[-1], x.shape[:-2]
     if x.shape[-2] is not k and x.shape[-2] != k:
         k = min(rows_columns(x))
-        x = part(part(x, -2, 0, k), -1, 0, k)
-    flat = pad(reshape(x, (*batch, mul(k, k))), (*((0, 0) for _ in batch), (0, k)))
-    return reshape(part(reshape(flat, (*batch, k, add(k, 1))), -1, 0, 1), (*batch, k))
+        x = shrink_axis(shrink_axis(x, -2, 0, k), -1, 0, k)
+    flat = pad_axis(reshape(x, (*batch, mul(k, k))), -1, 0, k)
+    return reshape(shrink_axis(reshape(flat, (*batch, k, add(k, 1))), -1, 0, 1), (*batch, k))

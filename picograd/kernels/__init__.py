@@ -1,0 +1,1 @@
+"""Kernels written by hand, and the primitives that generated CUDA calls."""

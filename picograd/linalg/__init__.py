@@ -4,6 +4,9 @@ In:    stacks of matrices (..., m, n), of float32 or float64
 Out:   tensors, or named tuples of them
 Next:  picograd/linalg/solving.py
 
+Here are names, arguments and results as torch.linalg has them. The Ops they are made of, which methods of Tensor share,
+stand in picograd/tensor/products/.
+
 What needs a factorization is computed by LAPACK on the host, within the plan (ir/host.py). What only values decide, such
 as a singular matrix, raises LinAlgError on the line that asked, when the value is computed.
 """

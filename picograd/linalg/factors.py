@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import cast, compare, positions, swap_last
-from picograd.ir.matrices import part, triangle
+from picograd.ir.build import cast, compare, positions, shrink_axis, swap_last
+from picograd.ir.matrices import triangle
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
@@ -228,8 +228,8 @@ def householder_product(A: Any, tau: Any) -> Tensor:
     below = triangle(a, True, 0.0)
     for i in reversed(range(k)):
         unit = cast(compare(OpCode.CMPEQ, positions((*a.shape[:-1], 1), len(a.shape) - 2), i), a.dtype)
-        v = part(below, -1, i, i + 1) + unit
-        scale = Op(OpCode.RESHAPE, a.dtype, (part(t, -1, i, i + 1),), (*t.shape[:-1], 1, 1))
+        v = shrink_axis(below, -1, i, i + 1) + unit
+        scale = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(t, -1, i, i + 1),), (*t.shape[:-1], 1, 1))
         inner = Op(OpCode.MATMUL, a.dtype, (swap_last(v), product))
         outer = Op(OpCode.MATMUL, a.dtype, (v, inner * broadcast_to(scale, inner.shape)))
         product = product - outer

@@ -13,12 +13,12 @@ from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, least_value, taken
-from picograd.tensor.build import axes_of, broadcast_to
+from picograd.tensor.build import axes_of, broadcast_to, need_float
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products import host_calls
 from picograd.tensor.reductions.norms import norm_op
@@ -31,9 +31,7 @@ MATRIX_ORDERS = ("fro", "nuc", math.inf, -math.inf, 1, -1, 2, -2)
 def _in_dtype(name: str, op: Op, dtype: DType | None) -> Op:
     """Returns the operand in the dtype the norm is computed in."""
     found = op if dtype is None else cast(op, dtype)
-    if not found.dtype.is_float:
-        raise DTypeError(f"{name}: needs a float, got {found.dtype} of shape {found.shape}.", "x.float()")
-    return found
+    return need_float(name, found)
 
 
 def _vector(name: str, op: Op, order: Any, axes: tuple[int, ...], keepdim: bool) -> Op:

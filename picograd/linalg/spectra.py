@@ -90,10 +90,7 @@ def eig(A: Any) -> Any:
     picograd.errors.UnsupportedOp: linalg.eig: they may be complex, and there are no complex tensors.
     ...
     """
-    raise UnsupportedOp(
-        "linalg.eig: they may be complex, and there are no complex tensors.",
-        "pg.linalg.eigh is for symmetric matrices.",
-    )
+    raise _complex("eig", "eigh")
 
 
 def eigvals(A: Any) -> Any:
@@ -110,9 +107,14 @@ def eigvals(A: Any) -> Any:
     picograd.errors.UnsupportedOp: linalg.eigvals: they may be complex, and there are no complex tensors.
     ...
     """
-    raise UnsupportedOp(
-        "linalg.eigvals: they may be complex, and there are no complex tensors.",
-        "pg.linalg.eigvalsh is for symmetric matrices.",
+    raise _complex("eigvals", "eigvalsh")
+
+
+def _complex(function: str, symmetric: str) -> UnsupportedOp:
+    """Returns the error of a function with complex results, of which only the one for symmetric matrices is here."""
+    return UnsupportedOp(
+        f"linalg.{function}: they may be complex, and there are no complex tensors.",
+        f"pg.linalg.{symmetric} is for symmetric matrices.",
     )
 
 

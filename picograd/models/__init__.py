@@ -1,0 +1,1 @@
+"""Networks, a file each, which picograd/train fits and users read."""

@@ -131,11 +131,11 @@ from picograd.nn.layers.rectifiers import Threshold as Threshold
 from picograd.nn.layers.recurrent import GRU as GRU
 from picograd.nn.layers.recurrent import LSTM as LSTM
 from picograd.nn.layers.recurrent import RNN as RNN
-from picograd.nn.layers.recurrent import GRUCell as GRUCell
-from picograd.nn.layers.recurrent import LSTMCell as LSTMCell
 from picograd.nn.layers.recurrent import RNNBase as RNNBase
-from picograd.nn.layers.recurrent import RNNCell as RNNCell
-from picograd.nn.layers.recurrent import RNNCellBase as RNNCellBase
+from picograd.nn.layers.recurrent_cells import GRUCell as GRUCell
+from picograd.nn.layers.recurrent_cells import LSTMCell as LSTMCell
+from picograd.nn.layers.recurrent_cells import RNNCell as RNNCell
+from picograd.nn.layers.recurrent_cells import RNNCellBase as RNNCellBase
 from picograd.nn.layers.resample import ChannelShuffle as ChannelShuffle
 from picograd.nn.layers.resample import Fold as Fold
 from picograd.nn.layers.resample import PixelShuffle as PixelShuffle

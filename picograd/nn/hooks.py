@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from picograd.errors import GradientError
+from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
 _numbers = itertools.count()
@@ -27,44 +29,22 @@ class Hook:
     always: bool = False
 
 
-class Handle:
-    """Takes a hook away again.
-
-    >>> handle = nn.Identity().register_forward_hook(lambda module, args, output: None)
-    >>> handle.remove()
-    """
-
-    def __init__(self, owner: Any, place: str, number: int):
-        self.owner, self.place, self.number = owner, place, number
-
-    def remove(self) -> None:
-        """Takes the hook away; a second time nothing happens.
-
-        >>> handle = nn.Identity().register_forward_hook(lambda module, args, output: None)
-        >>> handle.remove(), handle.remove()
-        (None, None)
-        """
-        hooks = {key: hook for key, hook in vars(self.owner).get(self.place, {}).items() if key != self.number}
-        if hooks:
-            setattr(self.owner, self.place, hooks)
-        elif self.place in vars(self.owner):
-            delattr(self.owner, self.place)
-
-    def __enter__(self) -> Handle:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.remove()
-
-
 def registered(
     owner: Any, place: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool, always: bool = False
-) -> Handle:
-    """Adds a hook to those that a module holds under `place`."""
+) -> RemovableHandle:
+    """Adds a hook to those that a module or an optimizer holds under `place`."""
     number, held = next(_numbers), vars(owner).get(place, {})
     new = {number: Hook(hook, with_kwargs, always)}
     setattr(owner, place, {**new, **held} if prepend else {**held, **new})
-    return Handle(owner, place, number)
+    return RemovableHandle(partial(_take_away, owner, place, number))
+
+
+def _take_away(owner: Any, place: str, number: int) -> None:
+    hooks = {key: hook for key, hook in vars(owner).get(place, {}).items() if key != number}
+    if hooks:
+        setattr(owner, place, hooks)
+    elif place in vars(owner):
+        delattr(owner, place)
 
 
 def before_forward(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

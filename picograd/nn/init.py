@@ -15,7 +15,7 @@ from picograd import dtype as dtypes
 from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 GAINS = {
@@ -102,26 +102,7 @@ def trunc_normal_(
     """
     low, high = (0.5 * (1 + math.erf((bound - mean) / std / math.sqrt(2))) for bound in (a, b))
     levels = Tensor.rand_like(tensor, generator=generator) * (2 * (high - low)) + (2 * low - 1)
-    return tensor.copy_((_inverse_erf(levels) * (std * math.sqrt(2)) + mean).clamp(a, b))
-
-
-def _inverse_erf(y: Tensor) -> Tensor:
-    """Returns x with erf(x) = y: Giles 2012, "Approximating the erfinv function", table 5 (float32)."""
-    near = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
-            -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
-    far = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-           0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
-    w = -((1 - y) * (1 + y)).log()
-    central = _polynomial(near, w - 2.5)
-    tail = _polynomial(far, w.clamp(min=0.0).sqrt() - 3.0)
-    return Tensor.choose(w < 5.0, central, tail) * y
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
-    value = Tensor.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        value = value * x + coefficient
-    return value
+    return tensor.copy_((levels.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))
 
 
 @no_grad()

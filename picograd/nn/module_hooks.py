@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from picograd.nn.hooks import GradientWatch, Handle, after_forward, before_forward, registered
+from picograd.nn.hooks import GradientWatch, after_forward, before_forward, registered
 from picograd.nn.module_state import ModuleState
+from picograd.tensor.hooks import RemovableHandle
 
 
 class ModuleHooks(ModuleState):
@@ -50,7 +51,7 @@ class ModuleHooks(ModuleState):
     # ---- hooks ----
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Calls hook(module, args) before every forward; what it returns, if not None, becomes the arguments.
 
         Args:
@@ -74,7 +75,7 @@ class ModuleHooks(ModuleState):
         prepend: bool = False,
         with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Calls hook(module, args, output) after every forward; what it returns, if not None, becomes the output.
 
         Args:
@@ -92,7 +93,7 @@ class ModuleHooks(ModuleState):
         """
         return registered(self, "_forward_hooks", hook, prepend, with_kwargs, always_call)
 
-    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_input, grad_output) when the gradients of a call are known.
 
         grad_input are those of the positional arguments, None where one needs none; grad_output those of the results. What
@@ -114,7 +115,7 @@ class ModuleHooks(ModuleState):
         """
         return registered(self, "_backward_hooks", hook, prepend, False)
 
-    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> Handle:
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_output) when gradients of the results are known, before they go on into the module.
 
         What the hook returns, if not None, takes the place of grad_output.

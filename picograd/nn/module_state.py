@@ -2,7 +2,7 @@
 
 In:    the parameters and buffers of a module
 Out:   `ModuleState`, which Module extends
-Next:  picograd/nn/hooks.py
+Next:  picograd/nn/module_attributes.py
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.nn.module_attributes import ModuleAttributes
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
 from picograd.tensor.tensor import Tensor
@@ -40,7 +41,7 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-class ModuleState:
+class ModuleState(ModuleAttributes):
     """What a module does with all its tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
@@ -177,11 +178,7 @@ class ModuleState:
         >>> net.weight.grad is None
         True
         """
-        for _, tensor in self._named_tensors("parameter"):
-            if set_to_none:
-                tensor.grad = None
-            elif tensor.grad is not None:
-                tensor.grad.zero_()
+        zero_grads((tensor for _, tensor in self._named_tensors("parameter")), set_to_none)
 
     # ---- moving ----
     def to(self, *targets: Any, device: Any = None, dtype: Any = None, non_blocking: bool = False) -> Self:

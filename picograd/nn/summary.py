@@ -10,22 +10,21 @@ operation and one for each element that a reduction or scan reads. What is fused
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
 from picograd.tensor.autograd import no_grad
+from picograd.tensor.build import static_numel
 from picograd.tensor.tensor import Tensor
 
 HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")
-FREE = frozenset({
-    OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.PAD, OpCode.SHRINK, OpCode.FLIP, OpCode.CAST, OpCode.BITCAST,
-    OpCode.DETACH, OpCode.CONTIGUOUS, OpCode.COPY, OpCode.LEAF, OpCode.CONST, OpCode.BUFFER, OpCode.IOTA, OpCode.GATHER,
-    OpCode.SCATTER, OpCode.SORT, OpCode.CHECK, OpCode.THREEFRY,
-})  # fmt: skip
+# What moves, converts or finds numbers, and computes none.
+WITHOUT_ARITHMETIC = MOVEMENT | IDENTITY | SOURCES | {
+    OpCode.CAST, OpCode.BITCAST, OpCode.COPY, OpCode.GATHER, OpCode.SCATTER, OpCode.SORT, OpCode.CHECK, OpCode.THREEFRY,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,16 +139,13 @@ def _flops(outputs: list[Tensor], inputs: list[Tensor]) -> int:
 
 
 def _flops_of(op: Op) -> int:
-    if op.code in FREE or not op.dtype.is_float:
+    """Returns the floating-point operations of one Op; a multiplication and an addition count as two."""
+    if op.code in WITHOUT_ARITHMETIC or not op.dtype.is_float:
         return 0
     if op.code is OpCode.MATMUL:
-        return 2 * _numel(op) * int(op.src[0].shape[-1])
-    if op.code.name == "CONV":
-        return 2 * _numel(op) * math.prod(int(dim) for dim in op.src[1].shape[1:])
+        return 2 * static_numel(op.shape) * int(op.src[0].shape[-1])
+    if op.code is OpCode.CONV:
+        return 2 * static_numel(op.shape) * static_numel(op.src[1].shape[1:])
     if op.code in (OpCode.REDUCE, OpCode.SCAN):
-        return _numel(op.src[0])
-    return _numel(op)
-
-
-def _numel(op: Op) -> int:
-    return math.prod(int(dim) for dim in op.shape)
+        return static_numel(op.src[0].shape)
+    return static_numel(op.shape)

@@ -6,11 +6,11 @@ Next:  picograd/optim/optimizer.py
 """
 
 from picograd.optim import lr_scheduler as lr_scheduler
+from picograd.optim.adam_variants import Adamax as Adamax
+from picograd.optim.adam_variants import NAdam as NAdam
+from picograd.optim.adam_variants import RAdam as RAdam
 from picograd.optim.adaptive import Adadelta as Adadelta
 from picograd.optim.adaptive import Adagrad as Adagrad
-from picograd.optim.adaptive import Adamax as Adamax
-from picograd.optim.adaptive import NAdam as NAdam
-from picograd.optim.adaptive import RAdam as RAdam
 from picograd.optim.adaptive import RMSprop as RMSprop
 from picograd.optim.basic import SGD as SGD
 from picograd.optim.basic import Adam as Adam

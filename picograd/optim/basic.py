@@ -2,7 +2,7 @@
 
 In:    a parameter, its gradient and its state, as Ops
 Out:   `SGD`, `Adam`, `AdamW`
-Next:  picograd/optim/adaptive.py
+Next:  picograd/optim/adam_variants.py
 """
 
 from __future__ import annotations
@@ -71,10 +71,7 @@ class SGD(Optimizer):
                 self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        value = cast(parameter.detach().read(), parameter.dtype.wide)  # a step of a 16-bit float is computed in float32
-        d = cast(grad, value.dtype)
-        if group["weight_decay"]:
-            d = d + value * group["weight_decay"]
+        value, d = decayed(*values_of(parameter, grad), group, False)
         if group["momentum"]:
             d = self._momentum(place, parameter, d, group)
         parameter.write("step", value - d * scalar(group.lr_tensor.read(), value))

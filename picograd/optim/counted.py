@@ -29,9 +29,11 @@ class Counted(Optimizer):
     """Base: state is made at the start, a count of steps for all parameters, and numbers computed from it once a step.
 
     shared: names of the state that is one number for many parameters, and the value each starts with
+    zeros:  names of the state of a parameter that starts as zeros of its shape
     """
 
     shared: Mapping[str, float] = {"step": 0.0}
+    zeros: tuple[str, ...] = ()
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
         self._factors: dict[tuple[int, DType], tuple[Op, ...]] = {}  # by count and dtype
@@ -40,7 +42,7 @@ class Counted(Optimizer):
     # ---- what subclasses say ----
     def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
         """Returns the state of one parameter at the start."""
-        raise NotImplementedError
+        return {name: Tensor.zeros_like(parameter) for name in self.zeros}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         """Returns the numbers, in float64, that formulas need at a step; may write shared state."""

@@ -105,6 +105,7 @@ class ASGD(Counted):
     """
 
     shared = {"step": 0.0, "eta": 0.0, "mu": 1.0}
+    zeros = ("ax",)
 
     def __init__(
         self,
@@ -124,9 +125,6 @@ class ASGD(Counted):
 
     def _shared_starts(self, group: ParamGroup) -> Mapping[str, float]:
         return {**self.shared, "eta": group["lr"]}
-
-    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        return {"ax": Tensor.zeros_like(parameter)}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         eta, mu = shared["eta"].read(), shared["mu"].read()
@@ -216,6 +214,8 @@ class LAMB(Counted):
     0.9
     """
 
+    zeros = ("exp_avg", "exp_avg_sq")
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -228,9 +228,6 @@ class LAMB(Counted):
     ):
         settings = {"lr": lr, "betas": check_betas("LAMB", betas), "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "maximize": maximize})
-
-    def _state_of(self, parameter: Tensor, group: ParamGroup) -> dict[str, Tensor]:
-        return {name: Tensor.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         beta1, beta2 = group["betas"]

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import listed, no_grad
 from picograd.tensor.tensor import Tensor
 
 NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_decay", "lr_decay", "rho", "alpha"})
@@ -127,10 +127,10 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
 
 def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]:
     """Returns parameters and their names, where they came as (name, parameter)."""
-    listed: list[Any] = [given] if isinstance(given, Tensor) else list(given)
-    named = [isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in listed]
+    items: list[Any] = listed(given)
+    named = [isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items]
     if not any(named):
-        return listed, None
+        return items, None
     if not all(named):
         raise ArgumentError(f"{name}: either all parameters have names, or none.")
-    return [tensor for _, tensor in listed], [label for label, _ in listed]
+    return [tensor for _, tensor in items], [label for label, _ in items]

@@ -5,11 +5,11 @@ Out:   schedules of its learning rate
 Next:  picograd/optim/schedules/base.py
 """
 
-from picograd.optim.schedules.base import ChainedScheduler as ChainedScheduler
 from picograd.optim.schedules.base import LambdaLR as LambdaLR
 from picograd.optim.schedules.base import LRScheduler as LRScheduler
 from picograd.optim.schedules.base import MultiplicativeLR as MultiplicativeLR
-from picograd.optim.schedules.base import SequentialLR as SequentialLR
+from picograd.optim.schedules.combined import ChainedScheduler as ChainedScheduler
+from picograd.optim.schedules.combined import SequentialLR as SequentialLR
 from picograd.optim.schedules.cycles import CyclicLR as CyclicLR
 from picograd.optim.schedules.cycles import OneCycleLR as OneCycleLR
 from picograd.optim.schedules.shapes import ConstantLR as ConstantLR

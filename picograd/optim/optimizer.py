@@ -18,13 +18,14 @@ import numpy as np
 
 from picograd.errors import ArgumentError, JitError, PicogradError
 from picograd.ir.op import Op
-from picograd.nn.hooks import Handle, registered
+from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import listed, no_grad, zero_grads
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
+from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
 # What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
@@ -52,7 +53,7 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
-        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        given: list[Any] = listed(params)
         if not given:
             raise ArgumentError(f"{type(self).__name__}: got no parameters.")
         self.defaults = dict(defaults)
@@ -151,11 +152,7 @@ class Optimizer:
         >>> w.grad is None
         True
         """
-        for tensor in self.parameters():
-            if set_to_none:
-                tensor.grad = None
-            elif tensor.grad is not None:
-                tensor.grad.zero_()
+        zero_grads(self.parameters(), set_to_none)
 
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:
         """Updates all parameters that have gradients, in one plan with whatever still reads their old values.
@@ -213,7 +210,7 @@ class Optimizer:
         return [value for kept in self.state.values() for value in kept.values() if isinstance(value, Tensor)]
 
     # ---- hooks ----
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) before every step; what it returns, if not None, are new args and kwargs.
 
         Returns:   a handle whose remove() takes `hook` away
@@ -225,7 +222,7 @@ class Optimizer:
         """
         return registered(self, "_step_pre_hooks", hook, False, False)
 
-    def register_step_post_hook(self, hook: Callable[..., None]) -> Handle:
+    def register_step_post_hook(self, hook: Callable[..., None]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) after every step.
 
         Returns:   a handle whose remove() takes `hook` away

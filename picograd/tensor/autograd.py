@@ -11,8 +11,8 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
@@ -28,7 +28,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
-from picograd.tensor.hooks import LeafNumber, RemovableHandle, hooks_among
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_hook, hooks_among
 from picograd.tensor.modes import enable_grad as enable_grad
 from picograd.tensor.modes import inference_mode as inference_mode
 from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
@@ -37,6 +37,7 @@ from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
 stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]
+Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 class Autograd(TensorCore):
@@ -93,7 +94,7 @@ class Autograd(TensorCore):
             raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
         if self.op.code is not OpCode.LEAF:
             self._become_leaf(collects=False)
-        return RemovableHandle(self.op.arg, hook)
+        return add_hook(self.op.arg, hook)
 
     # ---- what it is to gradients ----
     @property
@@ -148,7 +149,7 @@ def backward(
     >>> x.grad.item()
     8.0
     """
-    roots = _listed(tensors)
+    roots = listed(tensors)
     for tensor in roots:
         if not tensor.op.needs_grad:
             raise GradientError(
@@ -163,7 +164,7 @@ def backward(
     for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
-            found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
+            found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
             together.append(_accumulate(owner, found if create_graph else detached(found)))
     compute_together(together)
 
@@ -177,8 +178,18 @@ def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     return tensor.grad.cell
 
 
+def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
+    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    for tensor in tensors:
+        if set_to_none:
+            tensor.grad = None
+        elif tensor.grad is not None:
+            tensor.grad.write("zero_grad", tensor.grad.op.filled(0))
+
+
 # ---- arguments ----
-def _listed(tensors: Several) -> list[TensorCore]:
+def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
+    """Returns several tensors, or a single one, as a list."""
     return [tensors] if isinstance(tensors, TensorCore) else list(tensors)
 
 
@@ -214,8 +225,9 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
 
 
 def _leaf_inputs(function: str, inputs: Several) -> list[Op]:
+    """Returns the LEAFs of inputs; GradientError where one is none."""
     found: list[Op] = []
-    for tensor in _listed(inputs):
+    for tensor in listed(inputs):
         if tensor.op.code is not OpCode.LEAF:
             raise GradientError(
                 f"{function}: an input of shape {tensor.shape} is no leaf.",
@@ -294,12 +306,12 @@ def grad(
     """
     if materialize_grads and allow_unused is False:
         raise ArgumentError("grad: materialize_grads=True makes zeros for unused inputs, which allow_unused=False forbids.")
-    given = _listed(inputs)
+    given = listed(inputs)
     leaves = _leaf_inputs("grad", given)
-    found = _asked(_listed(outputs), leaves, grad_outputs, is_grads_batched)
+    found = _asked(listed(outputs), leaves, grad_outputs, is_grads_batched)
     missing = [leaf for leaf in leaves if leaf not in found]
-    flat = set(_leaves([tensor.op for tensor in _listed(outputs) if tensor.op.needs_grad])) if missing else set()
-    found.update((leaf, filled(0, leaf.dtype, leaf.shape)) for leaf in missing if leaf in flat)  # by way of floor and such
+    flat = set(_leaves([tensor.op for tensor in listed(outputs) if tensor.op.needs_grad])) if missing else set()
+    found.update((leaf, leaf.filled(0)) for leaf in missing if leaf in flat)  # by way of floor and such
     unused = [leaf for leaf in missing if leaf not in flat]
     if unused and not (allow_unused or materialize_grads):
         raise GradientError(
@@ -310,7 +322,7 @@ def grad(
     for tensor, leaf in zip(given, leaves):
         op = found.get(leaf)
         if op is None and materialize_grads:
-            op = filled(0, leaf.dtype, leaf.shape)
+            op = leaf.filled(0)
         kept = None if op is None else (op if create_graph else detached(op))
         results.append(None if kept is None else type(tensor).from_op(kept, tensor.cell.device))
     compute_together(result.cell for result in results if result is not None)
@@ -362,7 +374,7 @@ def jvp(outputs: TensorCore, inputs: Several, tangents: Several) -> Any:
     >>> jvp(x * x, [x], [Tensor([1.0, 0.0])])
     Tensor([4., 0.], requires_grad=True)
     """
-    given, moved_along = _listed(inputs), _listed(tangents)
+    given, moved_along = listed(inputs), listed(tangents)
     if len(given) != len(moved_along):
         raise ArgumentError(f"jvp: {len(moved_along)} tangents were given for {len(given)} inputs.")
     moves: dict[Op, Op] = {}

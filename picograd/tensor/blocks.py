@@ -84,6 +84,7 @@ def _lengths(cuts: Cuts) -> Shape:
 
 
 def _shape_after(shape: Shape, step: Step) -> Shape:
+    """Returns the shape of what a step makes of a tensor of this shape."""
     code, arg = step
     if code in (OpCode.RESHAPE, OpCode.EXPAND):
         return tuple(arg)

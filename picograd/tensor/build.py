@@ -8,13 +8,14 @@ Next:  picograd/tensor/movement/views.py
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
@@ -88,9 +89,32 @@ def promoted(a: Op, b: Op) -> DType:
     return dtypes.promote(a.dtype, b.dtype)
 
 
+def common_dtype(ops: Sequence[Op]) -> DType:
+    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
+    return functools.reduce(dtypes.promote, [op.dtype for op in ops])
+
+
 def to_float(op: Op) -> Op:
     """Returns `op` as a float: integers become the default float, as in PyTorch."""
     return op if op.dtype.kind == "f" else cast(op, dtypes.default_float)
+
+
+def need_float(function: str, op: Op, name: str = "") -> Op:
+    """Returns an operand that must be a float; `name` is what a function with several calls it.
+
+    Raises:
+      DTypeError: it is none.
+    """
+    if op.dtype.kind != "f":
+        rule = f"{name} must be a float" if name else "needs a float"
+        raise DTypeError(f"{function}: {rule}, got {op.dtype} of shape {op.shape}.", hint=f"{name or 'x'}.float()")
+    return op
+
+
+def computed_in(dtype: DType, function: Callable[..., Op], ops: Sequence[Op], *args: Any) -> Op:
+    """Returns `function` of operands of one dtype, computed in a wider one: rounded once, not after each of its steps."""
+    result = function(*[cast(op, dtype) for op in ops], *args)
+    return cast(result, ops[0].dtype) if result.dtype.kind == "f" else result
 
 
 def detached(op: Op) -> Op:
@@ -164,6 +188,15 @@ def static(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     return dim.__index__()
+
+
+def static_numel(shape: Sequence[Dim]) -> int:
+    """Returns the number of elements, which must be known now.
+
+    Raises:
+      ShapeError: a length is symbolic.
+    """
+    return math.prod(map(static, shape))
 
 
 def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:

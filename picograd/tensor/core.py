@@ -76,23 +76,28 @@ class TensorCore(Extent):
             if place is not None and place != data.device:
                 op = Op(OpCode.COPY, op.dtype, (op,), place)
             op = cast(op, dtype) if dtype is not None else op
-            self._start(Cell(op, place or data.cell.device))
+            cell = Cell(op, place or data.cell.device)
         else:
             array, kept = host_array(data, dtype)
             place = place or default_device()
-            self._start(Cell(from_host(array, kept, place), place))
+            cell = Cell(from_host(array, kept, place), place)
+        self.cell, self.steps, self.grad = cell, (), None
+        self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
         if requires_grad:
             self.requires_grad_()
 
     # ---- making tensors from Ops ----
-    def _start(self, cell: Cell, view: View = ()) -> None:
-        self.cell, self.steps, self.grad = cell, view, None
-        self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
+    @classmethod
+    def from_cell(cls, cell: Cell, view: View = ()) -> Self:
+        """Returns a view of a cell, without a copy of its value."""
+        tensor = object.__new__(cls)
+        tensor.cell, tensor.steps, tensor.grad, tensor._shown = cell, view, None, None
+        return tensor
 
     @classmethod
     def from_op(cls, op: Op, device: str | None = None, settles: bool = True) -> Self:
         """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
-        tensor = object.__new__(cls)
+        tensor = object.__new__(cls)  # from_cell written out: every operation comes by here
         tensor.cell = cell = Cell(op, device)
         tensor.steps, tensor.grad, tensor._shown = (), None, None
         if op.needs_grad:
@@ -105,10 +110,7 @@ class TensorCore(Extent):
     @classmethod
     def from_memory(cls, held: Held, device: str | None) -> Self:
         """Returns a tensor whose value is in memory that a plan has filled."""
-        tensor = object.__new__(cls)
-        tensor.cell = Cell(held, device)
-        tensor.steps, tensor.grad, tensor._shown = (), None, None
-        return tensor
+        return cls.from_cell(Cell(held, device))
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
         """Returns a view of the same storage, one step further."""
@@ -124,9 +126,8 @@ class TensorCore(Extent):
             before, op = op, apply_step(op, *step)
             if op is not before:
                 taken = (*taken, step)
-        tensor = object.__new__(type(self))
-        tensor.cell, tensor.steps, tensor.grad = self.cell, taken, None
-        tensor._shown = (self.cell.op, op)
+        tensor = object.__new__(type(self))  # from_cell written out, as in from_op
+        tensor.cell, tensor.steps, tensor.grad, tensor._shown = self.cell, taken, None, (self.cell.op, op)
         record(op)
         return tensor
 
@@ -297,9 +298,7 @@ class TensorCore(Extent):
         Tensor([1.])
         """
         view = self.steps[:-1] if self.steps and self.steps[-1][0] is OpCode.LEAF else self.steps
-        tensor = object.__new__(type(self))
-        tensor._start(self.cell, (*view, (OpCode.DETACH, None)))
-        return tensor
+        return self.from_cell(self.cell, (*view, (OpCode.DETACH, None)))
 
     @property
     def data(self) -> Self:

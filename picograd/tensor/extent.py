@@ -7,14 +7,13 @@ Next:  picograd/tensor/growth.py
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType
 from picograd.ir.op import Op
-from picograd.tensor.build import static
+from picograd.tensor.build import static_numel
 from picograd.tensor.cell import Cell
 from picograd.tensor.exchange.host import default_device
 
@@ -67,7 +66,7 @@ class Extent:
         >>> Tensor.zeros(2, 3).numel()
         6
         """
-        return math.prod(map(static, self.op.shape))
+        return static_numel(self.op.shape)
 
     def size(self, dim: int | None = None) -> Any:
         """Returns the shape, or the length of one axis.

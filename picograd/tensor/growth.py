@@ -19,8 +19,8 @@ from picograd.tensor.cell import Cell, trace
 from picograd.tensor.compute import compute
 
 MAX_DEPTH = 20_000  # of a graph that is not computed yet: a network of 100 layers has half of that, gradients included
-MAX_LIVE = 50_000  # Ops of all graphs, from which on it is asked whether one graph has most of them
-EVERY = 16  # ... of the Ops whose depth is a multiple of this
+MAX_LIVE = 50_000  # Ops alive: with more of them, it is measured now and then whether one graph has most of them
+EVERY = 16  # a graph is measured where the depth of its root is a multiple of this
 
 long_gradients: weakref.WeakSet[Cell] = weakref.WeakSet()  # of a deep network, maybe not computed yet
 _mentioned: set[Line | None] = set()
@@ -29,8 +29,8 @@ _mentioned: set[Line | None] = set()
 class _Watch:
     """When to look for a long graph next.
 
-    limit:  Ops alive from which on graphs are measured
-    left:   Ops that may be counted before it is raised, because they are many but of no one graph
+    limit:  graphs are measured once so many Ops are alive
+    left:   how many Ops may still be counted, in graphs of which none has most of them, before `limit` is raised
     """
 
     limit = MAX_LIVE
@@ -64,16 +64,19 @@ def expect(cell: Cell) -> None:
 
 
 def _has_most(op: Op) -> bool:
-    """True when at least half of what has to live for `limit` to be reached is one graph's."""
+    """True when the graph of `op` alone has half as many Ops as `limit`."""
     most = _Watch.limit // 2
     num_ops = unrealized(op, most)
     _Watch.left -= num_ops
-    if num_ops >= most and not op.needs_grad:
+    has_most = num_ops >= most
+    if has_most and not op.needs_grad:
         return True
-    if num_ops >= most or _Watch.left < 0:  # many graphs, or one that stays: asked again when there is half as much more
+    # A graph for backward() is not computed here, and many small graphs are no long one: either way the Ops stay. So that
+    # they are not measured again and again, the next look is when half as many more are alive.
+    if has_most or _Watch.left < 0:
         _Watch.limit = 3 * max(_Watch.limit, len(Op.interned)) // 2
         _Watch.left = EVERY * _Watch.limit
-    return num_ops >= most
+    return has_most
 
 
 def unrealized(root: Op, most: int) -> int:
@@ -91,6 +94,7 @@ def unrealized(root: Op, most: int) -> int:
 
 
 def _mention(op: Op, line: Line | None) -> None:
+    """Warns of a graph that grows, on the user's line."""
     if op.needs_grad:
         fact = (
             f"a result of shape {op.shape} has a graph of more than {MAX_LIVE // 2} operations that grows from step to step"

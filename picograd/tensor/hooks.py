@@ -1,17 +1,21 @@
 """Functions that see gradients on their way: they belong to the number of a leaf, so they live as long as a graph with it.
 
 In:    a leaf, and functions of its gradient
-Out:   `LeafNumber`, `RemovableHandle`; `hooks_among`: what the gradients of some leaves go through
+Out:   `LeafNumber`, `RemovableHandle`; `add_hook`; `hooks_among`: what the gradients of some leaves go through
 Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/modes.py
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar
 
 from picograd.errors import GradientError
 from picograd.ir.op import Op
+
+_keys = itertools.count()
 
 
 class LeafNumber(int):
@@ -38,7 +42,7 @@ class LeafNumber(int):
 
 
 class RemovableHandle:
-    """A hook of a tensor, which can be removed; as a `with` block it is removed at the end.
+    """A hook of a tensor, a module or an optimizer, which can be removed; as a `with` block it is removed at the end.
 
     >>> x = Tensor(3.0, requires_grad=True)
     >>> with x.register_hook(lambda grad: grad * 10):
@@ -48,11 +52,9 @@ class RemovableHandle:
     66.0
     """
 
-    def __init__(self, number: LeafNumber, hook: Callable[[Any], Any]):
-        """Adds the function `hook` to those of the leaf with this `number`."""
-        self._hooks, self._number = number.hooks, int(number)
-        self._hooks[id(self)] = hook
-        LeafNumber.hooked.add(self._number)
+    def __init__(self, take_away: Callable[[], None]):
+        """take_away: what takes the hook away; called again it does nothing."""
+        self._take_away = take_away
 
     def remove(self) -> None:
         """Takes the function away.
@@ -61,9 +63,7 @@ class RemovableHandle:
         >>> x.register_hook(print).remove()
         >>> x.sum().backward()
         """
-        self._hooks.pop(id(self), None)
-        if not self._hooks:
-            LeafNumber.hooked.discard(self._number)
+        self._take_away()
 
     def __enter__(self) -> RemovableHandle:
         return self
@@ -72,12 +72,29 @@ class RemovableHandle:
         self.remove()
 
 
+def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Adds a function to those that the gradient of a leaf goes through."""
+    key = next(_keys)
+    number.hooks[key] = hook
+    LeafNumber.hooked.add(int(number))
+    # NOTE: a handle that held the LeafNumber itself would keep its leaf among those that have hooks.
+    return RemovableHandle(partial(_take_away, number.hooks, int(number), key))
+
+
+def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) -> None:
+    hooks.pop(key, None)
+    if not hooks:
+        LeafNumber.hooked.discard(number)
+
+
 def hooks_among(leaves: Iterable[Op]) -> dict[Op, Callable[[Op], Op]]:
     """Returns, for the leaves that have hooks, what these make of a gradient."""
     return {leaf: _all_of(leaf.arg) for leaf in leaves if isinstance(leaf.arg, LeafNumber) and leaf.arg.hooks}
 
 
 def _all_of(number: LeafNumber) -> Callable[[Op], Op]:
+    """Returns what all hooks of a leaf make of its gradient, one after the other."""
+
     def hooked(grad: Op) -> Op:
         for hook in list(number.hooks.values()):
             changed = hook(number.make(grad))

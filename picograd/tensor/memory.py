@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from picograd.engine.devices import memory_of
 from picograd.ir.backend import MemoryUse
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.exchange.host import device_or_default
 
 
 def memory_allocated(device: str | None = None) -> int:
@@ -77,4 +77,4 @@ def reset_peak_memory_stats(device: str | None = None) -> None:
 
 
 def _memory(device: str | None) -> MemoryUse:
-    return memory_of(default_device() if device is None else device_named(device))
+    return memory_of(device_or_default(device))

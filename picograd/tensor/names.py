@@ -1,6 +1,6 @@
 """PyTorch's functions by their names: torch.NAME is picograd.NAME.
 
-In:    Tensor's methods, and the functions of tensor/free.py
+In:    Tensor's methods, and the functions of tensor/free_functions.py
 Out:   the names in `__all__`, which `picograd` re-exports
 Next:  picograd/tensor/core.py
 
@@ -9,6 +9,7 @@ Most are methods under another roof: what a method takes as self comes first.
 
 from __future__ import annotations
 
+from picograd.tensor.creation.generator import initial_seed, seed
 from picograd.tensor.creation.window_functions import (
     bartlett_window,
     blackman_window,
@@ -16,7 +17,7 @@ from picograd.tensor.creation.window_functions import (
     hann_window,
     kaiser_window,
 )
-from picograd.tensor.free import (
+from picograd.tensor.free_functions import (
     as_tensor,
     asarray,
     bitwise_and,
@@ -28,6 +29,7 @@ from picograd.tensor.free import (
     fill,
     float_power,
     from_numpy,
+    is_tensor,
     normal,
     polygamma,
     pow,
@@ -43,15 +45,11 @@ from picograd.tensor.free import (
     xlogy,
 )  # fmt: skip
 from picograd.tensor.places import gradient, histogramdd, real, segment_reduce, to_dlpack, unravel_index
-from picograd.tensor.questions import (
-    broadcast_shapes,
+from picograd.tensor.promotion import (
     can_cast,
     get_default_dtype,
-    initial_seed,
-    is_tensor,
     promote_types,
     result_type,
-    seed,
 )
 from picograd.tensor.tensor import Tensor
 
@@ -152,6 +150,7 @@ dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, T
 vsplit = Tensor.vsplit
 
 # ---- several tensors ----
+broadcast_shapes = Tensor.broadcast_shapes
 atleast_1d, atleast_2d, atleast_3d, block_diag = Tensor.atleast_1d, Tensor.atleast_2d, Tensor.atleast_3d, Tensor.block_diag
 broadcast_tensors, cartesian_prod, column_stack = Tensor.broadcast_tensors, Tensor.cartesian_prod, Tensor.column_stack
 combinations, concat, concatenate, dstack = Tensor.combinations, cat, cat, Tensor.dstack

@@ -24,7 +24,7 @@ from picograd.nn import Module
 from picograd.nn import functional as F
 from picograd.optim.basic import AdamW
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.creation.random import manual_seed
+from picograd.tensor.creation.generator import manual_seed
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog

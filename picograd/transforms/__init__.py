@@ -1,0 +1,1 @@
+"""Functions of functions: jit, which captures one as a plan, and grad, jvp, vmap and their relatives."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextvars import Token
-from dataclasses import fields, is_dataclass
 from typing import Any
 
+from picograd.control.structure import parts_of
 from picograd.control.trace import FunctionTrace
 from picograd.errors import ArgumentError, IndexingError
 from picograd.ir.op import Op
@@ -73,7 +73,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
             raise ArgumentError(f"vmap: {name} says {dims!r} of {path}, which is one Tensor.", "an axis, or None.")
         yield dims
         return
-    parts = list(_parts(value, path))
+    parts = list(parts_of(value, path))
     if not parts:
         if isinstance(dims, int) and not isinstance(value, list | tuple | dict) and value is not None:
             raise ArgumentError(
@@ -85,7 +85,7 @@ def dims_of(name: str, dims: Any, value: Any, path: str) -> Iterator[int | None]
         for _, longer, part in parts:
             yield from dims_of(name, dims, part, longer)
         return
-    inner = {key: part for key, _, part in _parts(dims, name)}
+    inner = {key: part for key, _, part in parts_of(dims, name)}
     if not _same_kind(dims, value) or set(inner) != {key for key, _, _ in parts}:
         raise ArgumentError(
             f"vmap: {name} is {dims!r}, which has another form than {path}.",
@@ -99,19 +99,6 @@ def _same_kind(dims: Any, value: Any) -> bool:
     if isinstance(value, list | tuple):
         return isinstance(dims, list | tuple)
     return isinstance(dims, dict) == isinstance(value, dict)
-
-
-def _parts(value: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
-    """Yields (key, name, value) of what a container holds."""
-    if isinstance(value, list | tuple):
-        for i, part in enumerate(value):
-            yield i, f"{path}[{i}]", part
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield key, f"{path}[{key!r}]", part
-    elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield field.name, f"{path}.{field.name}", getattr(value, field.name)
 
 
 def check_function(transform: str, function: Any) -> None:

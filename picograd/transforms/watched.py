@@ -38,8 +38,8 @@ class Watched:
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
         objects, lists, self._checks = _to_ask(guards)
-        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is none any more is found broken
-        # After each list comes _END, so that an item more or less here is not made up for there.
+        lists = [one for one in lists if isinstance(one[1], SEQUENCES)]  # what is no list any more breaks its guard
+        # All lists are compared as one line of items. Each ends with _END: otherwise [a, b], [c] would equal [a], [b, c].
         self._lists = [part for _, items in lists for part in (items, (_END,))]
         self._held = [*chain(*self._lists)]
         self._attributes: list[tuple[dict[str, Any], str, Any]] = []

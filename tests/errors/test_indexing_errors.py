@@ -152,7 +152,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: X.masked_fill(X > 0, LINE[:1]), ShapeError,
          "masked_fill: a tensor as value must have no axes, got shape (1,)."),
         (lambda: Tensor([1.0, 2.0, 3.0]).masked_scatter_(X > 0, X), ShapeError,
-         "masked_scatter_: a result of shape (2, 3) cannot be stored in shape (3,)."),
+         "masked_scatter_: the result has shape (2, 3), it does not fit into (3,)."),
         (lambda: LINE.index_select(0, X.long()), ShapeError, "index_select: index must have one axis, got (2, 3)."),
         (lambda: NUMBER.index_select(0, Tensor([0, 0])), ShapeError,
          "index_select: a tensor of no axes has one element, index has shape (2,)."),

@@ -123,7 +123,7 @@ def test_a_long_sequence_is_one_loop(device):
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ShapeError, match=r"LSTM: input must be \(T, I\), or \(T, N, I\) with I = 3, got \(5, 2, 4\)"):
         nn.LSTM(3, 4)(Tensor.ones(5, 2, 4))
-    with pytest.raises(DTypeError, match=r"GRU: input must be floats, got int64 of shape \(5, 2, 3\)"):
+    with pytest.raises(DTypeError, match=r"GRU: input must be a float, got int64 of shape \(5, 2, 3\)"):
         nn.GRU(3, 4)(Tensor.ones(5, 2, 3, dtype=int64))
     with pytest.raises(ShapeError, match=r"GRU: the state must be \(1, 2, 4\), got \[\(1, 3, 4\)\]"):
         nn.GRU(3, 4)(Tensor.ones(5, 2, 3), Tensor.ones(1, 3, 4))

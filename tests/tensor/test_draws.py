@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "exponential_ of integers": (
         lambda: Tensor([1, 2]).exponential_(), DTypeError,
-        "exponential_: needs a float tensor to fill, got int64 of shape (2,).",
+        "exponential_: needs a float, got int64 of shape (2,).",
     ),
     "geometric_": (
         lambda: Tensor.zeros(2).geometric_(0), ArgumentError, "geometric_: a probability lies in (0, 1], got 0.",

@@ -392,6 +392,7 @@ ELSEWHERE = [
     "empty",
     "from_op",
     "from_memory",
+    "from_cell",
     "viewed",
     "viewed_by",
     "read",

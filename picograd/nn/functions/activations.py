@@ -8,14 +8,14 @@ Next:  picograd/nn/functions/distances.py
 from __future__ import annotations
 
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.elements import of_each
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import axis_of
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.build import axis_of, need_float
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.elements import pointwise
 from picograd.tensor.tensor import Tensor
 
@@ -127,8 +127,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:  # noqa: A002
     >>> glu(Tensor([1.0, 0.0]))
     Tensor([0.5])
     """
-    if not input.dtype.is_float:
-        raise DTypeError(f"glu: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    need_float("glu", input.op)
     if not input.ndim or input.shape[axis_of("glu", input.shape, dim)] % 2:
         raise ShapeError(f"glu: axis {dim} of shape {input.shape} must be of even length to be halved.")
     half = input.shape[dim] // 2
@@ -203,8 +202,7 @@ def gumbel_softmax(
     """
     if not tau > 0:
         raise ArgumentError(f"gumbel_softmax: tau must be positive, got {tau}.")
-    if not logits.dtype.is_float:
-        raise DTypeError(f"gumbel_softmax: logits must be floats, got {logits.dtype} of shape {logits.shape}.")
+    need_float("gumbel_softmax", logits.op, "logits")
     gumbels = -(-Tensor.rand_like(logits, generator=generator).log()).log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.nn.functions.dropout import dropout
+from picograd.nn.functions.dropout import check_probability, dropout
+from picograd.tensor.build import need_float
 from picograd.tensor.tensor import Tensor
 
 
@@ -55,20 +57,26 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
-    if not query.dtype.is_float:
-        raise DTypeError(f"scaled_dot_product_attention: query must be a float, got {query.dtype} {query.shape}.")
+    need_float("scaled_dot_product_attention", query.op, "query")
+    check_probability("scaled_dot_product_attention", dropout_p, "dropout_p")
     if enable_gqa:
         key, value = (_for_all_heads(query, tensor) for tensor in (key, value))
     _check_attention(query, key, value)
-    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        scores = scores.masked_fill(~_causal_mask(query, key), -math.inf)  # key 0 is open to every query
-        weights = scores.softmax(-1)
-    elif attn_mask is not None:
-        weights = _softmax_or_zeros(_masked(scores, attn_mask))
-    else:
-        weights = scores.softmax(-1)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p) @ value
+
+
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Returns softmax(scale * query @ key.T + mask), (B..., L, S); a query that no key is open to has zeros.
+
+    The arguments mean what they mean in `scaled_dot_product_attention`.
+    """
+    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:  # key 0 is open to every query
+        return scores.masked_fill(causal_mask(query.shape[-2], key.shape[-2], query.device), -math.inf).softmax(-1)
+    return scores.softmax(-1) if mask is None else _softmax_or_zeros(_masked(scores, mask))
 
 
 def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -92,11 +100,24 @@ def _for_all_heads(query: Tensor, tensor: Tensor) -> Tensor:
     return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], tensor.ndim - 3)
 
 
-def _causal_mask(query: Tensor, key: Tensor) -> Tensor:
-    """Returns (L, S) bool: True where the key is not after the query."""
-    rows_L = Tensor.arange(query.shape[-2], device=query.device)
-    columns_S = Tensor.arange(key.shape[-2], device=query.device)
-    return columns_S <= rows_L.unsqueeze(1)
+# ---- masks ----
+def causal_mask(queries: int, keys: int, device: str | None = None) -> Tensor:
+    """Returns (queries, keys) bool: True where the key is after the query, so that it is left out."""
+    rows_L, columns_S = Tensor.arange(queries, device=device), Tensor.arange(keys, device=device)
+    return columns_S > rows_L.unsqueeze(1)
+
+
+def additive_mask(function: str, mask: Tensor, dtype: DType | None) -> Tensor:
+    """Returns a mask as numbers to add to scores: of a bool one -inf where it is True, for what is left out.
+
+    Raises:
+      DTypeError: it is of integers.
+    """
+    if mask.dtype.kind == "b":
+        return Tensor.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -math.inf)
+    if not mask.dtype.is_float:
+        raise DTypeError(f"{function}: a mask must be bool or a float, got {mask.dtype} of shape {mask.shape}.")
+    return mask.to(dtype)
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:

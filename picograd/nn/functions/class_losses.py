@@ -17,7 +17,7 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_reduction
-from picograd.tensor.build import broadcast_to, cast, static
+from picograd.tensor.build import broadcast_to, cast, need_float, static
 from picograd.tensor.indexing.brackets import gather_op, same_as_iota
 from picograd.tensor.reductions.reduce import logsumexp_op, mean_op
 from picograd.tensor.tensor import Tensor
@@ -58,8 +58,7 @@ def cross_entropy(
     check_reduction("cross_entropy", reduction)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ArgumentError(f"cross_entropy: label_smoothing must be in [0, 1], got {label_smoothing}.")
-    if not input.dtype.is_float:
-        raise DTypeError(f"cross_entropy: input must be a float, got {input.dtype} of shape {input.shape}.")
+    need_float("cross_entropy", input.op, "input")
     if target.dtype.is_float:
         if ignore_index is not None and ignore_index >= 0:
             raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")

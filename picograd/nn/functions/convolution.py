@@ -172,6 +172,7 @@ def _conv(
     function: str, axes: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Each, padding: str | Each,
     dilation: Each, groups: int,
 ) -> Tensor:  # fmt: skip
+    """Checks what conv1d, conv2d and conv3d are given, and builds one CONV."""
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
     w = _weight(function, op, weight, axes, groups)

@@ -17,6 +17,7 @@ from picograd.control.scan import scan
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_reduction
+from picograd.tensor.build import need_float
 from picograd.tensor.tensor import Tensor
 
 NEVER = -1e30  # logarithm of the probability of what cannot be: a number, so that sums of it have gradients
@@ -112,8 +113,7 @@ def _one_blank(targets_NS: Tensor, blank: int) -> Tensor:
 def _check(log_probs: Tensor, targets: Tensor, blank: int) -> None:
     if log_probs.ndim not in (2, 3) or not log_probs.shape[0]:
         raise ShapeError(f"ctc_loss: log_probs must be (T, N, C) or (T, C) with a step at least, got {log_probs.shape}.")
-    if not log_probs.dtype.is_float:
-        raise DTypeError(f"ctc_loss: log_probs must be floats, got {log_probs.dtype} of shape {log_probs.shape}.")
+    need_float("ctc_loss", log_probs.op, "log_probs")
     if not targets.dtype.is_int:
         raise DTypeError(f"ctc_loss: targets must be integers, got {targets.dtype} of shape {targets.shape}.")
     if not 0 <= blank < log_probs.shape[-1]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from picograd.errors import DTypeError, ShapeError
+from picograd.errors import ShapeError
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import broadcast_shapes, broadcast_to
+from picograd.tensor.build import broadcast_shapes, broadcast_to, need_float
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
@@ -26,8 +26,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
     >>> normalize(Tensor([[3.0, 4.0]]))
     Tensor([[0.6, 0.8]])
     """
-    if not input.dtype.is_float:
-        raise DTypeError(f"normalize: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    need_float("normalize", input.op)
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
 
 
@@ -41,9 +40,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     >>> cosine_similarity(Tensor([[1.0, 0.0]]), Tensor([[3.0, 4.0]]))
     Tensor([0.6])
     """
-    for x in (x1, x2):
-        if not x.dtype.is_float:
-            raise DTypeError(f"cosine_similarity: needs floats, got {x1.dtype} and {x2.dtype}.", hint="x.float()")
+    for name, x in (("x1", x1), ("x2", x2)):
+        need_float("cosine_similarity", x.op, name)
     shape = broadcast_shapes("cosine_similarity", x1.op.shape, x2.op.shape)
     parts = []
     for x in (x1, x2):
@@ -76,7 +74,6 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:  # noqa: A002
     """
     if input.ndim != 2:
         raise ShapeError(f"pdist: input must be (N, D), got {input.shape}.")
-    if not input.dtype.is_float:
-        raise DTypeError(f"pdist: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    need_float("pdist", input.op)
     first, second = (Tensor(rows, device=input.device) for rows in np.triu_indices(known("pdist", input.shape, 0), 1))
     return (input[first] - input[second]).norm(p, -1)

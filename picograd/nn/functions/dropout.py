@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError, warn_user
+from picograd.errors import ArgumentError, ShapeError, warn_user
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.rectifiers import SELU_ALPHA, SELU_SCALE
-from picograd.tensor.build import broadcast_to
-from picograd.tensor.creation.random import Generator, random_bits, uniform_op
+from picograd.tensor.build import broadcast_to, need_float
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
 
@@ -168,8 +169,7 @@ def _dropped(
     check_probability(function, p)
     if not training or p == 0.0:
         return input
-    if not input.dtype.is_float:
-        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")
+    need_float(function, input.op)
     if p == 1.0:
         result = input * 0.0
     else:
@@ -186,7 +186,7 @@ def _least_of_selu(op: Op, kept: Op, p: float) -> Op:
     """x where it is kept, else the least value of selu, then scaled and shifted so that mean and variance stay."""
     least: Scalar = -SELU_ALPHA * SELU_SCALE
     scale = ((1.0 - p) * (1.0 + p * least * least)) ** -0.5
-    chosen = where(kept, op, filled(least, op.dtype, op.shape))
+    chosen = where(kept, op, op.filled(least))
     result: Op = chosen * scale - scale * p * least
     return result
 
@@ -198,10 +198,10 @@ def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op
     return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)
 
 
-def check_probability(function: str, p: float) -> None:
-    """Raises ArgumentError unless p is in [0, 1]."""
+def check_probability(function: str, p: float, name: str = "p") -> None:
+    """Raises ArgumentError unless an argument, called `name`, is in [0, 1]."""
     if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"{function}: p must be a probability, got {p}.")
+        raise ArgumentError(f"{function}: {name} must be a probability, got {p}.")
 
 
 def _check_rank(function: str, input: Tensor, shapes: str, ranks: tuple[int, ...]) -> None:  # noqa: A002

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from picograd.errors import DTypeError
 from picograd.ir.op import Op
-from picograd.tensor.build import cast, to_float
+from picograd.tensor.build import computed_in, to_float
 from picograd.tensor.tensor import Tensor
 
 
@@ -33,6 +33,5 @@ def of_each(
         needed = "a float" if kinds == "f" else "numbers"
         raise DTypeError(f"{function}: needs {needed}, got {input.dtype} of shape {input.shape}.", hint="x.float()")
     op = to_float(input.read()) if kinds == "F" else input.read()
-    result = cast(formula(cast(op, op.dtype.wide) if op.dtype.is_float else op), op.dtype)
-    tensor = Tensor.from_op(result, input.cell.device)
+    tensor = Tensor.from_op(computed_in(op.dtype.wide, formula, (op,)), input.cell.device)
     return input._in_place(function, tensor) if inplace else tensor

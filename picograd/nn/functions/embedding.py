@@ -103,14 +103,7 @@ def embedding_bag(
     Tensor([[2.],
             [3.]])
     """
-    if mode not in ("sum", "mean", "max"):
-        raise ArgumentError(f'embedding_bag: mode must be "sum", "mean" or "max", got {mode!r}.')
-    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
-        raise ArgumentError(
-            f'embedding_bag: per_sample_weights must have the shape of input {input.shape}, for mode "sum".'
-        )
-    if (input.ndim, offsets is None) not in ((2, True), (1, False)):
-        raise ShapeError(f"embedding_bag: input must be (B, L), or (N,) with offsets, got {input.shape}.")
+    _check_bags(input, offsets, per_sample_weights, mode)
     padding = None if padding_idx is None else padding_row("embedding_bag", padding_idx, weight.shape[0])
     rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq).to(weight.dtype.wide)  # one rounding
     if per_sample_weights is not None:
@@ -120,6 +113,18 @@ def embedding_bag(
         return _of_rows(rows, counted, mode).to(weight.dtype)
     bags = offsets.shape[0] - include_last_offset
     return _one_after_the_other(rows, counted, offsets, bags, mode).to(weight.dtype)
+
+
+def _check_bags(input: Tensor, offsets: Tensor | None, per_sample_weights: Tensor | None, mode: str) -> None:  # noqa: A002
+    """Raises unless embedding_bag has this mode, and bags and factors of these shapes."""
+    if mode not in ("sum", "mean", "max"):
+        raise ArgumentError(f'embedding_bag: mode must be "sum", "mean" or "max", got {mode!r}.')
+    if per_sample_weights is not None and (mode != "sum" or per_sample_weights.shape != input.shape):
+        raise ArgumentError(
+            f'embedding_bag: per_sample_weights must have the shape of input {input.shape}, for mode "sum".'
+        )
+    if (input.ndim, offsets is None) not in ((2, True), (1, False)):
+        raise ShapeError(f"embedding_bag: input must be (B, L), or (N,) with offsets, got {input.shape}.")
 
 
 def _one_after_the_other(rows_ND: Tensor, counted_N: Tensor, offsets: Tensor, bags: int, mode: str) -> Tensor:

@@ -15,12 +15,24 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, expand, gather, iota, maximum, minimum, reshape, shrink, unary, where
+from picograd.ir.build import (
+    both,
+    compare,
+    expand,
+    gather,
+    iota,
+    maximum,
+    minimum,
+    reshape,
+    shrink_axis,
+    unary,
+    where,
+)
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.placement import need_float, tensor_op
+from picograd.nn.functions.placement import tensor_op
 from picograd.nn.functions.resize import along, cubic_weights
-from picograd.tensor.build import cast, static
+from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.elements.pointwise import round_even
 from picograd.tensor.tensor import Tensor
 
@@ -62,7 +74,7 @@ def grid_sample(
         raise ShapeError(f"grid_sample: grid {grid.shape} must be (N, *new lengths, {axes}) for input {input.shape}.")
     if 0 in op.shape[2:]:
         raise ShapeError(f"grid_sample: input {input.shape} has an empty axis.")
-    need_float("grid_sample", op)
+    need_float("grid_sample", op, "input")
     if where_op.dtype is not op.dtype:
         raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="bring both to one dtype.")
     sampler = Sampler(cast(op, op.dtype.wide), padding_mode, bool(align_corners))
@@ -92,11 +104,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if axes not in (2, 3) or op.shape != (size[0], axes, axes + 1):
         expected = (size[0], axes, axes + 1) if axes in (2, 3) else "(N, 2, 3) or (N, 3, 4)"
         raise ShapeError(f"affine_grid: theta {theta.shape} must be {expected} for size {tuple(size)}.")
-    need_float("affine_grid", op)
+    need_float("affine_grid", op, "theta")
     lengths, shape = tuple(size[2:]), (size[0], *size[2:], axes)
 
     def factor(row_column: int) -> Op:
-        part = shrink(op, ((0, size[0]), (0, axes), (row_column, row_column + 1)))
+        part = shrink_axis(op, -1, row_column, row_column + 1)
         return expand(reshape(part, (size[0], *(1 for _ in lengths), axes)), shape)
 
     total = factor(axes)
@@ -124,7 +136,7 @@ class Sampler:
     def places(self, grid: Op) -> list[Op]:
         """Returns (N, *new) along each spatial axis for grid (N, *new, axes), whose last axis names the last one first."""
         new, axes = grid.shape[:-1], len(self.lengths)
-        parts = [reshape(shrink(grid, (*((0, n) for n in new), (i, i + 1))), new) for i in reversed(range(axes))]
+        parts = [reshape(shrink_axis(grid, -1, i, i + 1), new) for i in reversed(range(axes))]
         return [self.unnormalised(part, length) for part, length in zip(parts, self.lengths)]
 
     def at(self, places: Sequence[Op], mode: str) -> Op:
@@ -176,7 +188,7 @@ class Sampler:
         """Returns the elements at whole places (N, *new), 0 outside: (N, C, *new)."""
         flat, inside = places[0].filled(0), compare(OpCode.CMPEQ, places[0], places[0])
         for place, length in zip(places, self.lengths):
-            holds = both(compare(OpCode.CMPLE, place.filled(0), place), compare(OpCode.CMPLT, place, length))
+            holds = both(compare(OpCode.CMPLE, 0, place), compare(OpCode.CMPLT, place, length))
             flat, inside = flat * length + place, both(inside, holds)
         images = (*self.x.shape[:2], math.prod(self.lengths))
         return gather(reshape(self.x, images), where(inside, flat, -1), 2, 1)

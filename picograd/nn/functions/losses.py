@@ -70,8 +70,8 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
     if not beta >= 0:
         raise ArgumentError(f"smooth_l1_loss: beta must not be negative, got {beta}.")
     d = input - target
-    size = d.abs()
-    losses = size if beta == 0 else Tensor.choose(size < beta, d * d * (0.5 / beta), size - 0.5 * beta)
+    distance = d.abs()
+    losses = distance if beta == 0 else Tensor.choose(distance < beta, d * d * (0.5 / beta), distance - 0.5 * beta)
     return reduced("smooth_l1_loss", losses, reduction)
 
 
@@ -101,8 +101,8 @@ def huber_loss(
     if not delta > 0:
         raise ArgumentError(f"huber_loss: delta must be positive, got {delta}.")
     d = input - target
-    size = d.abs()
-    losses = Tensor.choose(size <= delta, d * d * 0.5, (size - 0.5 * delta) * delta)
+    distance = d.abs()
+    losses = Tensor.choose(distance <= delta, d * d * 0.5, (distance - 0.5 * delta) * delta)
     if weight is not None and weight.shape != input.shape:
         raise ShapeError(f"huber_loss: weight {weight.shape} must have the shape of input {input.shape}.")
     return reduced("huber_loss", losses if weight is None else losses * weight, reduction)

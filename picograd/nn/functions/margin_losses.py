@@ -21,7 +21,7 @@ from picograd.nn.functions.class_losses import class_numbers
 from picograd.nn.functions.distances import pairwise_distance
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_pair, reduced
-from picograd.tensor.build import cast
+from picograd.tensor.build import cast, need_float
 from picograd.tensor.tensor import Tensor
 
 
@@ -167,6 +167,7 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
+    """Returns max(0, near - far + margin): how far anchors are from positives, and how far from negatives."""
     anchor, positive, negative = triple
     if not margin > 0:
         raise ArgumentError(f"{function}: margin must be positive, got {margin}.")
@@ -294,8 +295,7 @@ def multilabel_soft_margin_loss(
 
 
 def _check_classes(function: str, input: Tensor, target: Tensor, shape: tuple[int, ...]) -> None:  # noqa: A002
-    if not input.dtype.is_float:
-        raise DTypeError(f"{function}: input must be a float, got {input.dtype} of shape {input.shape}.")
+    need_float(function, input.op, "input")
     if not target.dtype.is_int:
         raise DTypeError(f"{function}: target must hold integer classes, got {target.dtype} of shape {target.shape}.")
     if input.ndim not in (1, 2) or target.shape != shape:

@@ -44,7 +44,7 @@ from picograd.nn.functions.placement import (
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import detached, static
+from picograd.tensor.build import detached, static, static_numel
 from picograd.tensor.tensor import Tensor
 
 Pooled = Tensor | tuple[Tensor, Tensor]
@@ -252,6 +252,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
 
 def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins, return_indices: bool) -> Pooled:
+    """Returns the greatest element of each bin; bins as long as the widest, in which what is beyond a bin is left out."""
     op, has_batch = with_batch(function, x, axes)
     lengths = [static(n) for n in op.shape[2:]]
     places, seen, inside = [], detached(op), None
@@ -340,7 +341,7 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
 
 def _strides(lengths: Sequence[Dim], steps: Sequence[int]) -> list[int]:
     """Returns how far the next element of a window stands in an image, along each axis."""
-    return [step * math.prod(map(static, lengths[axis + 1 :])) for axis, step in enumerate(steps)]
+    return [step * static_numel(lengths[axis + 1 :]) for axis, step in enumerate(steps)]
 
 
 def _flat(places: Sequence[Op], lengths: Sequence[Dim], shape: Shape) -> Op:
@@ -368,13 +369,14 @@ def _pair(x: Tensor, found: tuple[Op, Op], has_batch: bool, return_indices: bool
 
 
 def _numel(op: Op) -> int:
-    return math.prod(map(static, op.shape[2:]))
+    return static_numel(op.shape[2:])
 
 
 def _unpool(
     function: str, axes: int, x: Tensor, indices: Tensor, numbers: Sequence[Each | None],
     output_size: Sequence[int] | None,
 ) -> Tensor:  # fmt: skip
+    """Returns zeros with the elements of x where max pooling, of windows of these numbers, had found them."""
     op, has_batch = with_batch(function, x, axes)
     place = tensor_op(function, "indices", indices)
     if place.shape != x.shape:

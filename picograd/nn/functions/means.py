@@ -24,12 +24,11 @@ from picograd.nn.functions.placement import (
     Each,
     Windows,
     each_axis,
-    need_float,
     pooling_windows,
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import cast, static
+from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
 
@@ -198,8 +197,9 @@ def _avg_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, count_include_pad: bool,
     divisor: int | None,
 ) -> Tensor:  # fmt: skip
+    """Returns the means of windows of these numbers: kernel_size, stride and padding."""
     op, has_batch = with_batch(function, x, axes)
-    need_float(function, op)
+    need_float(function, op, "input")
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
     if divisor == 0:
         raise ArgumentError(f"{function}: divisor_override must not be 0.")
@@ -262,7 +262,7 @@ def _repeated(op: Op, shape: Shape, axis: int) -> Op:
 def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
     """The mean over a box of bins is the mean of means along each axis."""
     op, has_batch = with_batch(function, x, axes)
-    need_float(function, op)
+    need_float(function, op, "input")
     counts = bins_of(function, op, output_size, axes)
     result = cast(op, op.dtype.wide)
     for axis, count in enumerate(counts):
@@ -271,6 +271,7 @@ def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
 
 
 def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
+    """Returns the means of `count` bins of an axis, which differ by an element where count does not divide its length."""
     length = static(x.shape[axis])
     left, right = x.shape[:axis], x.shape[axis + 1 :]
     if count and length % count == 0:
@@ -284,8 +285,8 @@ def _mean_of_bins(x: Op, axis: int, count: int) -> Op:
     inside = compare(OpCode.CMPLT, at, ends)
     taken = gather(x, where(inside, at, -1), axis, 0)  # which outside of x is 0
     total = reduce(taken, OpCode.ADD, (axis + 1,))
-    size = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
-    return total / _repeated(cast(size, x.dtype), total.shape, axis)
+    elements = reduce(cast(inside, dtypes.int64), OpCode.ADD, (1,)) if width else filled(1, dtypes.int64, (count,))
+    return total / _repeated(cast(elements, x.dtype), total.shape, axis)
 
 
 def _lp_pool(

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
 from picograd.nn.functions.precision import widened
-from picograd.tensor.build import broadcast_to, cast, detached
+from picograd.tensor.build import broadcast_to, cast, detached, need_float
 from picograd.tensor.elements import pointwise
 from picograd.tensor.reductions.reduce import mean_op, variance_op
 from picograd.tensor.tensor import Tensor
@@ -53,8 +53,7 @@ def layer_norm(
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
-    _check_float("layer_norm", input)
-    op = cast(input.read(), input.dtype.wide)
+    op = cast(need_float("layer_norm", input.read()), input.dtype.wide)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     result = Tensor.from_op(cast(_standardized(op, axes, eps), input.dtype), input.cell.device)
     result = result if weight is None else result * weight
@@ -92,8 +91,7 @@ def rms_norm(
         raise ShapeError(f"rms_norm: input {input.shape} does not end in {shape}.")
     if weight is not None and weight.shape != shape:
         raise ShapeError(f"rms_norm: weight has shape {weight.shape}, it must be {shape}.")
-    _check_float("rms_norm", input)
-    op = cast(input.read(), input.dtype.wide)
+    op = cast(need_float("rms_norm", input.read()), input.dtype.wide)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     least = (2.0**-52 if op.dtype is dtypes.float64 else 2.0**-23) if eps is None else eps
     scale = pointwise.rsqrt(mean_op(op * op, axes, keepdim=True) + least)
@@ -262,20 +260,20 @@ def local_response_norm(
     """
     if input.ndim < 3:
         raise ShapeError(f"local_response_norm: input must be (N, C, ...) with three axes at least, got {input.shape}.")
-    _check_float("local_response_norm", input)
+    need_float("local_response_norm", input.op)
     if size < 1:
         raise ArgumentError(f"local_response_norm: size must be at least 1, got {size}.")
     return divided_by_neighbours(input, size, size // 2, alpha, beta, k)
 
 
-def divided_by_neighbours(x: Tensor, size: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
-    """Returns x / (k + alpha * mean of x^2 over `size` channels, the first of them `before` channels ahead) ** beta."""
-    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, size - 1 - before])
-    windows = [squares.narrow(1, start, x.shape[1]) for start in range(size)]
+def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Returns x / (k + alpha * mean of x^2 over `count` channels, the first of them `before` channels ahead) ** beta."""
+    squares = x.square().pad([0, 0] * (x.ndim - 2) + [before, count - 1 - before])
+    windows = [squares.narrow(1, start, x.shape[1]) for start in range(count)]
     total = windows[0]
     for window in windows[1:]:
         total = total + window
-    return x / (total * (alpha / size) + k) ** beta
+    return x / (total * (alpha / count) + k) ** beta
 
 
 # ---- what they share ----
@@ -322,12 +320,7 @@ def _check_channels(function: str, least_rank: int, input: Tensor, *others: Tens
     """Raises where input is no float (N, C, ...) of so many axes, or another tensor not (C,)."""
     if input.ndim < least_rank:
         raise ShapeError(f"{function}: input must be (N, C, ...), got {input.shape}.")
-    _check_float(function, input)
+    need_float(function, input.op)
     for tensor in others:
         if tensor is not None and tensor.shape != (input.shape[1],):
             raise ShapeError(f"{function}: what is said of channels must be ({input.shape[1]},), got {tensor.shape}.")
-
-
-def _check_float(function: str, input: Tensor) -> None:  # noqa: A002
-    if not input.dtype.is_float:
-        raise DTypeError(f"{function}: needs a float, got {input.dtype} of shape {input.shape}.", hint="x.float()")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import iota, repeat_axes, reshape
 from picograd.ir.op import Dim, Op, Shape
 from picograd.tensor.build import static
@@ -60,12 +60,6 @@ def tensor_op(function: str, name: str, value: Any) -> Op:
     if not isinstance(value, Tensor):
         raise ArgumentError(f"{function}: {name} must be a Tensor, got {type(value).__name__}.", hint="pg.Tensor(data)")
     return value.read()
-
-
-def need_float(function: str, op: Op) -> None:
-    """Raises a DTypeError where `op` is no float."""
-    if not op.dtype.is_float:
-        raise DTypeError(f"{function}: input must be a float, got {op.dtype} of shape {op.shape}.", hint="input.float()")
 
 
 def without_batch(op: Op, has_batch: bool) -> Op:

@@ -14,11 +14,12 @@ from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, where
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.elements import of_each
 from picograd.tensor.build import cast
-from picograd.tensor.creation.random import Generator, random_bits, uniform_op
+from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.tensor import Tensor
@@ -79,7 +80,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: A002
     """
 
     def formula(x: Op) -> Op:
-        upper = where(compare(OpCode.CMPLE, filled(3.0, x.dtype, x.shape), x), 1.0, x * (1 / 6) + 0.5)
+        upper = where(compare(OpCode.CMPLE, 3.0, x), 1.0, x * (1 / 6) + 0.5)
         return where(compare(OpCode.CMPLE, x, -3.0), 0.0, upper)
 
     return of_each("hardsigmoid", input, formula, inplace)
@@ -112,12 +113,7 @@ def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
     >>> hardshrink(Tensor([-1.0, 0.25, 1.0]))
     Tensor([-1.,  0.,  1.])
     """
-
-    def formula(x: Op) -> Op:
-        middle = where(compare(OpCode.CMPLE, x, lambd), 0.0, x)
-        return where(compare(OpCode.CMPLT, x, -lambd), x, middle)
-
-    return of_each("hardshrink", input, formula)
+    return input.hardshrink(lambd)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:  # noqa: A002
@@ -280,18 +276,18 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  #
 # ---- on Ops ----
 def _between(x: Op, low: Scalar, high: Scalar, middle: Op) -> Op:
     """low where x <= low, high where x >= high, else `middle`; NaN stays."""
-    upper = where(compare(OpCode.CMPLE, filled(high, x.dtype, x.shape), x), filled(high, x.dtype, x.shape), middle)
-    return where(compare(OpCode.CMPLE, x, low), filled(low, x.dtype, x.shape), upper)
+    upper = where(compare(OpCode.CMPLE, high, x), x.filled(high), middle)
+    return where(compare(OpCode.CMPLE, x, low), x.filled(low), upper)
 
 
 def _sloped(x: Op, below: Op) -> Op:
     """x where it is positive, else `below`."""
-    return where(compare(OpCode.CMPLT, filled(0.0, x.dtype, x.shape), x), x, below)
+    return where(compare(OpCode.CMPLT, 0.0, x), x, below)
 
 
 def _exponential(x: Op, factor: float) -> Op:
     """exp(factor x) - 1 of what is not positive, 0 else."""
-    return pointwise.expm1(where(compare(OpCode.CMPLT, filled(0.0, x.dtype, x.shape), x), 0.0, x) * factor)
+    return pointwise.expm1(where(compare(OpCode.CMPLT, 0.0, x), 0.0, x) * factor)
 
 
 def _as(x: Op, value: float) -> Scalar:

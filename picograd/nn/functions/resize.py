@@ -20,8 +20,8 @@ from picograd.ir.build import expand, gather, iota, maximum, minimum, reshape, u
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.means import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
-from picograd.nn.functions.placement import each_axis, need_float, tensor_op
-from picograd.tensor.build import cast, static
+from picograd.nn.functions.placement import each_axis, tensor_op
+from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
@@ -64,7 +64,7 @@ def interpolate(
     if mode == "area":
         return AREA[axes](input, sizes)
     if mode in AXES:
-        need_float("interpolate", op)
+        need_float("interpolate", op, "input")
     wide = cast(op, op.dtype.wide)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
         wide = _resized(wide, 2 + i, count, factor, mode, bool(align_corners))
@@ -88,6 +88,7 @@ def upsample(
 
 # ---- arguments ----
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
+    """Raises unless interpolate has this mode for an input of so many axes, with these options."""
     axes = len(op.shape) - 2
     if mode not in MODES:
         raise ArgumentError(f"interpolate: mode must be one of {', '.join(MODES)}, got {mode!r}.")

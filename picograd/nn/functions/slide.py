@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import gather, iota, maximum, minimum, permute, reshape, scatter, shrink, unary
+from picograd.ir.build import gather, iota, maximum, minimum, permute, reshape, scatter, shrink_axis, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.placement import Each, Windows, each_axis, placed, tensor_op, with_batch, without_batch
@@ -155,10 +155,11 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _cut(op: Op, axis: int, before: int, after: int) -> Op:
+    """Returns op without so many elements at both ends of an axis."""
     length = static(op.shape[axis])
     if before + after > length:
         raise ShapeError(f"pad: margins {-before} and {-after} cut off more than the {length} elements of axis {axis}.")
-    return shrink(op, tuple((before, length - after) if i == axis else (0, n) for i, n in enumerate(op.shape)))
+    return shrink_axis(op, axis, before, length - after)
 
 
 def _margin(mode: str, length: int, before: int, after: int, axis: int) -> Op:

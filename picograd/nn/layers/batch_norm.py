@@ -30,6 +30,7 @@ class _Running(Module):
     def _start(
         self, num_features: int, affine: bool, bias: bool, tracked: bool, device: str | None, dtype: DType | None
     ) -> None:
+        """Makes weight and bias, where asked for, and the running statistics, where they are tracked."""
         self.num_features, self.affine, self.track_running_stats = num_features, affine, tracked
         self.weight = init.ones_(new_parameter((num_features,), device, dtype)) if affine else None
         self.bias = init.zeros_(new_parameter((num_features,), device, dtype)) if affine and bias else None

@@ -9,13 +9,13 @@ L queries, S keys and values, N batch, E features, H heads, D = E / H features o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
+from picograd.nn.functions.attention import additive_mask, attention_weights, causal_mask
 from picograd.nn.functions.dropout import check_probability
 from picograd.nn.layers.features import Linear
 from picograd.nn.module import Module
@@ -74,7 +74,7 @@ class MultiheadAttention(Module):
     ):
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ArgumentError(f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}.")
-        check_probability("MultiheadAttention", dropout)
+        check_probability("MultiheadAttention", dropout, "dropout")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.add_zero_attn = add_zero_attn
@@ -168,18 +168,18 @@ class MultiheadAttention(Module):
         total: Tensor | None = None
         batch, queries, keys = q_NLE.shape[0], q_NLE.shape[1], k_NSE.shape[1]
         if is_causal and attn_mask is None:
-            attn_mask = square_mask(queries, keys, q_NLE.device)
+            attn_mask = causal_mask(queries, keys, q_NLE.device)
         if attn_mask is not None:
             shapes = ((queries, keys), (batch * self.num_heads, queries, keys))
             if attn_mask.shape not in shapes:
                 raise ShapeError(f"MultiheadAttention: attn_mask {attn_mask.shape} must be {shapes[0]} or {shapes[1]}.")
-            total = _additive(attn_mask, q_NLE.dtype)
+            total = additive_mask("MultiheadAttention", attn_mask, q_NLE.dtype)
             total = total.unflatten(0, (batch, self.num_heads)) if total.ndim == 3 else total
         if padding is not None:
             wanted = (batch, keys) if is_batch else (keys,)
             if padding.shape != wanted:
                 raise ShapeError(f"MultiheadAttention: key_padding_mask {padding.shape} must be {wanted}.")
-            added = _additive(padding, q_NLE.dtype).reshape(batch, 1, 1, keys)
+            added = additive_mask("MultiheadAttention", padding, q_NLE.dtype).reshape(batch, 1, 1, keys)
             total = added if total is None else total + added
         return total
 
@@ -189,27 +189,8 @@ class MultiheadAttention(Module):
         rate = self.dropout if self.training else 0.0
         if not need_weights:
             return functional.scaled_dot_product_attention(q_NHLD, k_NHSD, v_NHSD, mask, rate), None
-        scores = q_NHLD @ k_NHSD.mT * (1.0 / math.sqrt(q_NHLD.shape[-1]))
-        scores = scores if mask is None else scores + mask
-        closed = scores.detach().amax(-1, keepdim=True) == -math.inf
-        weights = scores.masked_fill(closed, 0.0).softmax(-1).masked_fill(closed, 0.0)
-        weights = functional.dropout(weights, rate)
+        weights = functional.dropout(attention_weights(q_NHLD, k_NHSD, mask), rate)
         return weights @ v_NHSD, weights
-
-
-def square_mask(queries: int, keys: int, device: str | None = None) -> Tensor:
-    """Returns (queries, keys) bool: True where the key is after the query, so that it is left out."""
-    rows, columns = Tensor.arange(queries, device=device), Tensor.arange(keys, device=device)
-    return columns > rows.unsqueeze(1)
-
-
-def _additive(mask: Tensor, dtype: DType) -> Tensor:
-    """Returns a mask as numbers to add: -inf for what is left out."""
-    if mask.dtype.kind == "b":
-        return Tensor.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, -math.inf)
-    if not mask.dtype.is_float:
-        raise DTypeError(f"MultiheadAttention: a mask must be bool or a float, got {mask.dtype} of shape {mask.shape}.")
-    return mask.to(dtype)
 
 
 def _behind(x_NSE: Tensor, one: Tensor) -> Tensor:
@@ -218,6 +199,7 @@ def _behind(x_NSE: Tensor, one: Tensor) -> Tensor:
 
 
 def _check_inputs(layer: MultiheadAttention, query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raises ShapeError unless queries, keys and values fit the layer and each other."""
     shapes = f"query {query.shape}, key {key.shape}, value {value.shape}"
     if query.ndim not in (2, 3) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(f"MultiheadAttention: {shapes} must have three axes each, or two without a batch.")

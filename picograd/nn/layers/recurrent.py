@@ -1,8 +1,8 @@
-"""Recurrent layers: RNN, LSTM, GRU over whole sequences, and their cells, a step each.
+"""Recurrent layers over whole sequences: RNN, LSTM, GRU.
 
 In:    sequences of vectors
 Out:   the state after every step, and the last one
-Next:  picograd/nn/init.py
+Next:  picograd/nn/layers/recurrent_cells.py
 
 What a step needs of its input is one product for all steps, before the loop; the loop is one `scan`.
 
@@ -12,121 +12,21 @@ L layers.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import picograd.nn.functional as functional
-import picograd.nn.init as init
 from picograd.control.scan import scan
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.nn.module import Module
-from picograd.nn.parameter import new_parameter
+from picograd.errors import ArgumentError
+from picograd.nn.functions.dropout import check_probability
+from picograd.nn.layers.recurrent_steps import STEPS, Recurrent, State, gru_step, lstm_step
 from picograd.nn.utils.rnn import PackedSequence, packed_like, padded
 from picograd.tensor.tensor import Tensor
 
-State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM; each (N, H)
 
-
-# ---- one step: (N, G H) of the input, the state, (N, G H) of the state -> the new state ----
-def tanh_step(x: Tensor, state: State, h: Tensor) -> State:
-    """Returns (tanh(x + h),): Elman 1990, "Finding structure in time"."""
-    return ((x + h).tanh(),)
-
-
-def relu_step(x: Tensor, state: State, h: Tensor) -> State:
-    """Returns (relu(x + h),)."""
-    return ((x + h).relu(),)
-
-
-def lstm_step(x: Tensor, state: State, h: Tensor) -> State:
-    """Returns (o tanh(c'), c') with c' = f c + i g: Hochreiter, Schmidhuber 1997, with Gers's forget gate."""
-    i, f, g, o = (x + h).chunk(4, -1)
-    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-    return o.sigmoid() * c.tanh(), c
-
-
-def gru_step(x: Tensor, state: State, h: Tensor) -> State:
-    """Returns ((1 - z) n + z h,) with n = tanh(x_n + r h_n): Cho et al. 2014, arXiv:1406.1078, in PyTorch's form."""
-    (x_r, x_z, x_n), (h_r, h_z, h_n) = x.chunk(3, -1), h.chunk(3, -1)
-    z, n = (x_z + h_z).sigmoid(), (x_n + (x_r + h_r).sigmoid() * h_n).tanh()
-    return (n + z * (state[0] - n),)
-
-
-STEPS: dict[str, Callable[[Tensor, State, Tensor], State]] = {"tanh": tanh_step, "relu": relu_step}
-
-
-class _Recurrent(Module):
-    """What layers and cells share: weights (G H, I) and (G H, H) with their biases.
-
-    gates:      G
-    states:     tensors of a state
-    folds_bias: the bias of the state can be added to the input's, before the loop
-    proj_size:  features of what an LSTM hands on, 0 for H
-    """
-
-    gates = 1
-    states = 1
-    folds_bias = True
-    proj_size = 0
-
-    def __init__(self, input_size: int, hidden_size: int, bias: bool):
-        name = type(self).__name__
-        for label, value in (("input_size", input_size), ("hidden_size", hidden_size)):
-            if value < 1:
-                raise ArgumentError(f"{name}: {label} must be at least 1, got {value}.")
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        """Returns the new state from the gates' parts of input and state, each (N, G H)."""
-        raise NotImplementedError
-
-    def _make_weights(self, suffix: str, features: int, device: str | None, dtype: DType | None) -> None:
-        """Draws the weights of one direction of one layer evenly from +-1 / sqrt(H)."""
-        rows, bound = self.gates * self.hidden_size, 1.0 / math.sqrt(self.hidden_size)
-        handed_on = self.proj_size or self.hidden_size
-        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, features), "weight_hh": (rows, handed_on)}
-        if self.bias:
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        if self.proj_size:
-            shapes |= {"weight_hr": (self.proj_size, self.hidden_size)}
-        for label, shape in shapes.items():
-            weight = new_parameter(shape, device, dtype)
-            setattr(self, label + suffix, init.uniform_(weight, -bound, bound))
-
-    def _weights(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        labels = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        w_ih, w_hh, b_ih, b_hh = (getattr(self, label + suffix, None) for label in labels)
-        return w_ih, w_hh, b_ih, b_hh  # type: ignore[return-value]
-
-    def _check_input(self, x: Tensor, ranks: tuple[int, ...], shapes: str) -> None:
-        if not x.dtype.is_float:
-            raise DTypeError(f"{type(self).__name__}: input must be floats, got {x.dtype} of shape {x.shape}.")
-        if x.ndim not in ranks or x.shape[-1] != self.input_size:
-            raise ShapeError(f"{type(self).__name__}: input must be {shapes} with I = {self.input_size}, got {x.shape}.")
-
-    def _state_shapes(self, *axes: int) -> list[tuple[int, ...]]:
-        """Returns the shape of each tensor of a state, with these axes before the features."""
-        return [(*axes, self.proj_size or self.hidden_size), *[(*axes, self.hidden_size)] * (self.states - 1)]
-
-    def _start(self, hx: Any, shapes: list[tuple[int, ...]], x: Tensor) -> State:
-        """Returns the state to start from: zeros, or the user's after a look at its shapes."""
-        if hx is None:
-            return tuple(Tensor.zeros(shape, dtype=x.dtype, device=x.device) for shape in shapes)
-        given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
-        if [tensor.shape for tensor in given] != shapes:
-            wanted = f"{shapes[0]}" if self.states == 1 else f"({', '.join(map(str, shapes))})"
-            raise ShapeError(f"{type(self).__name__}: the state must be {wanted}, got {[t.shape for t in given]}.")
-        return given
-
-    def _given(self, state: State) -> Any:
-        return state[0] if self.states == 1 else state
-
-
-class RNNBase(_Recurrent):
+class RNNBase(Recurrent):
     """Layers over whole sequences, both directions of each side by side: what RNN, LSTM and GRU share.
 
     Their arguments are input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, see RNN, and
@@ -160,8 +60,7 @@ class RNNBase(_Recurrent):
         self.proj_size = proj_size
         if num_layers < 1:
             raise ArgumentError(f"{type(self).__name__}: num_layers must be at least 1, got {num_layers}.")
-        if not 0.0 <= dropout <= 1.0:
-            raise ArgumentError(f"{type(self).__name__}: dropout must be a probability, got {dropout}.")
+        check_probability(type(self).__name__, dropout, "dropout")
         self.num_layers, self.batch_first = num_layers, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
         directions = ("", "_reverse") if bidirectional else ("",)
@@ -170,20 +69,20 @@ class RNNBase(_Recurrent):
                 features = input_size if layer == 0 else len(directions) * (proj_size or hidden_size)
                 self._make_weights(f"_l{layer}{direction}", features, device, dtype)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002
         """Returns the states after every step, (T, N, D H), and the last one.
 
-        x (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;
+        input (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;
         hx, the state to start from, (L D, N, H), or (L D, H)
         """
-        if isinstance(x, PackedSequence):
-            return self._run_packed(x, hx)
-        self._check_input(x, (2, 3), "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)")
-        is_batch = x.ndim == 3
-        x_TNI = x.unsqueeze(1) if not is_batch else (x.transpose(0, 1) if self.batch_first else x)
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, hx)
+        self._check_input(input, (2, 3), "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)")
+        is_batch = input.ndim == 3
+        x_TNI = input.unsqueeze(1) if not is_batch else (input.transpose(0, 1) if self.batch_first else input)
         places = self.num_layers * (1 + self.bidirectional)
         batch = (x_TNI.shape[1],) if is_batch else ()
-        start = self._start(hx, self._state_shapes(places, *batch), x)
+        start = self._start(hx, self._state_shapes(places, *batch), input)
         if not is_batch:
             start = tuple(tensor.unsqueeze(1) for tensor in start)
         y_TNH, last = self._run(x_TNI, start)
@@ -226,6 +125,7 @@ class RNNBase(_Recurrent):
     def _direction(
         self, x_TNI: Tensor, state: State, alive_TN1: Tensor | None, suffix: str, reverse: bool
     ) -> tuple[Tensor, State]:
+        """Runs one direction of one layer; returns the states after every step, (T, N, H), and the last."""
         w_ih, w_hh, b_ih, b_hh = self._weights(suffix)
         w_hr = getattr(self, "weight_hr" + suffix, None)
         if b_ih is not None and b_hh is not None and self.folds_bias:
@@ -268,36 +168,6 @@ class RNNBase(_Recurrent):
         plain["bidirectional"] = False
         changed = {name: getattr(self, name) for name, value in plain.items() if getattr(self, name) != value}
         return ", ".join([shown, *(f"{name}={value}" for name, value in changed.items())])
-
-
-class RNNCellBase(_Recurrent):
-    """One step of one layer: what RNNCell, LSTMCell and GRUCell share: `input_size`, `hidden_size` and `bias`.
-
-    >>> isinstance(nn.GRUCell(3, 4), RNNCellBase)
-    True
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: str | None = None,
-        dtype: DType | None = None,
-    ):
-        super().__init__(input_size, hidden_size, bias)
-        self._make_weights("", input_size, device, dtype)
-
-    def forward(self, x: Tensor, hx: Any = None) -> Any:
-        """Returns the new state, for x (N, I) or (I,) and a state hx (N, H) or (H,)."""
-        self._check_input(x, (1, 2), "(N, I), or (I,)")
-        state = self._start(hx, self._state_shapes(*x.shape[:-1]), x)
-        w_ih, w_hh, b_ih, b_hh = self._weights("")
-        gates = functional.linear(x, w_ih, b_ih)
-        return self._given(self._step(gates, state, functional.linear(state[0], w_hh, b_hh)))
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
 
 
 # ---- what users make ----
@@ -382,68 +252,6 @@ class GRU(RNNBase):
 
     gates = 3
     folds_bias = False  # r multiplies b_hn
-
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return gru_step(x, state, h)
-
-
-class RNNCell(RNNCellBase):
-    """One step of RNN: h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
-
-    Args:
-      input_size:    I
-      hidden_size:   H
-      bias:          has b_ih and b_hh
-      nonlinearity:  "tanh" or "relu"
-
-    Raises:
-      ArgumentError: a number below 1, another nonlinearity.
-
-    >>> RNNCell(3, 4)(Tensor.ones(2, 3)).shape
-    (2, 4)
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: str | None = None,
-        dtype: DType | None = None,
-    ):
-        if nonlinearity not in STEPS:
-            raise ArgumentError(f'RNNCell: nonlinearity must be "tanh" or "relu", got {nonlinearity!r}.')
-        self.nonlinearity = nonlinearity
-        super().__init__(input_size, hidden_size, bias, device, dtype)
-
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return STEPS[self.nonlinearity](x, state, h)
-
-
-class LSTMCell(RNNCellBase):
-    """One step of LSTM, from (h, c) to (h', c'). `input_size`, `hidden_size` and `bias` are those of RNNCell.
-
-    >>> h, c = LSTMCell(3, 4)(Tensor.ones(2, 3))
-    >>> h.shape, c.shape
-    ((2, 4), (2, 4))
-    """
-
-    gates = 4
-    states = 2
-
-    def _step(self, x: Tensor, state: State, h: Tensor) -> State:
-        return lstm_step(x, state, h)
-
-
-class GRUCell(RNNCellBase):
-    """One step of GRU, from h to h'. `input_size`, `hidden_size` and `bias` are those of RNNCell.
-
-    >>> GRUCell(3, 4)(Tensor.ones(2, 3)).shape
-    (2, 4)
-    """
-
-    gates = 3
 
     def _step(self, x: Tensor, state: State, h: Tensor) -> State:
         return gru_step(x, state, h)

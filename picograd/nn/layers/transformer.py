@@ -17,9 +17,10 @@ import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.containers import ModuleList
+from picograd.nn.functions.attention import additive_mask, causal_mask
 from picograd.nn.layers.dropout import Dropout
 from picograd.nn.layers.features import Linear
-from picograd.nn.layers.multihead import MultiheadAttention, square_mask
+from picograd.nn.layers.multihead import MultiheadAttention
 from picograd.nn.layers.norms import LayerNorm
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
@@ -336,4 +337,4 @@ class Transformer(Module):
         Tensor([[  0., -inf],
                 [  0.,   0.]])
         """
-        return Tensor.zeros(sz, sz, dtype=dtype, device=device).masked_fill(square_mask(sz, sz, device), -float("inf"))
+        return additive_mask("generate_square_subsequent_mask", causal_mask(sz, sz, device), dtype)

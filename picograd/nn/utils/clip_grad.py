@@ -8,10 +8,10 @@ Next:  picograd/nn/utils/convert_parameters.py
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.autograd import listed, no_grad
 from picograd.tensor.tensor import Tensor
 
 
@@ -40,10 +40,9 @@ def get_total_norm(
     """
     if not isinstance(norm_type, (int, float)):
         raise ArgumentError(f"get_total_norm: norm_type must be a number, got {norm_type!r}.")
-    listed = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    if not listed:
+    norms = [tensor.norm(norm_type) for tensor in listed(tensors)]
+    if not norms:
         return Tensor(0.0)
-    norms = [tensor.norm(norm_type) for tensor in listed]
     norm = Tensor.stack([norm.to(norms[0].device) for norm in norms]).norm(norm_type)
     return _finite("get_total_norm", norm) if error_if_nonfinite else norm
 
@@ -83,9 +82,7 @@ def clip_grad_norm_(
     norm = get_total_norm(grads, norm_type)
     if error_if_nonfinite:
         _finite("clip_grad_norm_", norm)
-    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad.mul_(factor.to(grad.device, grad.dtype))
+    _scale(grads, max_norm, norm)
     return norm
 
 
@@ -126,14 +123,18 @@ def clip_grads_with_norm_(
     >>> w.grad.round(3)
     Tensor([0.5])
     """
-    factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
-    for grad in _grads(parameters):
-        grad.mul_(factor.to(grad.device, grad.dtype))
+    _scale(_grads(parameters), max_norm, total_norm)
 
 
 def _grads(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    listed = [parameters] if isinstance(parameters, Tensor) else parameters
-    return [parameter.grad for parameter in listed if parameter.grad is not None]
+    return [parameter.grad for parameter in listed(parameters) if parameter.grad is not None]
+
+
+def _scale(grads: Sequence[Tensor], max_norm: float, norm: Tensor) -> None:
+    """Scales gradients whose norm together is `norm` so that it is at most max_norm."""
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(factor.to(grad.device, grad.dtype))
 
 
 def _finite(function: str, norm: Tensor) -> Tensor:

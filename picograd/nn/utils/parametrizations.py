@@ -26,6 +26,11 @@ def norm_except(v: Tensor, dim: int | None) -> Tensor:
     return v.norm(2, tuple(axis for axis in range(v.ndim) if axis != kept), keepdim=True)
 
 
+def scaled_by_norm(g: Tensor, v: Tensor, dim: int | None) -> Tensor:
+    """Returns g v / |v|, the norm along all axes but `dim`."""
+    return v * (g / norm_except(v, dim))
+
+
 class _WeightNorm(Module):
     """g v / |v|, from g and v.
 
@@ -37,7 +42,7 @@ class _WeightNorm(Module):
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
         """weight_g (..., 1, ...), weight_v (...) -> (...)."""
-        return weight_v * (weight_g / norm_except(weight_v, self.dim))
+        return scaled_by_norm(weight_g, weight_v, self.dim)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return norm_except(weight, self.dim), weight

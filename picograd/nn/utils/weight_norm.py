@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.nn.hooks import Handle
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except
+from picograd.nn.utils.parametrizations import TURNED, SpectralPart, norm_except, scaled_by_norm
+from picograd.tensor.hooks import RemovableHandle
 from picograd.tensor.tensor import Tensor
 
 
@@ -28,7 +28,7 @@ class WeightNorm:
     def __call__(self, module: Module) -> Tensor:
         """Returns g v / |v|."""
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
-        return v * (g / norm_except(v, self.dim))  # type: ignore[no-any-return]
+        return scaled_by_norm(g, v, self.dim)
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
@@ -71,7 +71,7 @@ def remove_weight_norm(module: Module, name: str = "weight") -> Module:
 class SpectralNorm:
     """Computes a weight from NAME_orig, NAME_u and NAME_v; as a hook it moves u and v on before a forward in training."""
 
-    handle: Handle
+    handle: RemovableHandle
 
     def __init__(self, name: str, part: SpectralPart):
         self.name, self.part = name, part

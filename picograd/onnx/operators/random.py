@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.onnx.record import row
 from picograd.onnx.values import dtype_of
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

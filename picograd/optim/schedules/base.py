@@ -2,10 +2,11 @@
 
 In:    an optimizer
 Out:   new learning rates in its groups, which are buffers: no plan is made anew
-Next:  picograd/optim/schedules/shapes.py
+Next:  picograd/optim/schedules/combined.py
 
-Each rate is a formula of the number of the epoch and of the rates at the start, so that it can be set to any epoch; where
-PyTorch has no formula, but what follows from the rate before, it is the same here.
+A schedule says, in `_rate`, the rate of a group for an epoch. Some compute it from the rate before, group["lr"], so that
+several of them can work on one optimizer, each with its own factor; others from the rate at the start, self.base_lrs. Which
+do which is as in PyTorch, since it decides what a rate becomes that somebody else has changed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LRScheduler:
         self.step()
 
     def _rate(self, index: int, group: ParamGroup) -> float:
-        """Returns the rate of a group for the epoch self.last_epoch."""
+        """Returns the rate of group number `index` for the epoch self.last_epoch; group["lr"] is the one before."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr(); define it.")
 
     def get_lr(self) -> list[float]:
@@ -78,7 +79,7 @@ class LRScheduler:
             return self._go_to(self.last_epoch + 1)
         for group, rate in zip(self.optimizer.param_groups, self.base_lrs):
             group["lr"] = rate
-        for number in range(epoch + 1):  # rates that follow from the one before are found again
+        for number in range(epoch + 1):  # a rate may follow from the one before
             self._go_to(number)
         return None
 
@@ -118,28 +119,39 @@ class LRScheduler:
         """
         vars(self).update(state_dict)
 
-    def for_each(self, name: str, value: Any) -> list[Any]:
-        """Returns one value for each group, `value` being one for all or a list; `name` is for the error.
-
-        Raises:
-          ArgumentError: the list is as long as another number of groups.
-
-        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-        >>> optim.lr_scheduler.ExponentialLR(optimizer, 0.5).for_each("gamma", 0.5)
-        [0.5]
-        """
-        groups = len(self.optimizer.param_groups)
-        values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
-        if len(values) != groups:
-            raise ArgumentError(f"{type(self).__name__}: {name} has {len(values)} values for {groups} groups.")
-        return values
-
 
 def _has_function(value: Any) -> bool:
     return callable(value) or (isinstance(value, (list, tuple)) and any(_has_function(part) for part in value))
 
 
-class LambdaLR(LRScheduler):
+def each_group(schedule: str, optimizer: Optimizer, name: str, value: Any) -> list[Any]:
+    """Returns one value for each group, `value` being one for all or a list; `name` is for the error.
+
+    Raises:
+      ArgumentError: the list is as long as another number of groups.
+    """
+    groups = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
+    if len(values) != groups:
+        raise ArgumentError(f"{schedule}: {name} has {len(values)} values for {groups} groups.")
+    return values
+
+
+# ---- rates by the user's functions ----
+class _OfFunctions(LRScheduler):
+    """What schedules of functions share: lr_lambdas, a function for each group."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ):
+        self.lr_lambdas: list[Callable[[int], float]] = each_group(type(self).__name__, optimizer, "lr_lambda", lr_lambda)
+        super().__init__(optimizer, last_epoch)
+
+
+class LambdaLR(_OfFunctions):
     """lr = initial lr * lr_lambda(epoch); a list has a function for each group.
 
     Args:
@@ -156,21 +168,11 @@ class LambdaLR(LRScheduler):
     0.5
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
-        last_epoch: int = -1,
-    ):
-        self.optimizer = optimizer
-        self.lr_lambdas: list[Callable[[int], float]] = self.for_each("lr_lambda", lr_lambda)
-        super().__init__(optimizer, last_epoch)
-
     def _rate(self, index: int, group: ParamGroup) -> float:
         return self.base_lrs[index] * self.lr_lambdas[index](self.last_epoch)
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_OfFunctions):
     """lr *= lr_lambda(epoch) from epoch 1 on; a list has a function for each group.
 
     optimizer, lr_lambda, last_epoch are those of LambdaLR.
@@ -181,152 +183,5 @@ class MultiplicativeLR(LRScheduler):
     0.5
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
-        last_epoch: int = -1,
-    ):
-        self.optimizer = optimizer
-        self.lr_lambdas: list[Callable[[int], float]] = self.for_each("lr_lambda", lr_lambda)
-        super().__init__(optimizer, last_epoch)
-
     def _rate(self, index: int, group: ParamGroup) -> float:
         return float(group["lr"] * (self.lr_lambdas[index](self.last_epoch) if self.last_epoch > 0 else 1.0))
-
-
-class SequentialLR(LRScheduler):
-    """One schedule after the other: schedule i + 1 begins anew at epoch milestones[i].
-
-    Args:
-      optimizer:   that of the schedules
-      schedulers:  in order
-      milestones:  rising epochs, one less than schedulers
-      last_epoch:  as in LRScheduler
-
-    Raises:
-      ArgumentError: another number of milestones, or a schedule of another optimizer.
-
-    >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-    >>> warm = optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
-    >>> falling = optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
-    >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [warm, falling], [1])
-    >>> before = optimizer.lr
-    >>> schedule.step()
-    >>> before, optimizer.lr
-    (0.1, 1.0)
-    """
-
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        schedulers: Sequence[LRScheduler],
-        milestones: Sequence[int],
-        last_epoch: int = -1,
-    ):
-        if len(milestones) != len(schedulers) - 1:
-            raise ArgumentError(
-                f"SequentialLR: {len(schedulers)} schedules need one milestone less, got {list(milestones)}."
-            )
-        _check_optimizer("SequentialLR", optimizer, schedulers)
-        self.optimizer, self.schedulers, self.milestones = optimizer, list(schedulers), list(milestones)
-        self.last_epoch = last_epoch + 1
-        for group in optimizer.param_groups:  # what the schedules have done when they were made is undone
-            group["lr"] = group["initial_lr"]
-        for schedule in schedulers:
-            schedule.last_epoch -= 1
-        schedulers[0].step()
-        self._last_lr = schedulers[0].get_last_lr()
-
-    def step(self, epoch: int | None = None) -> None:
-        """Goes on to the next epoch, with the schedule whose turn it is.
-
-        Raises:
-          ArgumentError: `epoch` is given.
-
-        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-        >>> one = optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-        >>> optim.lr_scheduler.SequentialLR(optimizer, [one], []).step()
-        >>> optimizer.lr
-        0.5
-        """
-        if epoch is not None:
-            raise ArgumentError(f"SequentialLR: step() goes on by one epoch only, got {epoch}.")
-        self.last_epoch += 1
-        index = sum(self.last_epoch >= milestone for milestone in self.milestones)
-        schedule = self.schedulers[index]
-        schedule.step(0 if index and self.last_epoch == self.milestones[index - 1] else None)
-        self._last_lr = schedule.get_last_lr()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state, with that of the schedules.
-
-        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-        >>> one = optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
-        >>> optim.lr_scheduler.SequentialLR(optimizer, [one], []).state_dict()["last_epoch"]
-        0
-        """
-        state = {name: value for name, value in vars(self).items() if name not in ("optimizer", "schedulers")}
-        return {**state, "_schedulers": [schedule.state_dict() for schedule in self.schedulers]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes over what state_dict() returned.
-
-        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-        >>> schedule = optim.lr_scheduler.SequentialLR(optimizer, [optim.lr_scheduler.ExponentialLR(optimizer, 0.5)], [])
-        >>> schedule.load_state_dict(schedule.state_dict())
-        """
-        for schedule, state in zip(self.schedulers, state_dict["_schedulers"], strict=True):
-            schedule.load_state_dict(state)
-        vars(self).update({name: value for name, value in state_dict.items() if name != "_schedulers"})
-
-
-class ChainedScheduler(LRScheduler):
-    """Several schedules at once, one after the other in every epoch: their factors multiply.
-
-    Args:
-      schedulers:  of one optimizer
-      optimizer:   that of the schedules, if given
-
-    Raises:
-      ArgumentError: no schedule, or schedules of different optimizers.
-
-    >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-    >>> schedules = [optim.lr_scheduler.ExponentialLR(optimizer, gamma) for gamma in (0.5, 0.5)]
-    >>> optim.lr_scheduler.ChainedScheduler(schedules).step()
-    >>> optimizer.lr
-    0.25
-    """
-
-    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None):
-        if not schedulers:
-            raise ArgumentError("ChainedScheduler: got no schedules.")
-        self.optimizer = optimizer or schedulers[0].optimizer
-        _check_optimizer("ChainedScheduler", self.optimizer, schedulers)
-        self.schedulers = list(schedulers)
-        self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
-
-    def step(self, epoch: int | None = None) -> None:
-        """Goes on to the next epoch with all schedules.
-
-        Raises:
-          ArgumentError: `epoch` is given.
-
-        >>> optimizer = optim.SGD([Tensor([1.0], requires_grad=True)], lr=1.0)
-        >>> optim.lr_scheduler.ChainedScheduler([optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]).step()
-        >>> optimizer.lr
-        0.5
-        """
-        if epoch is not None:
-            raise ArgumentError(f"ChainedScheduler: step() goes on by one epoch only, got {epoch}.")
-        for schedule in self.schedulers:
-            schedule.step()
-        self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
-
-    state_dict, load_state_dict = SequentialLR.state_dict, SequentialLR.load_state_dict
-
-
-def _check_optimizer(name: str, optimizer: Optimizer, schedulers: Sequence[LRScheduler]) -> None:
-    for index, schedule in enumerate(schedulers):
-        if schedule.optimizer is not optimizer:
-            raise ArgumentError(f"{name}: schedule {index} belongs to another optimizer.")

@@ -14,7 +14,7 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
-from picograd.optim.schedules.base import LRScheduler
+from picograd.optim.schedules.base import LRScheduler, each_group
 
 
 class CyclicLR(LRScheduler):
@@ -64,16 +64,16 @@ class CyclicLR(LRScheduler):
     ):
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ArgumentError(f'CyclicLR: mode must be "triangular", "triangular2" or "exp_range", got {mode!r}.')
-        self.optimizer, self.mode, self.gamma = optimizer, mode, gamma
+        self.mode, self.gamma = mode, gamma
         self.scale_fn, self.scale_mode, self.cycle_momentum = scale_fn, scale_mode, cycle_momentum
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
-        self.max_lrs = self.for_each("max_lr", max_lr)
-        for group, rate in zip(optimizer.param_groups, self.for_each("base_lr", base_lr)):
+        self.max_lrs = each_group("CyclicLR", optimizer, "max_lr", max_lr)
+        for group, rate in zip(optimizer.param_groups, each_group("CyclicLR", optimizer, "base_lr", base_lr)):
             if last_epoch == -1:
                 group["lr"] = group["initial_lr"] = rate
-        self.base_momentums = self.for_each("base_momentum", base_momentum)
-        self.max_momentums = self.for_each("max_momentum", max_momentum)
+        self.base_momentums = each_group("CyclicLR", optimizer, "base_momentum", base_momentum)
+        self.max_momentums = each_group("CyclicLR", optimizer, "max_momentum", max_momentum)
         if cycle_momentum:
             for group in optimizer.param_groups:
                 _check_momentum("CyclicLR", group)
@@ -155,14 +155,14 @@ class OneCycleLR(LRScheduler):
                 f"OneCycleLR: total_steps must be positive, pct_start in [0, 1] and anneal_strategy cos or linear, got"
                 f" {total_steps}, {pct_start} and {anneal_strategy!r}."
             )
-        self.optimizer, self.total_steps, self.anneal_strategy = optimizer, total_steps, anneal_strategy
+        self.total_steps, self.anneal_strategy = total_steps, anneal_strategy
         self.cycle_momentum = cycle_momentum
-        self.peaks = self.for_each("max_lr", max_lr)
-        self.momentums = list(
-            zip(self.for_each("max_momentum", max_momentum), self.for_each("base_momentum", base_momentum))
-        )
+        self.peaks = each_group("OneCycleLR", optimizer, "max_lr", max_lr)
+        greatest = each_group("OneCycleLR", optimizer, "max_momentum", max_momentum)
+        least = each_group("OneCycleLR", optimizer, "base_momentum", base_momentum)
+        self.momentums = list(zip(greatest, least))
         rise = float(pct_start * total_steps) - 1
-        # Each phase: its last step, and from where to where rate and momentum go; names of self._levels.
+        # Each phase: its last step, and from where to where rate and momentum go; the names are those in _rate.
         self.phases = [(rise, "start", "peak")]
         if three_phase:
             self.phases += [(float(2 * pct_start * total_steps) - 2, "peak", "start"), (total_steps - 1.0, "start", "end")]

@@ -15,9 +15,10 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
-from picograd.optim.schedules.base import LRScheduler
+from picograd.optim.schedules.base import LRScheduler, each_group
 
 
+# ---- from the rate before ----
 class StepLR(LRScheduler):
     """lr *= gamma every `step_size` epochs. optimizer, last_epoch: as in LRScheduler.
 
@@ -111,6 +112,7 @@ class LinearLR(LRScheduler):
             return float(group["lr"] * self.start_factor)
         if self.last_epoch > self.total_iters:
             return float(group["lr"])
+        # The factor of epoch t is start_factor + slope t / total_iters; this is that factor over the one before.
         slope = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * slope
         return float(group["lr"] * (1.0 + slope / before))
@@ -173,13 +175,15 @@ class CosineAnnealingLR(LRScheduler):
     def _rate(self, index: int, group: ParamGroup) -> float:
         if self.last_epoch == 0:
             return float(group["lr"])
+        # Above eta_min the rate is height (1 + cos(pi t / T_max)) / 2: it changes by the quotient of two of these.
         height = self.base_lrs[index] - self.eta_min
-        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # at the lowest point: on from there
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # the one before is 0, and has no quotient
             return float(group["lr"] + height * (1.0 - math.cos(math.pi / self.T_max)) / 2)
         now, before = (1.0 + math.cos(math.pi * epoch / self.T_max) for epoch in (self.last_epoch, self.last_epoch - 1))
         return float(now / before * (group["lr"] - self.eta_min) + self.eta_min)
 
 
+# ---- from the rate at the start ----
 class CosineAnnealingWarmRestarts(LRScheduler):
     """lr falls along half a cosine to eta_min, again and again: over T_0 epochs, then T_0 T_mult, T_0 T_mult^2, ...
 
@@ -209,6 +213,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (self.base_lrs[index] - self.eta_min) * (1.0 + math.cos(math.pi * place / length)) / 2
 
 
+# ---- from what is measured ----
 class ReduceLROnPlateau:
     """lr *= factor when a measured value has not become better for more than `patience` epochs.
 
@@ -253,10 +258,7 @@ class ReduceLROnPlateau:
                 f'ReduceLROnPlateau: mode is "min" or "max", threshold_mode "rel" or "abs", got {mode!r} and'
                 f" {threshold_mode!r}."
             )
-        groups = len(optimizer.param_groups)
-        self.min_lrs = [min_lr] * groups if isinstance(min_lr, (int, float)) else list(min_lr)
-        if len(self.min_lrs) != groups:
-            raise ArgumentError(f"ReduceLROnPlateau: min_lr has {len(self.min_lrs)} values for {groups} groups.")
+        self.min_lrs = each_group("ReduceLROnPlateau", optimizer, "min_lr", min_lr)
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
         self.threshold, self.threshold_mode, self.cooldown, self.eps = threshold, threshold_mode, cooldown, eps
         self.best = math.inf if mode == "min" else -math.inf

@@ -2,7 +2,7 @@
 
 In:    shapes and numbers
 Out:   `Creation`
-Next:  picograd/tensor/creation/random.py
+Next:  picograd/tensor/creation/generator.py
 
 What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
 """
@@ -198,7 +198,7 @@ class Creation(Patterns):
         if steps < 0:
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
         exponent = _evenly(start, end, steps)
-        op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
+        op = Op(OpCode.POW, exponent.dtype, (exponent.filled(base), exponent))
         return cls._made(cast(op, dtypes.known("logspace", dtype, dtypes.default_float)), device, requires_grad)
 
     @classmethod

@@ -12,15 +12,15 @@ from typing import Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError
+from picograd.errors import ArgumentError
 from picograd.ir.build import compare, unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import (
     MANTISSA_BITS,
-    Generator,
     Random,
     integers_op,
     normal_op,
@@ -39,10 +39,6 @@ class Draws(Random):
         """Returns numbers evenly from (0, 1], in float32 or wider, so that their logarithms are finite."""
         wide = dtypes.float64 if self.dtype is dtypes.float64 else dtypes.float32
         return -uniform_op(random_bits(self.op.shape, generator, self.device), wide) + 1.0
-
-    def _floats_only(self, function: str) -> None:
-        if not self.dtype.is_float:
-            raise DTypeError(f"{function}: needs a float tensor to fill, got {self.dtype} of shape {self.shape}.")
 
     def bernoulli_(self, p: float | TensorCore = 0.5, *, generator: Generator | None = None) -> Self:
         """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
@@ -72,7 +68,7 @@ class Draws(Random):
         >>> bool((Tensor.zeros(5).exponential_() >= 0).all())
         True
         """
-        self._floats_only("exponential_")
+        need_float("exponential_", self.op)
         if lambd <= 0:
             raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
         return self._store_drawn("exponential_", unary(OpCode.LOG, self._rest(generator)) * (-1.0 / lambd))
@@ -101,7 +97,7 @@ class Draws(Random):
         >>> bool((Tensor.zeros(5).log_normal_() > 0).all())
         True
         """
-        self._floats_only("log_normal_")
+        need_float("log_normal_", self.op)
         if std <= 0:
             raise ArgumentError(f"log_normal_: std must be positive, got {std}.")
         op = normal_op(random_bits(self.op.shape, generator, self.device), self.dtype)
@@ -117,7 +113,7 @@ class Draws(Random):
         >>> Tensor.zeros(2).cauchy_().shape
         (2,)
         """
-        self._floats_only("cauchy_")
+        need_float("cauchy_", self.op)
         if sigma <= 0:
             raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}.")
         return self._store_drawn("cauchy_", pointwise.tan((self._rest(generator) - 0.5) * math.pi) * sigma + median)

@@ -1,133 +1,29 @@
 """Random tensors: threefry of (key, element index), so that every device and every order gives the same bits.
 
-In:    shapes, and a Generator whose state is a tensor cell
-Out:   `Random`, `Generator`, `manual_seed`
+In:    shapes, and a Generator
+Out:   `Random`; `random_bits` and what is made of them
 Next:  picograd/tensor/creation/distributions.py
-
-Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
-Outside a trace the number is known on the host and enters the graph as a small buffer, so that equal draws are equal
-programs. Inside a trace the cell holds it, as state that the captured plan advances. A draw outside a jitted function
-advances at once, whatever becomes of what it was drawn for; a jitted call that raises has drawn nothing.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import Any, Self
 
-import numpy as np
-
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.engine.realize import from_host, realize, to_host
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
-from picograd.ir.op import Op, Shape, const, filled
+from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast
-from picograd.tensor.cell import Cell, set_op, trace
+from picograd.tensor.build import broadcast_to, cast, need_float, static_numel
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
-from picograd.tensor.exchange.host import default_device, device_named
+from picograd.tensor.creation.generator import Generator, default_generator
+from picograd.tensor.exchange.host import default_device, device_or_default
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}
-
-
-class GeneratorState:
-    """Where one device stands in the sequence.
-
-    seed, count:  cells of one uint64 each
-    known:        an Op and the count in it: what the host knows while the cell holds that Op (a plan may have advanced it)
-    """
-
-    def __init__(self, seed: int, device: str):
-        self.seed = Cell(_word(seed, device), device)
-        self.count = Cell(_word(0, device), device)
-        self.known = self.count.op, 0
-
-
-class Generator:
-    """A sequence of random bits that a seed decides. Each device runs through the same sequence.
-
-    >>> a, b = Generator(1), Generator(1)
-    >>> bool((Tensor.rand(3, generator=a) == Tensor.rand(3, generator=b)).all())
-    True
-    """
-
-    def __init__(self, seed: int | None = None):
-        self.states: dict[str, GeneratorState] = {}
-        self._made_in = trace.get()
-        self.manual_seed(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Starts the sequence of `seed` anew on every device; returns self.
-
-        >>> a = Generator(1)
-        >>> Tensor.rand(2, generator=a)
-        Tensor([0.8626317, 0.6300258])
-        >>> Tensor.rand(2, generator=a.manual_seed(1))
-        Tensor([0.8626317, 0.6300258])
-        """
-        if trace.get() not in (None, self._made_in):
-            self.state(default_device())  # so that the second trace finds what the first finds
-        self.initial_seed = seed & (2**64 - 1)
-        for state in self.states.values():
-            device = state.seed.device or default_device()
-            set_op(state.seed, _word(self.initial_seed, device))
-            set_op(state.count, _word(0, device))
-            state.known = state.count.op, 0
-        return self
-
-    def state(self, device: str) -> GeneratorState:
-        """Returns the state on a device, made when first asked for."""
-        if device not in self.states:
-            token = trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
-            try:
-                self.states[device] = GeneratorState(self.initial_seed, str(device))
-            finally:
-                trace.reset(token)
-        return self.states[device]
-
-    def next_key(self, device: str) -> Op:
-        """Returns the uint64 key of the next draw, and advances."""
-        state = self.state(device)
-        active = trace.get()
-        if active is not None:
-            active.on_read(state.seed)
-            active.on_read(state.count)
-            number = state.count.op
-            set_op(state.count, _plus_one(number))
-        else:
-            number = state.count.op
-            held, known = state.known
-            known = 1 + (known if held is number else int(to_host(realize([number])[0])))
-            state.count.op = after = _word(known, str(device))
-            state.known = after, known
-        return Op(OpCode.THREEFRY, dtypes.uint64, (number, state.seed.op))
-
-
-def _word(value: int, device: str) -> Op:
-    return from_host(np.array(value, dtype=np.uint64), dtypes.uint64, device)
-
-
-def _plus_one(number: Op) -> Op:
-    """Returns number + 1, with one ADD however often it is applied."""
-    if number.code is OpCode.ADD and number.src[1].code is OpCode.CONST:
-        return number.src[0] + const(int(number.src[1].arg) + 1, number.dtype)
-    return number + const(1, number.dtype)
-
-
-default_generator = Generator(0)
-
-
-def manual_seed(seed: int) -> Generator:
-    """Starts the default generator's sequence of `seed`; returns the generator.
-
-    >>> _ = manual_seed(7)
-    """
-    return default_generator.manual_seed(seed)
 
 
 class Random(Creation):
@@ -199,7 +95,7 @@ class Random(Creation):
         if low >= high:
             raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
         lengths = shape_of_sizes("randint", (size,))
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         op = integers_op(random_bits(lengths, generator, place), low, high)
         return cls._drawn(cast(op, dtypes.known("randint", dtype, dtypes.int64)), place)
 
@@ -212,7 +108,7 @@ class Random(Creation):
         >>> Tensor.randperm(5, generator=Generator(1))
         Tensor([3, 2, 1, 4, 0])
         """
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
         return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
@@ -249,7 +145,7 @@ class Random(Creation):
         dtype: DType | None, device: str | None, requires_grad: bool,
     ) -> Self:  # fmt: skip
         """Returns what `make` makes of fresh random bits."""
-        place = device_named(device) if device is not None else default_device()
+        place = device_or_default(device)
         op = make(random_bits(shape, generator, place), dtype or dtypes.default_float)
         return cls._drawn(op, place, requires_grad)
 
@@ -268,10 +164,11 @@ class Random(Creation):
         >>> Tensor([0.0, 1.0]).bernoulli()
         Tensor([0., 1.])
         """
-        if p is None and not self.dtype.is_float:
-            raise DTypeError(f"bernoulli: probabilities must be floats, got {self.dtype} of shape {self.shape}.")
+        if p is None:
+            chance = cast(need_float("bernoulli", self.read()), dtypes.float32)
+        else:
+            chance = filled(p, dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-        chance = filled(p, dtypes.float32, self.op.shape) if p is not None else cast(self.read(), dtypes.float32)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
@@ -343,9 +240,7 @@ class Random(Creation):
 def random_bits(shape: Shape, generator: Generator | None, device: str) -> Op:
     """Returns 64 random bits for each element: threefry of its index, with the key of the next draw."""
     key = (generator or default_generator).next_key(device)
-    count = 1
-    for dim in shape:
-        count *= int(dim)
+    count = static_numel(shape)
     bits = Op(OpCode.THREEFRY, dtypes.uint64, (iota(count, dtypes.uint64), broadcast_to(key, (count,))))
     return reshape(bits, shape)
 
@@ -365,7 +260,7 @@ def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
     upper = (cast(_shifted(bits, 32), wide) + 1.0) * 2.0**-32
-    lower = cast(Op(OpCode.AND, bits.dtype, (bits, filled(2**32 - 1, bits.dtype, bits.shape))), wide) * 2.0**-32
+    lower = cast(Op(OpCode.AND, bits.dtype, (bits, bits.filled(2**32 - 1))), wide) * 2.0**-32
     radius = unary(OpCode.SQRT, unary(OpCode.LOG, upper) * -2.0)
     return cast(radius * unary(OpCode.COS, lower * (2 * math.pi)), dtype)
 
@@ -376,9 +271,9 @@ def integers_op(bits: Op, low: int, high: int) -> Op:
     if count <= 2**32:
         scaled = _shifted(_shifted(bits, 32) * count, 32)
     else:
-        scaled = Op(OpCode.MOD, bits.dtype, (bits, filled(count, bits.dtype, bits.shape)))
+        scaled = Op(OpCode.MOD, bits.dtype, (bits, bits.filled(count)))
     return cast(scaled, dtypes.int64) + low
 
 
 def _shifted(bits: Op, places: int) -> Op:
-    return Op(OpCode.SHR, bits.dtype, (bits, filled(places, bits.dtype, bits.shape)))
+    return Op(OpCode.SHR, bits.dtype, (bits, bits.filled(places)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from picograd.dtype import float64, int32, int64
-from picograd.ir.build import both, cast, compare, unary, where
+from picograd.ir.build import both, cast, compare, either, unary, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.elements.inverses import BITS, is_negative, turned
@@ -18,10 +18,6 @@ from picograd.tensor.elements.pointwise import absolute, is_infinite, is_nan, lo
 
 MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}  # stored bits
 DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
-
-
-def _either(a: Op, b: Op) -> Op:
-    return Op(OpCode.OR, a.dtype, (a, b))
 
 
 # ---- remainders and divisors ----
@@ -51,12 +47,12 @@ def lcm(a: Op, b: Op) -> Op:
 # ---- choices ----
 def fmax(a: Op, b: Op) -> Op:
     """The greater of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
-    return where(_either(compare(OpCode.CMPLE, b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
+    return where(either(compare(OpCode.CMPLE, b, a), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MAX, a, b)
 
 
 def fmin(a: Op, b: Op) -> Op:
     """The smaller of both; a number wins over NaN. Of equals a gets the gradient, as in PyTorch."""
-    return where(_either(compare(OpCode.CMPLE, a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
+    return where(either(compare(OpCode.CMPLE, a, b), is_nan(b)), a, b) if a.dtype.is_float else _extreme(OpCode.MIN, a, b)
 
 
 def _extreme(code: OpCode, a: Op, b: Op) -> Op:
@@ -65,14 +61,14 @@ def _extreme(code: OpCode, a: Op, b: Op) -> Op:
 
 def heaviside(x: Op, values: Op) -> Op:
     """0 where x < 0, 1 where x > 0, `values` where x = 0; of NaN 0, as in PyTorch."""
-    above = compare(OpCode.CMPLT, filled(0, x.dtype, x.shape), x)
-    return where(compare(OpCode.CMPEQ, x, 0), values, where(above, filled(1, x.dtype, x.shape), 0))
+    above = compare(OpCode.CMPLT, 0, x)
+    return where(compare(OpCode.CMPEQ, x, 0), values, where(above, x.filled(1), 0))
 
 
 def copysign(a: Op, b: Op) -> Op:
     """|a| with the sign bit of b; the derivative at a = 0 is 0, as in PyTorch."""
     low = is_negative(b)
-    zero = where(low, filled(-0.0, a.dtype, a.shape), filled(0.0, a.dtype, a.shape))
+    zero = where(low, a.filled(-0.0), a.filled(0.0))
     differs = compare(OpCode.CMPNE, is_negative(a), low)
     return where(compare(OpCode.CMPEQ, a, 0.0), zero, turned(differs, a))
 
@@ -110,7 +106,7 @@ def xlog1py(x: Op, y: Op) -> Op:
 
 
 def _no_logarithm(x: Op, y: Op) -> Op:
-    outside = _either(compare(OpCode.CMPLE, y, 0.0), is_infinite(y))
+    outside = either(compare(OpCode.CMPLE, y, 0.0), is_infinite(y))
     return both(compare(OpCode.CMPEQ, x, 0.0), outside)
 
 
@@ -119,12 +115,12 @@ def nextafter(a: Op, b: Op) -> Op:
     """The float beside a in the direction of b: its bits, as an integer, plus or minus 1."""
     bits = BITS[a.dtype.itemsize]
     number = Op(OpCode.BITCAST, bits, (a,))
-    outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, filled(0.0, a.dtype, a.shape), a))
+    outward = compare(OpCode.CMPEQ, compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, 0.0, a))
     moved = Op(OpCode.BITCAST, a.dtype, (number + where(outward, filled(1, bits, a.shape), filled(-1, bits, a.shape)),))
     least = Op(OpCode.BITCAST, a.dtype, (filled(1, bits, a.shape),))
     result = where(compare(OpCode.CMPEQ, a, 0.0), turned(is_negative(b), least), moved)
     result = where(compare(OpCode.CMPEQ, a, b), b, result)
-    return where(_either(is_nan(a), is_nan(b)), filled(math.nan, a.dtype, a.shape), result)
+    return where(either(is_nan(a), is_nan(b)), a.filled(math.nan), result)
 
 
 def frexp(x: Op) -> tuple[Op, Op]:
@@ -132,14 +128,14 @@ def frexp(x: Op) -> tuple[Op, Op]:
     stored = MANTISSA[x.dtype.name]
     width = x.dtype.bits - 1 - stored
     bias = (1 << (width - 1)) - 1
-    normal = compare(OpCode.CMPLE, filled(2.0 ** (1 - bias), x.dtype, x.shape), absolute(x))
+    normal = compare(OpCode.CMPLE, 2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
     bits = BITS[x.dtype.itemsize]
     number = Op(OpCode.BITCAST, bits, (raised,))
     shifted = Op(OpCode.SHR, bits, (number, filled(stored, bits, x.shape)))
     biased = Op(OpCode.AND, bits, (shifted, filled((1 << width) - 1, bits, x.shape)))
     power = cast(biased, int32) - (bias - 1)
-    odd = _either(compare(OpCode.CMPEQ, x, 0.0), _either(is_infinite(x), is_nan(x)))
+    odd = either(compare(OpCode.CMPEQ, x, 0.0), either(is_infinite(x), is_nan(x)))
     power = where(odd, 0, power)
     mantissa = where(odd, x, _scaled(raised, power))
     return mantissa, where(normal, power, where(odd, 0, power - (stored + 2)))
@@ -147,7 +143,7 @@ def frexp(x: Op) -> tuple[Op, Op]:
 
 def _scaled(x: Op, power: Op) -> Op:
     """x 2^-power in two steps, since one of the factors 2^-128 and 2^128 is none of a float32."""
-    half = Op(OpCode.SHR, power.dtype, (power, filled(1, power.dtype, power.shape)))
+    half = Op(OpCode.SHR, power.dtype, (power, power.filled(1)))
     for part in (half, power - half):
         x = x * unary(OpCode.EXP2, cast(-part, x.dtype))
     return x
@@ -163,9 +159,9 @@ def is_close(a: Op, b: Op, rtol: float, atol: float, equal_nan: bool) -> Op:
         allowed = absolute(b * rtol) + atol
         distance = absolute(a - b)
         finite = compare(OpCode.CMPLT, distance, math.inf)
-        close = _either(near, both(finite, compare(OpCode.CMPLE, distance, allowed)))
+        close = either(near, both(finite, compare(OpCode.CMPLE, distance, allowed)))
     else:
         wide = [cast(x, int64) for x in (a, b)]
         bound = absolute(cast(wide[1], float64) * rtol) + atol
-        close = _either(near, compare(OpCode.CMPLE, cast(absolute(wide[0] - wide[1]), float64), bound))
-    return _either(close, both(is_nan(a), is_nan(b))) if equal_nan and a.dtype.is_float else close
+        close = either(near, compare(OpCode.CMPLE, cast(absolute(wide[0] - wide[1]), float64), bound))
+    return either(close, both(is_nan(a), is_nan(b))) if equal_nan and a.dtype.is_float else close

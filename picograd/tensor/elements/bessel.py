@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 
 from picograd.ir.build import compare, minimum, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.elements.inverses import is_negative, turned
 from picograd.tensor.elements.normal import chebyshev
+from picograd.tensor.elements.pointwise import polynomial
 
 NEAR = 8.0
 # Chebyshev coefficients of sqrt(x) e^-x I(x) in t = 16 / x - 1, x >= 8, by our own fit with 40 digits.
@@ -39,13 +40,11 @@ def _branches(x: Op, order: int) -> tuple[Op, Op, Op]:
     near = compare(OpCode.CMPLE, x, NEAR)
     quarter = where(near, x * x, 1.0) * 0.25
     terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(27)]
-    total = filled(terms[-1], x.dtype, x.shape)
-    for term in reversed(terms[:-1]):
-        total = total * quarter + term
+    total = polynomial(quarter, terms)
     if order:
         total = total * (where(near, x, 1.0) * 0.5)
     held = minimum(where(near, NEAR, x), 1e300)  # e^inf times 0 would be NaN
-    far = chebyshev(filled(16.0, x.dtype, x.shape) / held - 1.0, FAR_1 if order else FAR_0) / unary(OpCode.SQRT, held)
+    far = chebyshev(x.filled(16.0) / held - 1.0, FAR_1 if order else FAR_0) / unary(OpCode.SQRT, held)
     return near, total, far
 
 

@@ -18,12 +18,12 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
-from picograd.tensor.elements.functions import Functions
 from picograd.tensor.elements.operators import Operand
+from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
 
 
-class Choices(Functions):
+class Choices(SpecialFunctions):
     """maximum minimum clamp where masked_fill lerp."""
 
     __slots__ = ()
@@ -64,6 +64,24 @@ class Choices(Functions):
                 clamped = pointwise.clamp(x, limit, None) if low else pointwise.clamp(x, None, limit)
                 result = result._result("clamp", clamped, bound)
         return result
+
+    def clamp_min(self, min: Operand) -> Self:  # noqa: A002
+        """Returns x, or `min` where that is greater.
+
+        >>> Tensor([-1.0, 2.0]).clamp_min(0.0)
+        Tensor([0., 2.])
+        """
+        return self.clamp(min=min)
+
+    def clamp_max(self, max: Operand) -> Self:  # noqa: A002
+        """Returns x, or `max` where that is smaller.
+
+        >>> Tensor([-1.0, 2.0]).clamp_max(0.0)
+        Tensor([-1.,  0.])
+        """
+        return self.clamp(max=max)
+
+    clip = clamp
 
     def where(self, condition: TensorCore, other: Operand) -> Self:
         """Returns self where the condition holds, else `other`, all broadcast.

@@ -1,19 +1,20 @@
-"""Elementwise functions: exponentials, trigonometry, rounding, activations.
+"""Functions of each element: exponentials and logarithms, trigonometry, activations.
 
 In:    tensors
 Out:   `Functions`
-Next:  picograd/tensor/elements/choices.py
+Next:  picograd/tensor/elements/parts.py
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from picograd.errors import ArgumentError
-from picograd.ir.build import unary
+from picograd.ir.build import compare, unary, where
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, to_float
-from picograd.tensor.elements import pointwise
+from picograd.tensor.build import computed_in, need_float, to_float
+from picograd.tensor.elements import inverses, pointwise
 from picograd.tensor.elements.casts import Casts
 
 
@@ -29,10 +30,9 @@ class Functions(Casts):
         return self.from_op(function(self.read(), *args), self.cell.device)
 
     def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
-        """Returns a composition, of narrow floats in float32: rounded once, not after each of its steps."""
+        """Returns a composition, of narrow floats in float32."""
         op = to_float(self.read())
-        result = function(cast(op, op.dtype.wide), *args)
-        return self.from_op(cast(result, op.dtype) if result.dtype.is_float else result, self.cell.device)
+        return self.from_op(computed_in(op.dtype.wide, function, (op,), *args), self.cell.device)
 
     # ---- exponentials and logarithms ----
     def exp(self) -> Self:
@@ -172,13 +172,73 @@ class Functions(Casts):
         """
         return self._float_code(OpCode.TANH)
 
-    def erf(self) -> Self:
-        """Returns the error function.
+    def acos(self) -> Self:
+        """Returns the angle with the cosine x, in 0..pi; NaN beyond 1.
 
-        >>> Tensor([0.0, 1.0]).erf()
-        Tensor([0.       , 0.8427008])
+        >>> Tensor([1.0, 0.0, -1.0]).acos()
+        Tensor([0.       , 1.5707964, 3.1415927])
         """
-        return self._float_code(OpCode.ERF)
+        return self._float_composed(inverses.acos)
+
+    def asin(self) -> Self:
+        """Returns the angle with the sine x, in -pi/2..pi/2; NaN beyond 1.
+
+        >>> Tensor([0.0, 1.0]).asin()
+        Tensor([0.       , 1.5707964])
+        """
+        return self._float_composed(inverses.asin)
+
+    def atan(self) -> Self:
+        """Returns the angle with the tangent x, in -pi/2..pi/2.
+
+        >>> Tensor([0.0, 1.0]).atan()
+        Tensor([0.       , 0.7853981])
+        """
+        return self._float_composed(inverses.atan)
+
+    def acosh(self) -> Self:
+        """Returns the number >= 0 with the hyperbolic cosine x; NaN below 1.
+
+        >>> Tensor([1.0, 2.0]).acosh()
+        Tensor([0.      , 1.316958])
+        """
+        return self._float_composed(inverses.acosh)
+
+    def asinh(self) -> Self:
+        """Returns the number with the hyperbolic sine x.
+
+        >>> Tensor([0.0, 1.0]).asinh()
+        Tensor([0.       , 0.8813736])
+        """
+        return self._float_composed(inverses.asinh)
+
+    def atanh(self) -> Self:
+        """Returns the number with the hyperbolic tangent x; infinite at -1 and 1, NaN beyond.
+
+        >>> Tensor([0.0, 0.5]).atanh()
+        Tensor([0.        , 0.54930615])
+        """
+        return self._float_composed(inverses.atanh)
+
+    arccos, arcsin, arctan = acos, asin, atan
+    arccosh, arcsinh, arctanh = acosh, asinh, atanh
+
+    # ---- angles ----
+    def deg2rad(self) -> Self:
+        """Returns x degrees in radians.
+
+        >>> Tensor([180.0]).deg2rad()
+        Tensor([3.1415927])
+        """
+        return self._float_composed(lambda x: x * (math.pi / 180))
+
+    def rad2deg(self) -> Self:
+        """Returns x radians in degrees.
+
+        >>> Tensor([math.pi]).rad2deg()
+        Tensor([180.])
+        """
+        return self._float_composed(lambda x: x * (180 / math.pi))
 
     # ---- activations ----
     def relu(self) -> Self:
@@ -226,88 +286,14 @@ class Functions(Casts):
         """
         return self._float_composed(pointwise.softplus, beta, threshold)
 
-    # ---- rounding and sign ----
-    def abs(self) -> Self:
-        """Returns |x|.
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """Returns 0 where -lambd <= x <= lambd, else x.
 
-        >>> Tensor([-1.5, 2.5]).abs()
-        Tensor([1.5, 2.5])
-        """
-        return self._composed(pointwise.absolute)
+        Raises:
+          DTypeError: of integers.
 
-    def neg(self) -> Self:
-        """Returns -x.
-
-        >>> Tensor([-1.5, 2.5]).neg()
-        Tensor([ 1.5, -2.5])
-        """
-        return -self
-
-    def sign(self) -> Self:
-        """Returns -1, 0 or 1.
-
-        >>> Tensor([-1.5, 0.0, 2.5]).sign()
+        >>> Tensor([-1.0, 0.25, 1.0]).hardshrink()
         Tensor([-1.,  0.,  1.])
         """
-        return self._composed(pointwise.sign)
-
-    def floor(self) -> Self:
-        """Returns the greatest integer <= x, in the dtype of x.
-
-        >>> Tensor([-1.5, 0.0, 2.5]).floor()
-        Tensor([-2.,  0.,  2.])
-        """
-        return self._composed(pointwise.floor)
-
-    def ceil(self) -> Self:
-        """Returns the least integer >= x, in the dtype of x.
-
-        >>> Tensor([-1.5, 0.0, 2.5]).ceil()
-        Tensor([-1.,  0.,  3.])
-        """
-        return self._composed(pointwise.ceil)
-
-    def trunc(self) -> Self:
-        """Returns x without its fraction, in the dtype of x.
-
-        >>> Tensor([-1.5, 0.0, 2.5]).trunc()
-        Tensor([-1.,  0.,  2.])
-        """
-        return self._composed(pointwise.trunc)
-
-    def round(self, decimals: int = 0) -> Self:
-        """Returns x rounded to `decimals` places, halves to the even digit.
-
-        >>> Tensor([0.5, 1.5, 2.347]).round()
-        Tensor([0., 2., 2.])
-        """
-        if decimals == 0 or not self.dtype.is_float:
-            return self._composed(pointwise.round_even)
-        scale = 10.0**decimals
-        return (self * scale).round() / scale
-
-    def isnan(self) -> Self:
-        """Returns True for NaN.
-
-        >>> Tensor([float("nan"), 1.0]).isnan()
-        Tensor([ True, False])
-        """
-        return self._composed(pointwise.is_nan)
-
-    def isinf(self) -> Self:
-        """Returns True for plus and minus infinity.
-
-        >>> Tensor([float("inf"), 1.0]).isinf()
-        Tensor([ True, False])
-        """
-        return self._float_composed(pointwise.is_infinite)
-
-    def isfinite(self) -> Self:
-        """Returns True for neither NaN nor infinity.
-
-        >>> Tensor([float("inf"), 1.0]).isfinite()
-        Tensor([False,  True])
-        """
-        return self._float_composed(pointwise.is_finite)
-
-    __abs__ = abs
+        need_float("hardshrink", self.op)
+        return self._float_composed(lambda x: where(compare(OpCode.CMPLE, pointwise.absolute(x), lambd), 0.0, x))

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 
 from picograd.ir.build import both, compare, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.elements.inverses import is_negative, turned
-from picograd.tensor.elements.pointwise import is_infinite, round_even
+from picograd.tensor.elements.pointwise import is_infinite, polynomial, round_even
 
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330, 854513 / 138,
@@ -39,11 +39,7 @@ def _right_half(x: Op) -> tuple[Op, Op, Op, Op]:
 
 def _inverse_powers(z: Op, coefficients: list[float]) -> Op:
     """Returns c0 + c1 / z^2 + c2 / z^4 + ..."""
-    inverse = unary(OpCode.RECIPROCAL, z * z)
-    total = filled(coefficients[-1], z.dtype, z.shape)
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * inverse + coefficient
-    return total
+    return polynomial(unary(OpCode.RECIPROCAL, z * z), coefficients)
 
 
 def lgamma(x: Op) -> Op:
@@ -111,13 +107,10 @@ def polygamma(n: int, x: Op) -> Op:
     if n == 0:
         return digamma(x)
     left = _less(x, 0.0)
-    value = zeta(filled(n + 1.0, x.dtype, x.shape), where(left, -x + 1.0, x)) * float((-1) ** (n + 1) * math.factorial(n))
+    value = zeta(x.filled(n + 1.0), where(left, -x + 1.0, x)) * float((-1) ** (n + 1) * math.factorial(n))
     angle = where(left, x - round_even(x), 0.25) * math.pi
     cotangent = unary(OpCode.COS, angle) / unary(OpCode.SIN, angle)
-    terms = _cotangent_terms(n)
-    total = filled(float(terms[-1]), x.dtype, x.shape)
-    for term in reversed(terms[:-1]):
-        total = total * cotangent + float(term)
+    total = polynomial(cotangent, _cotangent_terms(n))
     return where(left, value * (-1.0) ** n - total * math.pi ** (n + 1), value)
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 
 from picograd.dtype import DType, float64, int8, int16, int32, int64
-from picograd.ir.build import both, compare, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.build import both, compare, either, unary, where
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.tensor.elements.pointwise import absolute, is_infinite, log1p
+from picograd.tensor.elements.pointwise import absolute, is_infinite, log1p, polynomial
 
 BITS: dict[int, DType] = {1: int8, 2: int16, 4: int32, 8: int64}  # the integer that holds the bits of a float
 MOST_OF_SQUARE = {True: 1e150, False: 1e18}  # below this the square of a float64, or of a float32, is finite
@@ -37,14 +37,11 @@ def turned(condition: Op, x: Op) -> Op:
 # ---- angles ----
 def _angle(t: Op) -> Op:
     """atan(t) for 0 <= t <= 1: above tan(pi / 12) the angle pi / 6 is taken off, and a series gives the rest."""
-    far = compare(OpCode.CMPLT, filled(math.tan(math.pi / 12), t.dtype, t.shape), t)
+    far = compare(OpCode.CMPLT, math.tan(math.pi / 12), t)
     rest = where(far, (t * math.sqrt(3) - 1.0) / (t + math.sqrt(3)), t)
     square = rest * rest  # < 0.0718, so that seven terms leave 2^-30, fourteen 2^-58
     terms = 14 if t.dtype is float64 else 7
-    total = filled((-1) ** (terms - 1) / (2 * terms - 1), t.dtype, t.shape)
-    for k in range(terms - 2, -1, -1):
-        total = total * square + (-1) ** k / (2 * k + 1)
-    angle = rest * total
+    angle = rest * polynomial(square, [(-1) ** k / (2 * k + 1) for k in range(terms)])
     return where(far, angle + math.pi / 6, angle)
 
 
@@ -52,7 +49,7 @@ def atan(x: Op) -> Op:
     """The angle with the tangent x: pi / 2 - atan(1 / x) where x > 1."""
     below = is_negative(x)
     magnitude = turned(below, x)
-    far = compare(OpCode.CMPLT, filled(1.0, x.dtype, x.shape), magnitude)
+    far = compare(OpCode.CMPLT, 1.0, magnitude)
     angle = _angle(where(far, unary(OpCode.RECIPROCAL, where(far, magnitude, 1.0)), magnitude))
     return turned(below, where(far, -angle + math.pi / 2, angle))
 
@@ -76,13 +73,18 @@ def _arc(z: Op) -> Op:
     return atan(z / unary(OpCode.SQRT, -(z * z) + 1.0))
 
 
+def _arc_or_half(magnitude: Op) -> tuple[Op, Op]:
+    """Returns where |x| > 1/2, and acos(|x|) / 2 = asin(sqrt((1 - |x|) / 2)) there, asin(|x|) elsewhere."""
+    far = compare(OpCode.CMPLT, 0.5, magnitude)
+    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
+    return far, _arc(where(far, half, magnitude))
+
+
 def asin(x: Op) -> Op:
     """The angle with the sine x; near the ends pi / 2 - 2 asin(sqrt((1 - |x|) / 2)), where x itself is steep."""
     below = is_negative(x)
     magnitude = turned(below, x)
-    far = compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), magnitude)
-    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
-    angle = _arc(where(far, half, magnitude))
+    far, angle = _arc_or_half(magnitude)
     return turned(below, where(far, angle * -2.0 + math.pi / 2, angle))
 
 
@@ -90,9 +92,7 @@ def acos(x: Op) -> Op:
     """The angle with the cosine x; near the ends 2 asin(sqrt((1 - |x|) / 2)), or pi less that."""
     below = is_negative(x)
     magnitude = turned(below, x)
-    far = compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), magnitude)
-    half = unary(OpCode.SQRT, where(far, -magnitude + 1.0, 0.5) * 0.5)
-    angle = _arc(where(far, half, magnitude))
+    far, angle = _arc_or_half(magnitude)
     return where(far, where(below, angle * -2.0 + math.pi, angle * 2.0), -turned(below, angle) + math.pi / 2)
 
 
@@ -121,7 +121,7 @@ def atanh(x: Op) -> Op:
 
 def _held(x: Op, bound: float) -> tuple[Op, Op]:
     """Returns where x is beyond the bound, and x with 1 in its place there."""
-    far = compare(OpCode.CMPLT, filled(bound, x.dtype, x.shape), x)
+    far = compare(OpCode.CMPLT, bound, x)
     return far, where(far, 1.0, x)
 
 
@@ -132,7 +132,7 @@ def _log_of_double(x: Op, far: Op) -> Op:
 # ---- two legs ----
 def hypot(a: Op, b: Op) -> Op:
     """sqrt(a^2 + b^2) without overflow: m sqrt(1 + (n / m)^2) with m the longer one; inf beside NaN is inf."""
-    infinite = Op(OpCode.OR, is_infinite(a).dtype, (is_infinite(a), is_infinite(b)))
+    infinite = either(is_infinite(a), is_infinite(b))
     x, y = turned(is_negative(a), a), turned(is_negative(b), b)
     steep = compare(OpCode.CMPLT, x, y)
     longer, shorter = where(steep, y, x), where(steep, x, y)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from picograd.ir.build import compare, minimum, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
 from picograd.tensor.elements.inverses import is_negative, turned
@@ -32,7 +32,7 @@ SHAPE = 0.147  # of Winitzki's formula, right to 2e-3 (2008, "A handy approximat
 
 def chebyshev(t: Op, coefficients: tuple[float, ...]) -> Op:
     """Returns c0 + c1 T1(t) + c2 T2(t) + ... by Clenshaw's recurrence."""
-    before, last = filled(0.0, t.dtype, t.shape), filled(coefficients[-1], t.dtype, t.shape)
+    before, last = t.filled(0.0), t.filled(coefficients[-1])
     double = t * 2.0
     for coefficient in reversed(coefficients[1:-1]):
         before, last = last, double * last - before + coefficient
@@ -65,8 +65,8 @@ def erfcx(x: Op) -> Op:
 
 def erfc(x: Op) -> Op:
     """1 - erf(x), with all its digits where erf(x) is almost 1."""
-    far = compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), x)
-    nothing = compare(OpCode.CMPLE, filled(30.0, x.dtype, x.shape), x)
+    far = compare(OpCode.CMPLT, 0.5, x)
+    nothing = compare(OpCode.CMPLE, 30.0, x)
     held = where(nothing, 1.0, where(far, x, 1.0))
     tail = where(nothing, 0.0, _bell(held) * _scaled_right(held))
     return where(far, tail, -unary(OpCode.ERF, where(far, 0.5, x)) + 1.0)
@@ -99,7 +99,7 @@ def erfinv(x: Op) -> Op:
     magnitude = turned(low, x)
     inside = compare(OpCode.CMPLT, magnitude, 1.0)
     held = where(inside, magnitude, 0.25)
-    outside = where(compare(OpCode.CMPEQ, magnitude, 1.0), filled(math.inf, x.dtype, x.shape), math.nan)
+    outside = where(compare(OpCode.CMPEQ, magnitude, 1.0), x.filled(math.inf), math.nan)
     return turned(low, where(inside, _inverse(held, -held + 1.0), outside))
 
 
@@ -121,7 +121,7 @@ def ndtri(p: Op) -> Op:
     """x with ndtr(x) = p; infinite at 0 and 1, NaN beyond."""
     low = compare(OpCode.CMPLT, p, 0.5)
     tail = where(low, p, -p + 1.0) * 2.0
-    inside = compare(OpCode.CMPLT, filled(0.0, p.dtype, p.shape), tail)
+    inside = compare(OpCode.CMPLT, 0.0, tail)
     held = where(inside, tail, 0.75)
-    ends = where(compare(OpCode.CMPEQ, tail, 0.0), filled(math.inf, p.dtype, p.shape), math.nan)
+    ends = where(compare(OpCode.CMPEQ, tail, 0.0), p.filled(math.inf), math.nan)
     return turned(low, where(inside, _inverse(-held + 1.0, held) * math.sqrt(2), ends))

@@ -12,14 +12,14 @@ from typing import Any, Self
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
-from picograd.tensor.build import cast
+from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, inverses
-from picograd.tensor.elements.mathematics import Mathematics
-from picograd.tensor.elements.operators import Elementwise, Operand
+from picograd.tensor.elements.choices import Choices
+from picograd.tensor.elements.operators import Elementwise, Operand, is_true, scalar_of
 
 
-class Pairs(Mathematics):
+class Pairs(Choices):
     """atan2 hypot fmod fmax copysign logaddexp gcd isclose addcmul ...; both operands are broadcast and promoted."""
 
     __slots__ = ()
@@ -27,9 +27,7 @@ class Pairs(Mathematics):
     def _pair(self, function: str, make: Any, other: Any, kinds: str = "f") -> Self:
         """Returns a composition of both operands, of narrow floats in float32."""
         lhs, rhs = self._operands(function, other, kinds)
-        dtype = lhs.dtype
-        result = make(cast(lhs, dtype.wide), cast(rhs, dtype.wide))
-        return self._result(function, cast(result, dtype) if result.dtype.is_float else result, other)
+        return self._result(function, computed_in(lhs.dtype.wide, make, (lhs, rhs)), other)
 
     # ---- of floats ----
     def atan2(self, other: Operand) -> Self:
@@ -97,7 +95,7 @@ class Pairs(Mathematics):
         >>> Tensor([2, 3]).float_power(2)
         Tensor([4., 9.], dtype=float64)
         """
-        exponent = exponent.double() if isinstance(exponent, Mathematics) else float(exponent)  # type: ignore[arg-type]
+        exponent = exponent.double() if isinstance(exponent, Pairs) else scalar_of("float_power", exponent)
         return self.double().pow(exponent)
 
     def ldexp(self, other: Operand) -> Self:
@@ -106,9 +104,8 @@ class Pairs(Mathematics):
         >>> Tensor([0.75]).ldexp(Tensor([2]))
         Tensor([3.])
         """
-        power: Any = other.__rpow__(2.0) if isinstance(other, Elementwise) else 2.0**other  # type: ignore[operator]
-        product: Self = self * power
-        return product
+        power: Operand = other.__rpow__(2.0) if isinstance(other, Pairs) else 2.0 ** scalar_of("ldexp", other)
+        return self * power
 
     # ---- of any number ----
     def fmod(self, other: Operand) -> Self:
@@ -203,7 +200,7 @@ class Pairs(Mathematics):
         >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
         Tensor([ True, False])
         """
-        return self.ne(0) ^ (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        return self.ne(0) ^ is_true(other)
 
     # ---- three operands ----
     def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:

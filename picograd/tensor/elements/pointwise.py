@@ -2,7 +2,7 @@
 
 In:    Ops of one shape and a float dtype (unless said)
 Out:   Ops
-Next:  picograd/tensor/elements/mathematics.py
+Next:  picograd/tensor/elements/inverses.py
 
 Where a formula holds on one side only, its input is replaced on the other side before it is used, so that the
 branch not taken never multiplies a zero gradient by infinity.
@@ -11,12 +11,12 @@ branch not taken never multiplies a zero gradient by infinity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.dtype import Scalar, float64
-from picograd.ir.build import both, compare, maximum, minimum, unary, where
-from picograd.ir.op import Op, filled
+from picograd.ir.build import both, compare, either, maximum, minimum, unary, where
+from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
 
@@ -33,7 +33,7 @@ def absolute(x: Op) -> Op:
 
 def sign(x: Op) -> Op:
     """-1, 0 or 1; of any number. Of a float it is a flat function of x, not a constant: its gradient is 0, not none."""
-    minus_one, zero, one = (filled(value, x.dtype, x.shape) for value in (-1, 0, 1))
+    minus_one, zero, one = (x.filled(value) for value in (-1, 0, 1))
     nothing = where(compare(OpCode.CMPEQ, x, zero), unary(OpCode.FLOOR, x) + 0.0, zero) if x.dtype.is_float else zero
     positive = where(compare(OpCode.CMPLT, zero, x), one, nothing)
     return positive if x.dtype.kind in "bu" else where(compare(OpCode.CMPLT, x, zero), minus_one, positive)
@@ -62,8 +62,7 @@ def round_even(x: Op) -> Op:
     low = floor(x)
     rest = x - low
     odd = compare(OpCode.CMPNE, floor(low * 0.5) * 2.0, low)
-    half_up = Op(OpCode.AND, odd.dtype, (compare(OpCode.CMPEQ, rest, 0.5), odd))
-    up = Op(OpCode.OR, odd.dtype, (compare(OpCode.CMPLT, filled(0.5, x.dtype, x.shape), rest), half_up))
+    up = either(compare(OpCode.CMPLT, 0.5, rest), both(compare(OpCode.CMPEQ, rest, 0.5), odd))
     return where(up, ceil(x), low)  # and not low + 1, which makes 0.0 of -0.5
 
 
@@ -74,7 +73,7 @@ def floor_divide(a: Op, b: Op) -> Op:
     signed = where(compare(OpCode.CMPEQ, nearest, 0.0), a / b * 0.0, nearest)  # a zero has the sign of a / b
     result = where(compare(OpCode.CMPEQ, b, 0.0), a / b, where(is_infinite(quotient), quotient, signed))
     apart = compare(OpCode.CMPLT, where(is_infinite(b), a * sign(b), a), 0.0)  # of a number and infinity: -1 or 0
-    return where(both(is_infinite(b), is_finite(a)), where(apart, filled(-1.0, a.dtype, a.shape), a / b), result)
+    return where(both(is_infinite(b), is_finite(a)), where(apart, a.filled(-1.0), a / b), result)
 
 
 def trunc_divide(a: Op, b: Op) -> Op:
@@ -86,7 +85,7 @@ def trunc_divide(a: Op, b: Op) -> Op:
         return low
     rest = compare(OpCode.CMPNE, Op(OpCode.MOD, a.dtype, (a, b)), 0)
     below = compare(OpCode.CMPLT, Op(OpCode.XOR, a.dtype, (a, b)), 0)  # the signs differ: floor went one too far
-    return low + cast(Op(OpCode.AND, rest.dtype, (rest, below)), a.dtype)
+    return low + cast(both(rest, below), a.dtype)
 
 
 # ---- tests ----
@@ -105,7 +104,21 @@ def is_finite(x: Op) -> Op:
     return compare(OpCode.CMPLT, absolute(x), math.inf)
 
 
+def is_extreme(x: Op, extreme: Op) -> Op:
+    """True where x is the extreme of what it stands among, of any number: the extreme itself, or a NaN, which wins."""
+    found = compare(OpCode.CMPEQ, x, extreme)
+    return either(found, is_nan(x)) if x.dtype.is_float else found
+
+
 # ---- powers and logarithms ----
+def polynomial(x: Op, coefficients: Sequence[float]) -> Op:
+    """c0 + c1 x + c2 x^2 + ..., by Horner's rule."""
+    total = x.filled(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total
+
+
 def constant_power(x: Op, exponent: Scalar) -> Op | None:
     """x ** exponent for the exponents that are products, roots or quotients; None for others."""
     if exponent == 1:
@@ -148,9 +161,7 @@ def log1p(x: Op) -> Op:
     s = small / (small + 2.0)
     square = s * s  # s^2 < 0.0205, so that six terms leave 2^-30, twelve 2^-64
     terms = 12 if x.dtype is float64 else 6
-    series = filled(1 / (2 * terms + 1), x.dtype, x.shape)
-    for k in range(terms - 1, -1, -1):
-        series = series * square + 1 / (2 * k + 1)
+    series = polynomial(square, [1 / (2 * k + 1) for k in range(terms + 1)])
     held = where(near, 1.0, x)
     total = held + 1.0
     divisor = where(compare(OpCode.CMPEQ, total, 0.0), 1.0, total)
@@ -192,7 +203,7 @@ def cosh(x: Op) -> Op:
 def _half_exp(x: Op) -> tuple[Op, Op]:
     """Returns where |x| is so large that exp(|x|) may overflow, and exp(|x|) / 2 there."""
     magnitude = absolute(x)
-    far = compare(OpCode.CMPLT, filled(_exp_limit(x) - 1, x.dtype, x.shape), magnitude)
+    far = compare(OpCode.CMPLT, _exp_limit(x) - 1, magnitude)
     root = unary(OpCode.EXP, where(far, magnitude, 0.0) * 0.5)
     return far, root * 0.5 * root
 
@@ -249,7 +260,7 @@ def silu(x: Op) -> Op:
 def softplus(x: Op, beta: float, threshold: float) -> Op:
     """log(1 + exp(beta x)) / beta, and x itself where beta x > threshold."""
     scaled = x * beta
-    large = compare(OpCode.CMPLT, filled(threshold, x.dtype, x.shape), scaled)
+    large = compare(OpCode.CMPLT, threshold, scaled)
     return where(large, x, log1p(unary(OpCode.EXP, where(large, 0.0, scaled))) / beta)
 
 
@@ -264,9 +275,7 @@ def gelu(x: Op, approximate: bool) -> Op:
 def clamp(x: Op, low: Any, high: Any) -> Op:
     """x held between low and high (Ops, scalars or None); the gradient at a bound is 1, as in PyTorch."""
     if low is not None:
-        low = low if isinstance(low, Op) else filled(low, x.dtype, x.shape)
         x = where(compare(OpCode.CMPLT, x, low), low, x)
     if high is not None:
-        high = high if isinstance(high, Op) else filled(high, x.dtype, x.shape)
         x = where(compare(OpCode.CMPLT, high, x), high, x)
     return x

@@ -141,11 +141,9 @@ def adopted(kind: type[T], array: Array, dtype: DType, device: str) -> T | None:
     flips = (slice(None, None, -1) if stride < 0 else slice(None) for stride in array.strides)
     flat = _strided(array[(*flips, ...)], (extent,), (array.itemsize,))
     known = Shared(flat)
-    tensor = object.__new__(kind)
     if array.flags.c_contiguous:
-        tensor._start(shared_cell(known, array.shape, dtype, device))
-        return tensor
-    tensor._start(shared_cell(known, (extent,), dtype, device))
+        return kind.from_cell(shared_cell(known, array.shape, dtype, device))
+    tensor = kind.from_cell(shared_cell(known, (extent,), dtype, device))
     tensor = tensor.viewed_by(_steps(array, moved, counts, distances, extent))
     known.array, known.steps = array, tensor.steps
     return tensor

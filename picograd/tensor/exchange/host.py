@@ -1,7 +1,7 @@
 """Host data on its way into a tensor: numbers, nested lists and arrays.
 
 In:    what users pass to Tensor(...)
-Out:   `host_array`; `default_device`, `device_named`
+Out:   `host_array`; `default_device`, `device_named`, `device_or_default`
 Next:  picograd/tensor/build.py
 """
 
@@ -75,6 +75,15 @@ def fitting(function: str, value: Scalar, dtype: DType) -> Scalar:
     if (isinstance(value, float) and not math.isfinite(value)) or not low <= int(value) <= high:
         raise DTypeError(f"{function}: {value} does not fit {dtype}, which ends at {dtype.min} and {dtype.max}.")
     return value
+
+
+def device_or_default(name: str | None) -> str:
+    """Returns the device that an argument `device` names, the default one for None.
+
+    Raises:
+      DeviceError: there is no device of that name.
+    """
+    return default_device() if name is None else device_named(name)
 
 
 def device_named(name: str) -> str:

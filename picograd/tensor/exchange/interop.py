@@ -266,9 +266,7 @@ class Interop(Draws):
         return f"{name}({', '.join(notes)})"
 
     def __copy__(self) -> Self:
-        tensor = object.__new__(type(self))
-        tensor._start(self.cell, self.steps)
-        return _with_role(tensor, self)
+        return _with_role(self.from_cell(self.cell, self.steps), self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copy = type(self).from_op(self.detach().op, self.cell.device)

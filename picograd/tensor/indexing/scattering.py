@@ -32,12 +32,6 @@ class Scattering(Indexing):
 
     __slots__ = ()
 
-    def _stored_in_place(self, function: str, result: TensorCore) -> Self:
-        if result.shape != self.shape:
-            raise ShapeError(f"{function}: a result of shape {result.shape} cannot be stored in shape {self.shape}.")
-        self.cell.device = self.other_device(function, result)
-        return self.write(function, result.op)
-
     # ---- an index for every element ----
     def scatter(
         self,
@@ -93,7 +87,7 @@ class Scattering(Indexing):
         >>> Tensor.zeros(3).scatter_(0, Tensor([2, 0]), 7)
         Tensor([7., 0., 7.])
         """
-        return self._stored_in_place("scatter_", self.scatter(dim, index, src, value=value, reduce=reduce))
+        return self._in_place("scatter_", self.scatter(dim, index, src, value=value, reduce=reduce))
 
     def scatter_add(self, dim: int, index: TensorCore, src: TensorCore) -> Self:
         """Returns a copy to which each element of `src` is added at the place along `dim` that `index` says.
@@ -117,9 +111,10 @@ class Scattering(Indexing):
         >>> Tensor.zeros(3).scatter_add_(0, Tensor([2, 2]), Tensor([1.0, 5.0]))
         Tensor([0., 0., 6.])
         """
-        return self._stored_in_place("scatter_add_", self.scatter_add(dim, index, src))
+        return self._in_place("scatter_add_", self.scatter_add(dim, index, src))
 
     def _scattered(self, function: str, dim: int, index: TensorCore, given: Any, code: OpCode | None) -> Self:
+        """Returns self with a tensor or a number, `given`, combined in by `code` where `index` says; None stores it."""
         op, places, axis = self._along_index(function, dim, index)
         if isinstance(given, TensorCore):
             self._needs_dtype(function, "src", given)
@@ -172,7 +167,7 @@ class Scattering(Indexing):
         Tensor([6., 1.])
         """
         result = self.scatter_reduce(dim, index, src, reduce, include_self=include_self)
-        return self._stored_in_place("scatter_reduce_", result)
+        return self._in_place("scatter_reduce_", result)
 
     def _along_index(self, function: str, dim: int, index: TensorCore) -> tuple[Op, Op, int]:
         """Returns (value, places, axis), numbers as vectors of one element."""
@@ -234,7 +229,7 @@ class Scattering(Indexing):
         >>> Tensor([1, 2, 3]).put_(Tensor([0, 0]), Tensor([8, 9]), accumulate=True)
         Tensor([18,  2,  3])
         """
-        return self._stored_in_place("put_", self.put(index, source, accumulate))
+        return self._in_place("put_", self.put(index, source, accumulate))
 
     def masked_scatter(self, mask: TensorCore, source: TensorCore) -> Self:
         """Returns a copy with the elements of `source`, in order, where the mask holds; self and mask are broadcast.
@@ -256,7 +251,7 @@ class Scattering(Indexing):
         >>> Tensor([1, 2, 3]).masked_scatter_(Tensor([True, False, True]), Tensor([8, 9]))
         Tensor([8, 2, 9])
         """
-        return self._stored_in_place("masked_scatter_", self.masked_scatter(mask, source))
+        return self._in_place("masked_scatter_", self.masked_scatter(mask, source))
 
 
 def check_reduction(function: str, reduce: str, known: Sequence[str] = REDUCTIONS) -> None:

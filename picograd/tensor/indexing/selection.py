@@ -58,7 +58,7 @@ class Selection(Slices):
         result = self.masked_fill(mask, value)
         if result.op.shape != self.op.shape:
             raise ShapeError(f"masked_fill_: a mask of shape {mask.shape} does not broadcast to {self.shape}.")
-        return self._stored_in_place("masked_fill_", result)
+        return self._in_place("masked_fill_", result)
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:
         """Returns the places (n, ndim) of the elements that are not zero, int64; computes the tensor.

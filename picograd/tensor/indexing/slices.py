@@ -63,7 +63,7 @@ class Slices(Scattering):
         >>> Tensor([1, 1, 1]).index_add_(0, Tensor([0, 0]), Tensor([5, 6]))
         Tensor([12,  1,  1])
         """
-        return self._stored_in_place("index_add_", self.index_add(dim, index, source, alpha=alpha))
+        return self._in_place("index_add_", self.index_add(dim, index, source, alpha=alpha))
 
     def index_copy(self, dim: int, index: TensorCore, source: TensorCore) -> Self:
         """Returns a copy with source[i] as the slice index[i] along one axis, for each i; the last of equals wins.
@@ -85,7 +85,7 @@ class Slices(Scattering):
         >>> Tensor([1, 1, 1]).index_copy_(0, Tensor([0, 2]), Tensor([5, 6]))
         Tensor([5, 1, 6])
         """
-        return self._stored_in_place("index_copy_", self.index_copy(dim, index, source))
+        return self._in_place("index_copy_", self.index_copy(dim, index, source))
 
     def index_reduce(
         self, dim: int, index: TensorCore, source: TensorCore, reduce: str, *, include_self: bool = True
@@ -127,7 +127,7 @@ class Slices(Scattering):
         Tensor([6., 1.])
         """
         result = self.index_reduce(dim, index, source, reduce, include_self=include_self)
-        return self._stored_in_place("index_reduce_", result)
+        return self._in_place("index_reduce_", result)
 
     def index_fill(self, dim: int, index: TensorCore, value: Any) -> Self:
         """Returns a copy with the number `value` in all slices along one axis that `index` names.
@@ -164,7 +164,7 @@ class Slices(Scattering):
         >>> Tensor([1, 1, 1]).index_fill_(0, Tensor([0, -1]), 7)
         Tensor([7, 1, 7])
         """
-        return self._stored_in_place("index_fill_", self.index_fill(dim, index, value))
+        return self._in_place("index_fill_", self.index_fill(dim, index, value))
 
     def _slices(self, function: str, dim: int, index: TensorCore, source: TensorCore) -> tuple[Op, Op, Op, int]:
         """Returns (value, places, updates, axis), numbers as vectors of one element."""

@@ -1,1 +1,4 @@
-"""The same functions in place: what `x += y`, `x.exp_()` and their like write where x is stored."""
+"""Methods that end in _ and operators with =: the result is written where x is stored, so every view of x sees it.
+
+Each calls the method without the _ and stores what it returns; only those that change the shape of x make it another view.
+"""

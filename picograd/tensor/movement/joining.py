@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Self
 
-from picograd import dtype as dtypes
-from picograd.dtype import DType, bool_
+from picograd.dtype import bool_
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad, unary, where
+from picograd.ir.build import pad, pad_axis, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
-from picograd.tensor.build import axis_of, broadcast_to, cast, sizes, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, common_dtype, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement.diagonals import Diagonals
 from picograd.tensor.variable import lengths
@@ -233,14 +232,6 @@ def pad_op(op: Op, margins: tuple[tuple[int, int], ...], value: float) -> Op:
     return where(inside, padded, value)
 
 
-def common_dtype(ops: Sequence[Op]) -> DType:
-    """Returns the dtype of what is put together of `ops`, each of which counts as if it had an axis."""
-    dtype = ops[0].dtype
-    for op in ops[1:]:
-        dtype = dtypes.promote(dtype, op.dtype)
-    return dtype
-
-
 MOST_JOINED = 16
 
 
@@ -266,9 +257,9 @@ def _side_by_side(ops: list[Op], axis: int) -> Op:
     result: Op | None = None
     for op in ops:
         stop = add(start, op.shape[axis])
-        margins = tuple((start, subtract(total, stop)) if a == axis else (0, 0) for a in range(len(op.shape)))
-        piece = pad(op, margins)
-        result = piece if result is None else where(pad(filled(True, bool_, op.shape), margins), piece, result)
+        after = subtract(total, stop)
+        piece, inside = (pad_axis(x, axis, start, after) for x in (op, filled(True, bool_, op.shape)))
+        result = piece if result is None else where(inside, piece, result)
         start = stop
     assert result is not None
     return result

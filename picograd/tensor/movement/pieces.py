@@ -164,6 +164,7 @@ class Pieces(Movement):
         return self._split_at("tensor_split", indices_or_sections, dim)
 
     def _split_at(self, function: str, where: Any, dim: int) -> tuple[Self, ...]:
+        """Returns the pieces of an axis: cut before each of the places `where`, or so many of nearly one length."""
         shape = self.shape
         if not shape:
             raise ShapeError(f"{function}: a tensor of shape () has no axis to split.")

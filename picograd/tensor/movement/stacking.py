@@ -14,9 +14,9 @@ from typing import Any, Self
 from picograd.dtype import int64
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import gather, pad, reshape
-from picograd.tensor.build import broadcast_shapes, cast, whole
+from picograd.tensor.build import broadcast_shapes, cast, common_dtype, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.movement.joining import Joining, common_dtype
+from picograd.tensor.movement.joining import Joining
 from picograd.tensor.variable import known
 
 

@@ -12,12 +12,23 @@ from __future__ import annotations
 from typing import Any, Self
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import both, compare, pad, positions, reduce, reshape, scan, shrink, where
+from picograd.errors import ArgumentError, ShapeError
+from picograd.ir.build import (
+    both,
+    compare,
+    either,
+    pad_axis,
+    positions,
+    reduce,
+    reshape,
+    scan,
+    shrink_axis,
+    where,
+)
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axis_of, broadcast_to, cast, detached, one_name, whole
+from picograd.tensor.build import axis_of, broadcast_to, cast, detached, need_float, one_name, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.indexing.brackets import along
@@ -75,6 +86,7 @@ class Ranks(Sorting):
         return self._median("nanmedian", one_name("nanmedian", dim, axis), keepdim, skips_nan=True)
 
     def _median(self, function: str, dim: int | None, keepdim: bool, skips_nan: bool) -> Any:
+        """Returns the median of all elements, or along an axis with its place: of an even count the lower of both."""
         if dim is None:
             flat = self.flatten()
             if not flat.shape[0]:
@@ -95,7 +107,7 @@ class Ranks(Sorting):
                 rank = Op(OpCode.MAX, dtypes.int64, (rank.filled(length - 1) - count, rank.filled(0)))
                 rank = Op(OpCode.IDIV, dtypes.int64, (rank, rank.filled(2)))
             else:  # the first NaN stands behind all numbers
-                rank = where(compare(OpCode.CMPLT, rank.filled(0), count), rank.filled(length) - count, rank)
+                rank = where(compare(OpCode.CMPLT, 0, count), rank.filled(length) - count, rank)
         places = order.take_along_dim(self.from_op(rank, self.cell.device), -1)
         return line._at_rank(places, dim, keepdim, self.ndim)
 
@@ -192,11 +204,11 @@ class Ranks(Sorting):
     def _quantile(
         self, function: str, q: Any, dim: int | None, keepdim: bool, interpolation: str, skips_nan: bool
     ) -> Self:
+        """Returns the quantiles `q`: a vector of them is a new first axis."""
         if interpolation not in INTERPOLATIONS:
             words = ", ".join(INTERPOLATIONS)
             raise ArgumentError(f"{function}: interpolation must be one of {words}, got {interpolation!r}.")
-        if not self.dtype.is_float:
-            raise DTypeError(f"{function}: needs a float, got {self.dtype} of shape {self.shape}.", hint="x.float()")
+        need_float(function, self.op)
         if 0 in [known(function, self.shape, a) for a in range(self.ndim)]:
             raise ShapeError(f"{function}: shape {self.shape} has no element.")
         fractions, device = self._fractions(function, q), self.cell.device
@@ -223,7 +235,7 @@ class Ranks(Sorting):
             raise ShapeError(f"{function}: q must be a number or a vector, got shape {q.shape}.")
         self.other_device(function, q)
         op = reshape(q.read(), q.op.shape or (1,))
-        inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
+        inside = both(compare(OpCode.CMPLE, 0, op), compare(OpCode.CMPLE, op, 1))
         wrong = where(inside, filled(0, dtypes.int64, op.shape), 1)
         passed = checked(wrong, 1, Site(f"{function}: an element of q is not from 0 to 1."))
         return where(compare(OpCode.CMPEQ, passed, 0), op, 0)
@@ -235,17 +247,17 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
     wanted = broadcast_to(value, op.shape)
     chosen = compare(OpCode.CMPEQ, op, wanted)
     if op.dtype.is_float:
-        chosen = Op(OpCode.OR, dtypes.bool_, (chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted))))
+        chosen = either(chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted)))
     least = -float("inf") if op.dtype.is_float else op.dtype.min
     return reduce(where(chosen, op, least), OpCode.MAX, (0,))
 
 
 def starts_run(ordered: Op) -> Op:
     """Returns, along the last axis, whether an element differs from the one before it."""
-    length, rows = ordered.shape[-1], tuple((0, dim) for dim in ordered.shape[:-1])
-    differs = compare(OpCode.CMPNE, shrink(ordered, (*rows, (1, length))), shrink(ordered, (*rows, (0, length - 1))))
-    first = compare(OpCode.CMPEQ, positions(ordered.shape, len(ordered.shape) - 1), 0)
-    return Op(OpCode.OR, dtypes.bool_, (first, pad(differs, (*((0, 0) for _ in rows), (1, 0)))))
+    last, length = len(ordered.shape) - 1, ordered.shape[-1]
+    differs = compare(OpCode.CMPNE, shrink_axis(ordered, last, 1, length), shrink_axis(ordered, last, 0, length - 1))
+    first = compare(OpCode.CMPEQ, positions(ordered.shape, last), 0)
+    return either(first, pad_axis(differs, last, 1, 0))
 
 
 def _place_in_run(ordered: Op) -> Op:
@@ -267,7 +279,7 @@ def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
         count = Op(OpCode.MAX, dtypes.int64, (last - nans, last.filled(0)))
         return part * broadcast_to(cast(count, wide), shape)
     rank = part * float(length - 1)
-    has_nan = broadcast_to(compare(OpCode.CMPLT, nans.filled(0), nans), shape)
+    has_nan = broadcast_to(compare(OpCode.CMPLT, 0, nans), shape)
     return where(has_nan, rank.filled(length - 1), rank)
 
 
@@ -282,7 +294,7 @@ def _between(ordered: Op, rank: Op, interpolation: str) -> Op:
         return low
     weight = rank - below
     if interpolation == "midpoint":
-        weight = where(compare(OpCode.CMPLT, weight.filled(0), weight), weight.filled(0.5), weight)
+        weight = where(compare(OpCode.CMPLT, 0, weight), weight.filled(0.5), weight)
     high = _taken(ordered, pointwise.ceil(rank), axis)
     return low + cast(weight, low.dtype) * (high - low)
 

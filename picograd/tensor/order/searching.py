@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import both, compare, gather, where
+from picograd.ir.build import both, compare, either, gather, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import cast, detached
@@ -138,7 +138,7 @@ def _lower_bound(ordered: Op, values: Op, length: int, right: bool) -> Op:
         place = Op(OpCode.MIN, dtypes.int64, (further, further.filled(length))) - 1
         element = gather(ordered, place, batch, batch)
         comes_before = not_above(element, values) if right else below(element, values)
-        inside = compare(OpCode.CMPLE, further, further.filled(length))
+        inside = compare(OpCode.CMPLE, further, length)
         count = where(both(inside, comes_before), further, count)
     return count
 
@@ -148,10 +148,10 @@ def below(a: Op, b: Op) -> Op:
     less = compare(OpCode.CMPLT, a, b)
     if not a.dtype.is_float:
         return less
-    return Op(OpCode.OR, dtypes.bool_, (less, both(pointwise.is_nan(b), compare(OpCode.CMPEQ, a, a))))
+    return either(less, both(pointwise.is_nan(b), compare(OpCode.CMPEQ, a, a)))
 
 
 def not_above(a: Op, b: Op) -> Op:
     """Returns a <= b, NaN being greater than every number and equal to itself."""
     less = compare(OpCode.CMPLE, a, b)
-    return Op(OpCode.OR, dtypes.bool_, (less, pointwise.is_nan(b))) if a.dtype.is_float else less
+    return either(less, pointwise.is_nan(b)) if a.dtype.is_float else less

@@ -10,11 +10,11 @@ from __future__ import annotations
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.build import compare, gather, positions, reduce, swap_last, where, zeros_like
+from picograd.ir.build import compare, gather, pad_axis, positions, reduce, shrink_axis, swap_last, where, zeros_like
 from picograd.ir.checks import Site
 from picograd.ir.host import Options, host_call
 from picograd.ir.lines import record
-from picograd.ir.matrices import diagonal, factors_of, part, triangle, with_diagonal
+from picograd.ir.matrices import diagonal, factors_of, triangle, with_diagonal
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
@@ -124,7 +124,7 @@ def eigh(function: str, a: Op, upper: bool = False) -> tuple[Op, Op]:
     matrix(function, a, square=True)
     n, batch = sides(a)[0], a.shape[:-2]
     joined = call("eigh", swap_last(a) if upper else a, site=not_converged(function, a))
-    return Op(OpCode.RESHAPE, a.dtype, (part(joined, -2, 0, 1),), (*batch, n)), part(joined, -2, 1, n + 1)
+    return Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -2, 0, 1),), (*batch, n)), shrink_axis(joined, -2, 1, n + 1)
 
 
 def not_converged(function: str, a: Op) -> Site:
@@ -157,25 +157,19 @@ def completed(q: Op) -> Op:
 
 def beside(a: Op, b: Op, axis: int = -1) -> Op:
     """Returns two matrices next to each other, along columns (-1), or one below the other (-2)."""
-    place, rank = len(a.shape) + axis, len(a.shape)
-
-    def padded(x: Op, before: int, after: int) -> Op:
-        pads = tuple((before, after) if i == place else (0, 0) for i in range(rank))
-        return Op(OpCode.PAD, x.dtype, (x,), pads) if before or after else x
-
     left, right = sides(a)[axis], sides(b)[axis]
-    return padded(a, 0, right) + padded(b, left, 0) if left and right else a if left else b
+    return pad_axis(a, axis, 0, right) + pad_axis(b, axis, left, 0) if left and right else a if left else b
 
 
 def qr(function: str, a: Op) -> tuple[Op, Op]:
     """Returns q (..., m, k) and r (..., k, n), with k = min(m, n)."""
     m, n = sides(matrix(function, a))
     k, batch = min(m, n), a.shape[:-2]
-    joined = call("qr", part(a, -1, 0, k))
-    q = Op(OpCode.RESHAPE, a.dtype, (part(joined, -1, 0, m * k),), (*batch, m, k))
-    r = Op(OpCode.RESHAPE, a.dtype, (part(joined, -1, m * k, m * k + k * k),), (*batch, k, k))
+    joined = call("qr", shrink_axis(a, -1, 0, k))
+    q = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, 0, m * k),), (*batch, m, k))
+    r = Op(OpCode.RESHAPE, a.dtype, (shrink_axis(joined, -1, m * k, m * k + k * k),), (*batch, k, k))
     if n > k:  # the other columns in terms of q
-        r = beside(r, Op(OpCode.MATMUL, a.dtype, (swap_last(q), part(a, -1, k, n))))
+        r = beside(r, Op(OpCode.MATMUL, a.dtype, (swap_last(q), shrink_axis(a, -1, k, n))))
     return q, r
 
 
@@ -188,16 +182,16 @@ def lu(function: str, a: Op, pivot: bool = True) -> tuple[Op, Op]:
         a = gather(a, rows, rank - 2, rank - 2)
     else:
         rows = positions(a.shape[:-1], rank - 2)
-    corner = call("lu", part(part(a, -2, 0, k), -1, 0, k))
+    corner = call("lu", shrink_axis(shrink_axis(a, -2, 0, k), -1, 0, k))
     joined = corner
     if n > k:
-        joined = beside(corner, call("solve_triangular", corner, part(a, -1, k, n), options=(False, True)))
+        joined = beside(corner, call("solve_triangular", corner, shrink_axis(a, -1, k, n), options=(False, True)))
     if m > k:
         # NOTE: a column without a pivot is 0 from there on, and so are its factors.
         pivots = diagonal(corner)
         some = where(compare(OpCode.CMPEQ, pivots, 0), pivots.filled(1), pivots)
         upper = swap_last(with_diagonal(triangle(corner, False), some))
-        below = call("solve_triangular", upper, swap_last(part(a, -2, k, m)), options=(False, False))
+        below = call("solve_triangular", upper, swap_last(shrink_axis(a, -2, k, m)), options=(False, False))
         joined = beside(joined, swap_last(below), -2)
     return joined, rows
 
@@ -206,11 +200,11 @@ def lu_parts(joined: Op) -> tuple[Op, Op]:
     """Returns L (..., m, k), with ones on its diagonal, and U (..., k, n)."""
     m, n = sides(joined)
     k = min(m, n)
-    lower = triangle(part(joined, -1, 0, k), True, 0.0)
+    lower = triangle(shrink_axis(joined, -1, 0, k), True, 0.0)
     last = len(lower.shape) - 1
     on = compare(OpCode.CMPEQ, positions(lower.shape, last - 1), positions(lower.shape, last))
     lower = where(on, lower.filled(1), lower)
-    return lower, triangle(part(joined, -2, 0, k), False)
+    return lower, triangle(shrink_axis(joined, -2, 0, k), False)
 
 
 def first_zero_pivot(function: str, a: Op) -> Op:

@@ -1,4 +1,4 @@
-"""Methods of linear algebra: what torch.Tensor has of it. All of it stands in picograd/linalg/.
+"""Methods of linear algebra: what torch.Tensor has of it. picograd/linalg/ has all of torch.linalg, made of the same Ops.
 
 In:    tensors
 Out:   `Linalg`; `QR`, `SVD`, `LogDet`
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare as compared
-from picograd.ir.build import swap_last, where
-from picograd.ir.matrices import part, with_diagonal
+from picograd.ir.build import shrink_axis, swap_last, where
+from picograd.ir.matrices import with_diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import detached
@@ -246,7 +246,7 @@ def slogdet_ops(function: str, a: Op) -> tuple[Op, Op]:
     """Returns sign and logarithm of the determinant."""
     joined = host_calls.call("slogdet", host_calls.matrix(function, a, square=True), site=host_calls.singular(function, a))
     batch = a.shape[:-2]
-    sign, logarithm = (part(joined, -1, i, i + 1) for i in range(2))
+    sign, logarithm = (shrink_axis(joined, -1, i, i + 1) for i in range(2))
     return detached(_reshaped(sign, batch)), _reshaped(logarithm, batch)
 
 
@@ -295,4 +295,4 @@ def greatest_value(function: str, a: Op) -> Op:
     values = host_calls.singular_values(function, detached(a))
     if values.shape[-1] == 0:
         return filled(0, a.dtype, a.shape[:-2])
-    return _reshaped(part(values, -1, 0, 1), a.shape[:-2])
+    return _reshaped(shrink_axis(values, -1, 0, 1), a.shape[:-2])

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import both, compare, iota, reduce, reshape, scatter, shrink, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
-from picograd.tensor.build import broadcast_to, cast, detached, static, whole
+from picograd.tensor.build import broadcast_to, cast, detached, need_float, static, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.indexing.brackets import integer_index
@@ -145,9 +145,8 @@ class Counts(Searching):
         return HistogramResult(self.from_op(hist, device), self.from_op(edges, device))
 
     def _float_line(self, function: str) -> Op:
-        if not self.dtype.is_float:
-            raise DTypeError(f"{function}: needs a float, got {self.dtype} of shape {self.shape}.", hint="x.float()")
-        return reshape(self.read(), (numel(self.op.shape),))
+        """Returns all elements, which must be floats, along one axis."""
+        return reshape(need_float(function, self.read()), (numel(self.op.shape),))
 
     def _equal_bins(self, op: Op, bins: int, bounds: Sequence[float] | None) -> tuple[Op, Op]:
         """Returns (edges, bin of each element)."""

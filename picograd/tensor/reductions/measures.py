@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from picograd.dtype import default_float
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import pad, reshape, shrink, unary
+from picograd.ir.build import pad_axis, reshape, shrink_axis, unary
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
@@ -27,9 +27,7 @@ def _turned(x: Op, axis: int, by: int) -> Op:
     """Returns three elements along an axis, the one at `by` first."""
 
     def piece(start: int, stop: int, before: int) -> Op:
-        cut = shrink(x, tuple((start, stop) if i == axis else (0, dim) for i, dim in enumerate(x.shape)))
-        after = 3 - before - (stop - start)
-        return pad(cut, tuple((before, after) if i == axis else (0, 0) for i in range(len(x.shape))))
+        return pad_axis(shrink_axis(x, axis, start, stop), axis, before, 3 - before - (stop - start))
 
     return piece(by, 3, 0) + piece(0, by, 3 - by)
 
@@ -153,6 +151,7 @@ class Measures(AddedProducts):
         return result.squeeze()
 
     def _weights(self, fweights: Any, aweights: Any, shape: Shape) -> Any:
+        """Returns the product of the weights that are given, one for each observation; None where there are none."""
         given: list[Any] = []
         for name, value, kinds in (("fweights", fweights, "iu"), ("aweights", aweights, "f")):
             if value is None:

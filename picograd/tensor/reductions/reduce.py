@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.ir.build import compare, gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
+from picograd.ir.build import gather, maximum, move_back, move_last, positions, reduce, reshape, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, one_name, to_float
+from picograd.tensor.build import axes_of, axis_of, broadcast_to, cast, detached, need_float, one_name, to_float
+from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.pairs import Pairs
 
@@ -46,15 +47,6 @@ class Reduce(Pairs):
     def _reduced(self, function: str, code: OpCode, op: Op, dim: Axes, keepdim: bool, axis: Axes) -> Self:
         axes = axes_of(function, op.shape, dim, axis)
         return self.from_op(reduce(op, code, axes, keepdim), self.cell.device)
-
-    def _floats(self, function: str) -> Op:
-        """Returns the value; DTypeError unless it is a float."""
-        op = self.read()
-        if not op.dtype.is_float:
-            raise DTypeError(
-                f"{function}: needs a float, got {op.dtype} of shape {op.shape}.", hint=f"x.float().{function}(...)"
-            )
-        return op
 
     # ---- sums ----
     def sum(
@@ -110,7 +102,7 @@ class Reduce(Pairs):
         """
         if dtype is not None and not dtype.is_float:
             raise DTypeError(f"mean: dtype must be a float, got {dtype}.")
-        op = cast(self.read(), dtype) if dtype is not None else self._floats("mean")
+        op = cast(self.read(), dtype) if dtype is not None else need_float("mean", self.read())
         axes = axes_of("mean", op.shape, dim, axis)
         return self.from_op(mean_op(op, axes, keepdim or keepdims), self.cell.device)
 
@@ -129,7 +121,7 @@ class Reduce(Pairs):
         >>> Tensor([1.0, 2.0, 3.0, 4.0]).var().item()
         1.6666666269302368
         """
-        op = self._floats("var")
+        op = need_float("var", self.read())
         if isinstance(dim, bool):  # as in x.var(False)
             dim, unbiased = None, dim
         axes = axes_of("var", op.shape, dim, axis)
@@ -195,7 +187,7 @@ class Reduce(Pairs):
         >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
         [1, 0]
         """
-        if isinstance(dim, Pairs):
+        if isinstance(dim, TensorCore):
             return self.maximum(dim)
         if dim is None and axis is None:
             return self.amax()
@@ -207,7 +199,7 @@ class Reduce(Pairs):
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
         Tensor([1., 3.])
         """
-        if isinstance(dim, Pairs):
+        if isinstance(dim, TensorCore):
             return self.minimum(dim)
         if dim is None and axis is None:
             return self.amin()
@@ -254,10 +246,7 @@ class Reduce(Pairs):
             return self.from_op(filled(0, dtypes.int64, ()), self.cell.device)
         axis = axis_of(function, op.shape, dim)
         extreme = broadcast_to(reduce(op, code, (axis,), keepdim=True), op.shape)
-        found = compare(OpCode.CMPEQ, op, extreme)
-        if op.dtype.is_float:
-            found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
+        place = where(pointwise.is_extreme(op, extreme), positions(op.shape, axis), bounds(op.shape[axis])[1] - 1)
         return self.from_op(reduce(place, OpCode.MIN, (axis,), keepdim), self.cell.device)
 
     # ---- truth ----
@@ -312,7 +301,7 @@ class Reduce(Pairs):
 
     def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
         """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
-        op = cast(self.read(), dtype) if dtype is not None else self._floats(function)
+        op = cast(self.read(), dtype) if dtype is not None else need_float(function, self.read())
         chosen = -1 if dim is None and axis is None else dim
         axes = axes_of(function, op.shape, chosen, axis)
         greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))

@@ -13,10 +13,19 @@ from typing import Any, NamedTuple, Self
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
-from picograd.ir.build import compare, move_back, move_last, pad, positions, scan, shrink, where
+from picograd.ir.build import (
+    compare,
+    move_back,
+    move_last,
+    pad_axis,
+    positions,
+    scan,
+    shrink_axis,
+    where,
+)
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import axes_of, axis_of, cast, detached, one_name, static, to_float
+from picograd.tensor.build import axes_of, axis_of, cast, detached, need_float, one_name, static, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, pointwise
 from picograd.tensor.elements.operators import Operand
@@ -76,7 +85,7 @@ class Statistics(Reduce):
         >>> Tensor([1.0, float("nan"), 2.0]).nanmean()
         Tensor(1.5)
         """
-        self._floats("nanmean")
+        need_float("nanmean", self.op)
         keep = keepdim or keepdims
         total = self._without_nan().sum(dim, keep, dtype=dtype, axis=axis)
         return total / (~self.isnan()).sum(dim, keep, axis=axis).cast(total.dtype)
@@ -141,15 +150,13 @@ class Statistics(Reduce):
         return self._running("cummin", OpCode.MIN, one_name("cummin", dim, axis))
 
     def _running(self, function: str, code: OpCode, dim: int | None) -> MaxResult:
+        """Returns the running extremes along an axis and where each was met last."""
         values = self._scan(function, code, dim, self.dtype)
         op, running = detached(self.read()), detached(values.read())
         if not op.shape or dim is None:
             return MaxResult(values, self.from_op(filled(0, dtypes.int64, ()), self.cell.device))
         axis = axis_of(function, op.shape, dim)
-        found = compare(OpCode.CMPEQ, op, running)
-        if op.dtype.is_float:
-            found = Op(OpCode.OR, dtypes.bool_, (found, pointwise.is_nan(op)))
-        place = where(found, positions(op.shape, axis), 0)
+        place = where(pointwise.is_extreme(op, running), positions(op.shape, axis), 0)
         return MaxResult(values, self.from_op(scan(place, OpCode.MAX, axis), self.cell.device))
 
     def logcumsumexp(self, dim: int | None = None, *, axis: int | None = None) -> Self:
@@ -207,8 +214,7 @@ class Statistics(Reduce):
         """Returns the part of the axis without the first or last element."""
         op = self.read()
         stop = static(op.shape[axis]) - after
-        bounds = tuple((before, max(stop, before)) if i == axis else (0, dim) for i, dim in enumerate(op.shape))
-        return self.from_op(shrink(op, bounds), self.cell.device)
+        return self.from_op(shrink_axis(op, axis, before, max(stop, before)), self.cell.device)
 
     # ---- lengths ----
     def norm(
@@ -233,7 +239,7 @@ class Statistics(Reduce):
         """
         if dtype is not None:
             return self.cast(dtype).norm(p, dim, keepdim, axis=axis)
-        op = self._floats("norm")
+        op = need_float("norm", self.read())
         axes = axes_of("norm", op.shape, dim, axis)
         if p == "nuc":
             return self.cast(self.dtype.wide)._nuclear(axes, keepdim).cast(self.dtype)
@@ -301,10 +307,9 @@ def _summed(op: Op) -> Op:
     """Returns the running log of sums of exponentials along the last axis: each takes in the one 1, 2, 4, ... before."""
     last, count, step = len(op.shape) - 1, static(op.shape[-1]), 1
     place = positions(op.shape, last)
-    none = ((0, 0),) * last
     while step < count:
-        before = pad(shrink(op, (*((0, dim) for dim in op.shape[:-1]), (0, count - step))), (*none, (step, 0)))
-        inside = compare(OpCode.CMPLE, place.filled(step), place)
+        before = pad_axis(shrink_axis(op, last, 0, count - step), last, step, 0)
+        inside = compare(OpCode.CMPLE, step, place)
         op = where(inside, arithmetic.logaddexp(op, where(inside, before, op)), op)
         step *= 2
     return op

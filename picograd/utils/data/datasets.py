@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, IndexingError, ShapeError
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 from picograd.utils.data.datasets import IterableDataset
 from picograd.utils.data.samplers import BatchSampler, RandomSampler, SequentialSampler

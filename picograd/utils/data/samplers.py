@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 

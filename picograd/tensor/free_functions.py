@@ -1,6 +1,6 @@
-"""Functions that are no methods: what makes tensors of anything, what takes a number first, what is asked of dtypes.
+"""Functions that are no methods: what makes tensors of anything, what takes a number first, areas under curves.
 
-In:    tensors, numbers, dtypes
+In:    tensors, numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
 Next:  picograd/tensor/places.py
 """
@@ -15,7 +15,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.creation.random import Generator
+from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
 
 Operand = Tensor | Scalar
@@ -29,6 +29,15 @@ def tensor(data: Any, *, dtype: DType | None = None, device: str | None = None, 
     Tensor([1, 2])
     """
     return Tensor(data, dtype, device, requires_grad)
+
+
+def is_tensor(obj: object) -> bool:
+    """Returns True if `obj` is a tensor.
+
+    >>> is_tensor(1.0)
+    False
+    """
+    return isinstance(obj, Tensor)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:

@@ -1,52 +1,18 @@
-"""What is asked of dtypes, shapes and the default generator.
+"""Which dtype a result has, as functions users can ask.
 
-In:    dtypes, shapes, tensors or numbers
+In:    dtypes, tensors or numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
 Next:  picograd/tensor/creation/window_functions.py
 """
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
-from picograd.tensor import build
 from picograd.tensor.build import CATEGORY, promoted
-from picograd.tensor.creation.random import default_generator, manual_seed
 from picograd.tensor.tensor import Tensor
 
 Operand = Tensor | Scalar
-
-
-def seed() -> int:
-    """Starts the default generator from a seed of the operating system's; returns that.
-
-    >>> isinstance(seed(), int)
-    True
-    """
-    manual_seed(int.from_bytes(os.urandom(8), "little"))
-    return default_generator.initial_seed
-
-
-def initial_seed() -> int:
-    """Returns the seed that the default generator was started from last.
-
-    >>> _ = manual_seed(7)
-    >>> initial_seed()
-    7
-    """
-    return default_generator.initial_seed
-
-
-def is_tensor(obj: object) -> bool:
-    """Returns True if `obj` is a tensor.
-
-    >>> is_tensor(1.0)
-    False
-    """
-    return isinstance(obj, Tensor)
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
@@ -89,16 +55,3 @@ def get_default_dtype() -> DType:
     float32
     """
     return dtypes.default_float
-
-
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Returns the shape that tensors of all `shapes` are broadcast to.
-
-    Raises:
-      ShapeError: they do not broadcast.
-
-    >>> broadcast_shapes((2, 1), (3,))
-    (2, 3)
-    """
-    given = tuple((shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes)
-    return build.broadcast_shapes("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
