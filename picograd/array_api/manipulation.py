@@ -63,6 +63,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Array:
 
     Raises:
       ShapeError:    an axis other than `axis` differs.
+      DTypeError:    they have no common dtype.
       ArgumentError: there is no array.
 
     >>> concat([Array([1]), Array([2, 3])])
@@ -111,15 +112,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     >>> moveaxis(Array.zeros(2, 3, 4), 0, -1).shape
     (3, 4, 2)
     """
-    view = array("moveaxis", x)
-    starts, ends = ([a] if isinstance(a, int) else list(a) for a in (source, destination))
-    starts, ends = ([axis_of("moveaxis", view.op.shape, a) for a in axes] for axes in (starts, ends))
-    if len(starts) != len(ends) or len(set(starts)) != len(starts) or len(set(ends)) != len(ends):
-        raise ArgumentError(f"moveaxis: {source} and {destination} must name as many axes, each once.")
-    order = [a for a in range(view.ndim) if a not in starts]
-    for end, start in sorted(zip(ends, starts)):
-        order.insert(end, start)
-    return view.permute(*order) if order else view
+    return array("moveaxis", x).movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Array:
@@ -201,6 +194,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Array:
 
     Raises:
       ShapeError:    the shapes differ.
+      DTypeError:    they have no common dtype.
       ArgumentError: there is no array.
 
     >>> stack([Array([1, 2]), Array([3, 4])], axis=1)
