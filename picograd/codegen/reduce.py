@@ -18,8 +18,9 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, nested, split
 from picograd.codegen.index import element_within, elements
 from picograd.device import Target
-from picograd.dtype import DType, Scalar
+from picograd.dtype import DType
 from picograd.ir.coordinates import Coords, flatten, placeholders
+from picograd.ir.fold import identity
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -80,10 +81,9 @@ def accumulator_dtype(op: Op) -> DType:
     return op.dtype.wide
 
 
-def identity(code: OpCode, dtype: DType) -> Op:
-    """The value that a reduction of nothing has."""
-    value: Scalar = {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: dtype.min, OpCode.MIN: dtype.max}[code]
-    return const(value, dtype)
+def start_of(code: OpCode, dtype: DType) -> Op:
+    """Returns what an accumulator starts from."""
+    return const(identity(code, dtype), dtype)
 
 
 def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
@@ -183,7 +183,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
     singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level]
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
     for r, vector, single in zip(level, vectors, singles):
-        start = identity(r.arg[0], accumulator_dtype(r))
+        start = start_of(r.arg[0], accumulator_dtype(r))
         build.store(single, 0, start)
         if use_vectors:
             with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
@@ -289,7 +289,7 @@ def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim)
     for level in rows.levels:
         totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
         for r, total in zip(level, totals):
-            build.store(total, lane, identity(r.arg[0], total.dtype))
+            build.store(total, lane, start_of(r.arg[0], total.dtype))
         add_up = _columns_written_out if is_short(rows, UNROLLED) else _columns_in_runs
         add_up(rows, level, at, results, build, lane, totals)
         for r, total in zip(level, totals):
@@ -310,7 +310,7 @@ def _columns_in_runs(
 
     def one_run(columns: list[Dim]) -> None:
         for r, part in zip(level, parts):
-            build.store(part, lane, identity(r.arg[0], part.dtype))
+            build.store(part, lane, start_of(r.arg[0], part.dtype))
         start = mul(columns[-1], run)
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])

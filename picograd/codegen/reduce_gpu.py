@@ -17,9 +17,9 @@ from picograd.codegen.reduce import (
     Rows,
     accumulator_dtype,
     emit_row,
-    identity,
     is_short,
     plan_rows,
+    start_of,
     store_rows,
     widened,
 )
@@ -84,7 +84,7 @@ def _block_partials(
     """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
     own = {r: build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level}
     for r in level:
-        build.store(own[r], 0, identity(r.arg[0], own[r].dtype))
+        build.store(own[r], 0, start_of(r.arg[0], own[r].dtype))
 
     def step(column: Dim) -> None:
         coords = rows.coords(at, split(column, rows.column_extents))
