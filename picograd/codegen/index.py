@@ -201,25 +201,25 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
-        return _zero_unless(inside, sources[0]) if inside is not False else const(0, op.dtype)
+        return zero_unless(inside, sources[0]) if inside is not False else const(0, op.dtype)
     if op.code is OpCode.GATHER:
         index, value = sources
-        if not _is_loaded(value):
-            value = _zero_unless(_place(op, index)[1], value)
+        if not is_loaded(value):
+            value = zero_unless(_place(op, index)[1], value)
         return _still_checked(value, index)
     return sources[-1]
 
 
-def _zero_unless(inside: Op | bool, value: Op) -> Op:
+def zero_unless(inside: Op | bool, value: Op) -> Op:
     """Returns a value where there is one, else 0."""
     if inside is True:
         return value
     return Op(OpCode.WHERE, value.dtype, (to_op_bool(inside), value, const(0, value.dtype)))
 
 
-def _is_loaded(value: Op) -> bool:
+def is_loaded(value: Op) -> bool:
     """True for what comes from memory as it is: it is 0 already where memory is not touched; 1 / x or x + 1 are not."""
-    return value.code is OpCode.LOAD or (value.code is OpCode.CAST and _is_loaded(value.src[0]))
+    return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))
 
 
 def _still_checked(value: Op, index: Op) -> Op:

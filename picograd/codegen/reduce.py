@@ -19,6 +19,7 @@ from picograd.codegen.elementwise import along, nested, split
 from picograd.codegen.index import element_within, elements
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.fold import identity
 from picograd.ir.op import Dim, Op, const, toposort
@@ -192,7 +193,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords = rows.coords(at, columns if rows.column_groups else [])
         for r, accumulator in zip(level, memory):
-            value = widened(rows.value(r.src[0], coords, results), accumulator.dtype)
+            value = cast(rows.value(r.src[0], coords, results), accumulator.dtype)
             build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
 
     def line(columns: list[Dim]) -> None:
@@ -228,10 +229,6 @@ def _num_copies(level: list[Op]) -> int:
     if len(steps) > 40:
         return 1
     return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
-
-
-def widened(value: Op, dtype: DType) -> Op:
-    return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))
 
 
 def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int) -> Op:
@@ -294,7 +291,7 @@ def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim)
         add_up(rows, level, at, results, build, lane, totals)
         for r, total in zip(level, totals):
             value = build.load(total, lane)
-            results[r] = widened(value, r.dtype)
+            results[r] = cast(value, r.dtype)
     _each_column(rows, rows.nest, at, results, build)
     store_rows(rows, here, results, build)
 
@@ -315,7 +312,7 @@ def _columns_in_runs(
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
             for r, part in zip(level, parts):
-                value = widened(rows.value(r.src[0], coords, results), part.dtype)
+                value = cast(rows.value(r.src[0], coords, results), part.dtype)
                 build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
         for r, part, total in zip(level, parts, totals):
             both = (build.load(total, lane), build.load(part, lane))
@@ -331,7 +328,7 @@ def _columns_written_out(
     with build.loop(numel(tuple(rows.column_extents)), AxisKind.UNROLL) as index:
         coords = rows.coords(at, split(index, rows.column_extents))
         for r, total in zip(level, totals):
-            value = widened(rows.value(r.src[0], coords, results), total.dtype)
+            value = cast(rows.value(r.src[0], coords, results), total.dtype)
             build.store(total, lane, Op(r.arg[0], total.dtype, (build.load(total, lane), value)))
 
 

@@ -21,9 +21,9 @@ from picograd.codegen.reduce import (
     plan_rows,
     start_of,
     store_rows,
-    widened,
 )
 from picograd.device import Target
+from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -58,7 +58,7 @@ def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
             for level in rows.levels:
                 _block_partials(rows, level, at, results, build, thread, threads, columns, memory)
                 for r in level:
-                    results[r] = widened(build.load(memory[r], 0), r.dtype)
+                    results[r] = cast(build.load(memory[r], 0), r.dtype)
             strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
             with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
                 store_rows(rows, here, results, build)
@@ -89,7 +89,7 @@ def _block_partials(
     def step(column: Dim) -> None:
         coords = rows.coords(at, split(column, rows.column_extents))
         for r in level:
-            value = widened(rows.value(r.src[0], coords, results), own[r].dtype)
+            value = cast(rows.value(r.src[0], coords, results), own[r].dtype)
             build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
 
     strided(build, thread, threads, columns, step)

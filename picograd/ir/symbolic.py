@@ -1,7 +1,8 @@
 """Integer expressions of loop variables: always in normal form, so that equal ones are the same Op.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
-Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `with_values`
+Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
+       `to_op` and `from_op`, between int64 Ops and Python's integers
 Next:  picograd/ir/dims.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a

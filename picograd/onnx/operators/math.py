@@ -31,7 +31,8 @@ def legacy(function: Binary) -> Callable[..., Tensor]:
         if broadcast and axis is not None:
             start = axis % max(a.ndim, 1)
             b = b.reshape(*b.shape, *(1,) * (a.ndim - start - b.ndim))
-        return function(a, b)
+        result: Tensor = function(a, b)
+        return result
 
     return apply
 
