@@ -50,7 +50,7 @@ def emit_convolution(
         return
     weight = _packed_weight(blocks, first, scratch)
     extents = [blocks.windows.groups, blocks.num_pieces, blocks.num_columns]
-    with second.loop(numel(tuple(extents)), AxisKind.GRID) as number:
+    with second.loop(numel(extents), AxisKind.GRID) as number:
         group, piece, column = split(number, extents)
         done = _multiply(blocks, group, piece, column, 0, blocks.num_k_blocks, weight, second)
         first_vector = mul(column, blocks.width)
@@ -89,7 +89,7 @@ def _split_sums(
         return add(mul(whole, length), add(mul(vector, blocks.lanes), lane))
 
     extents = [splits, windows.groups, blocks.num_pieces, columns]
-    with first.loop(numel(tuple(extents)), AxisKind.GRID) as number:
+    with first.loop(numel(extents), AxisKind.GRID) as number:
         part, group, piece, column = split(number, extents)
         start = mul(part, each)
         count = minimum(subtract(blocks.num_k_blocks, start), each)

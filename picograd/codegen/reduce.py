@@ -98,7 +98,7 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     if lanes_on_rows or _is_narrow(rows, lanes):
         _emit_lanes_of_rows(rows, build, lanes)
         return
-    total, below = numel(tuple(rows.row_extents)), numel(tuple(rows.column_extents))
+    total, below = numel(rows.row_extents), numel(rows.column_extents)
     per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
@@ -145,7 +145,7 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
 
 
 def is_short(rows: Rows, limit: int) -> bool:
-    columns = numel(tuple(rows.column_extents))
+    columns = numel(rows.column_extents)
     return isinstance(columns, int) and columns <= limit
 
 
@@ -251,10 +251,10 @@ def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int
 def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
     """Each lane is a row of its own: for reductions down the columns of a matrix, and for rows too short for lanes."""
     *outer, last = rows.row_extents or [1]
-    below = numel(tuple(rows.column_extents))
+    below = numel(rows.column_extents)
     per_piece = max(lanes, PIECE_ELEMENTS // max(1, below) // lanes * lanes) if isinstance(below, int) else lanes
     if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
-        lines, total = per_piece // last, numel(tuple(outer))
+        lines, total = per_piece // last, numel(outer)
         with build.loop(floordiv(add(total, lines - 1), lines), AxisKind.GRID) as block:
             first = mul(block, lines)
             with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
@@ -325,7 +325,7 @@ def _columns_written_out(
     rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim, totals: list[Op]
 ) -> None:
     """Adds up a few columns, each a copy of the body."""
-    with build.loop(numel(tuple(rows.column_extents)), AxisKind.UNROLL) as index:
+    with build.loop(numel(rows.column_extents), AxisKind.UNROLL) as index:
         coords = rows.coords(at, split(index, rows.column_extents))
         for r, total in zip(level, totals):
             value = cast(rows.value(r.src[0], coords, results), total.dtype)

@@ -40,15 +40,15 @@ def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
     if not lanes_on_rows and not is_short(rows, FEW):
         _emit_block_rows(rows, build, target)
         return
-    with grid_of_threads(build, numel(tuple(rows.row_extents)), target) as position:
+    with grid_of_threads(build, numel(rows.row_extents), target) as position:
         emit_row(rows, split(position, rows.row_extents), build, 1)
 
 
 def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
     """Writes rows on a GPU: a block for each row, its threads side by side along the columns."""
     threads = target.block_threads
-    columns = numel(tuple(rows.column_extents))
-    with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:
+    columns = numel(rows.column_extents)
+    with build.loop(numel(rows.row_extents), AxisKind.GRID) as position:
         at = split(position, rows.row_extents)
         here = rows.row_coords(at)
         results: Results = {}
