@@ -280,7 +280,7 @@ class Interop(Draws):
 
 
 def _text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
-    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write like integers."""
+    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
     digits = None
     if dtype.is_narrow and dtype is not dtypes.float16:
         array, digits = array.astype(np.float32), 1 + math.ceil(dtype.precision * math.log10(2.0))
