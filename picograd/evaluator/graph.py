@@ -185,6 +185,7 @@ def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    """Calls the function of the host, or what a hand-written kernel means in NumPy."""
     if isinstance(op.arg, HostCall):
         if 0 in shape_value(op.shape, variables):
             return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)
