@@ -13,7 +13,6 @@ from functools import reduce
 from picograd.array_api.array import INTEGER, Array, array, axes_given, promote
 from picograd.errors import ArgumentError
 from picograd.tensor.build import axes_of, axis_of
-from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
@@ -28,8 +27,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Array, ...]:
     >>> [x.tolist() for x in broadcast_arrays(Array([1, 2]), Array([3]))]
     [[1, 2], [3, 3]]
     """
-    shape = broadcast_shapes(*(x.shape for x in arrays))
-    return tuple(broadcast_to(x, shape) for x in arrays)
+    return Array.broadcast_tensors(*(array("broadcast_arrays", x) for x in arrays))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -41,8 +39,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    given = tuple(map(tuple, shapes))
-    return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
+    return Array.broadcast_shapes(*shapes)
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Array:
