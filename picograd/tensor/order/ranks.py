@@ -236,7 +236,7 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
     chosen = compare(OpCode.CMPEQ, op, wanted)
     if op.dtype.is_float:
         chosen = Op(OpCode.OR, dtypes.bool_, (chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted))))
-    least = -float("inf") if op.dtype.is_float else op.dtype.min
+    least = op.dtype.min
     return reduce(where(chosen, op, least), OpCode.MAX, (0,))
 
 
