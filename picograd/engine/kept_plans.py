@@ -1,4 +1,4 @@
-"""Keeps schedules on disk: a second process goes from the form of a graph to loaded code, and makes nothing again.
+"""Keeps schedules on disk: a second process that sees a graph of the same form loads its code and compiles nothing.
 
 In:    the form of some graphs (`Template.key`), a Compiler
 Out:   the Schedule and Executables kept for it, or None

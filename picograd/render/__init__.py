@@ -1,0 +1,1 @@
+"""From a Program to a Source: LLVM IR for processors, CUDA C for GPUs."""

@@ -1,0 +1,1 @@
+"""The devices: their memory, loading of Binaries, and native code that runs plans."""

@@ -1,0 +1,1 @@
+"""The trainings of `picograd train` and what they share: steps, figures, checkpoints."""
