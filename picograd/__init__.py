@@ -118,7 +118,7 @@ if find_spec("einops") is not None:
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Loads picograd.onnx, which needs a package of its own, when it is first asked for."""
-    if name == "onnx":
-        return importlib.import_module("picograd.onnx")
+    """Loads what few ask for when it is first asked for: picograd.array_api, and picograd.onnx, which needs a package."""
+    if name in ("array_api", "onnx"):
+        return importlib.import_module(f"picograd.{name}")
     raise AttributeError(f"module 'picograd' has no attribute {name!r}")

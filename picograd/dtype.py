@@ -27,12 +27,14 @@ class DType:
     kind:      "b" bool, "i" signed integer, "u" unsigned integer, "f" float
     itemsize:  bytes per element
     rank:      order within its kind; promotion takes the higher
+    precision: of a float, bits of the significand, the leading 1 included: whole numbers up to 2**precision are exact
     """
 
     name: str
     kind: str
     itemsize: int
     rank: int
+    precision: int = 0
 
     def __repr__(self) -> str:
         return self.name
@@ -78,23 +80,33 @@ class DType:
         return 1 if self.kind == "b" else 8 * self.itemsize
 
     @cached_property
+    def exponent_bias(self) -> int:
+        """What a float's exponent is stored with on top (IEEE 754-2019, section 3.3): half of what its bits can count."""
+        return (1 << (self.bits - self.precision - 1)) - 1
+
+    @cached_property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype of the same layout (ml_dtypes for the 16- and 8-bit floats NumPy lacks)."""
         return NUMPY[self]
 
     @cached_property
     def min(self) -> Scalar:
-        """The least value: the identity of MAX."""
+        """The least value, of floats -inf: the identity of MAX."""
         if self.kind == "f":
             return float("-inf")
         return False if self.kind == "b" else (0 if self.kind == "u" else -(1 << (self.bits - 1)))
 
     @cached_property
     def max(self) -> Scalar:
-        """The greatest value: the identity of a minimum."""
+        """The greatest value, of floats inf: the identity of MIN."""
         if self.kind == "f":
             return float("inf")
         return True if self.kind == "b" else (1 << (self.bits - (self.kind == "i"))) - 1
+
+    @cached_property
+    def largest(self) -> float:
+        """The greatest finite number of a float."""
+        return float(ml_dtypes.finfo(self.numpy).max)  # type: ignore[no-untyped-call]
 
     def scalar(self, value: Scalar) -> Scalar:
         """Returns `value` as the Python type of this dtype, wrapped or rounded to what it can hold."""
@@ -118,12 +130,12 @@ int8 = DType("int8", "i", 1, 1)
 int16 = DType("int16", "i", 2, 2)
 int32 = DType("int32", "i", 4, 3)
 int64 = DType("int64", "i", 8, 4)
-float8_e4m3 = DType("float8_e4m3", "f", 1, 1)
-float8_e5m2 = DType("float8_e5m2", "f", 1, 1)
-float16 = DType("float16", "f", 2, 2)
-bfloat16 = DType("bfloat16", "f", 2, 2)
-float32 = DType("float32", "f", 4, 3)
-float64 = DType("float64", "f", 8, 4)
+float8_e4m3 = DType("float8_e4m3", "f", 1, 1, precision=4)
+float8_e5m2 = DType("float8_e5m2", "f", 1, 1, precision=3)
+float16 = DType("float16", "f", 2, 2, precision=11)
+bfloat16 = DType("bfloat16", "f", 2, 2, precision=8)
+float32 = DType("float32", "f", 4, 3, precision=24)
+float64 = DType("float64", "f", 8, 4, precision=53)
 
 ALL: tuple[DType, ...] = (
     bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64,

@@ -30,6 +30,7 @@ ANY, NUMERIC, BITS, INTEGER, FLOAT, BOOL = "biuf", "iuf", "biu", "iu", "f", "b" 
 WORDS = {
     ANY: "any dtype", NUMERIC: "numbers", BITS: "integers or bools", INTEGER: "integers", FLOAT: "floats", BOOL: "bools"
 }  # fmt: skip
+BESIDE: dict[type, str] = {bool: "b", int: "iuf", float: "f"}  # Python number -> kinds of array that it goes with
 
 
 class Array(Tensor):
@@ -133,10 +134,10 @@ def number(function: str, value: Any, beside: Array) -> Array:
     Raises:
       DTypeError: it is no number, or of a higher kind than the array.
     """
-    kind = {bool: "b", int: "iuf", float: "f"}.get(type(value))
-    if kind is None:
+    kinds = BESIDE.get(type(value))
+    if kinds is None:
         raise DTypeError(f"{function}: needs an array or a Python number, got {type(value).__name__}.", hint="asarray(x)")
-    if beside.dtype.kind not in kind:
+    if beside.dtype.kind not in kinds:
         raise DTypeError(
             f"{function}: {value!r} does not go with an array of {beside.dtype}.", hint="astype(x, dtype) first."
         )

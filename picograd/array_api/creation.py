@@ -7,11 +7,10 @@ Next:  picograd/array_api/elementwise.py
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.array_api.array import Array, array, checked_choice
+from picograd.array_api.array import Array, array
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.tensor import Tensor
@@ -56,8 +55,10 @@ def asarray(
       copy:  True: always in memory of its own. False: never; None: only where it must
 
     Raises:
-      ArgumentError, SharingError: copy=False where a copy is needed.
-      DTypeError: the data are neither numbers nor bools, or do not fit dtype.
+      ArgumentError: copy=False where a number, a list, another dtype or device needs a copy.
+      SharingError:  copy=False where the memory of another library cannot be shared.
+      DTypeError:    the data are neither numbers nor bools, or do not fit dtype.
+      ShapeError:    lists at one depth differ in length.
 
     >>> asarray([[1.0, 2.0], [3.0, 4.0]]).shape
     (2, 2)
@@ -185,24 +186,14 @@ def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Array, ...]:
       indexing:  "ij": array i runs along axis i; "xy": the first two axes exchanged
 
     Raises:
-      ArgumentError: another indexing, or an array that has not one axis.
+      ArgumentError: another indexing.
+      ShapeError:    an array has several axes.
 
     >>> x, y = meshgrid(Array([1, 2]), Array([3, 4]))
     >>> x.tolist(), y.tolist()
     ([[1, 2], [1, 2]], [[3, 3], [4, 4]])
     """
-    checked_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
-    lines = [array("meshgrid", x) for x in arrays]
-    if any(line.ndim > 1 for line in lines):
-        raise ArgumentError(f"meshgrid: needs arrays of one axis, got shapes {', '.join(str(x.shape) for x in lines)}.")
-    places = list(range(len(lines)))
-    if indexing == "xy" and len(lines) > 1:
-        places[:2] = [1, 0]
-    shape = [1] * len(lines)
-    for line, place in zip(lines, places):
-        shape[place] = math.prod(line.shape)
-    views = (line.reshape([-1 if axis == place else 1 for axis in range(len(lines))]) for line, place in zip(lines, places))
-    return tuple(view.broadcast_to(shape) for view in views)
+    return Array.meshgrid(*(array("meshgrid", x) for x in arrays), indexing=indexing)
 
 
 def ones(shape: int | tuple[int, ...], *, dtype: DType | None = None, device: str | None = None) -> Array:

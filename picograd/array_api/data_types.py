@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass
-from typing import Any
-
-import ml_dtypes
 
 from picograd import dtype as dtypes
-from picograd.array_api.array import Array, array, checked_dtype, promote
+from picograd.array_api.array import BESIDE, Array, array, checked_dtype, promote
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.tensor import Tensor
@@ -39,7 +36,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """Facts of a float dtype.
+    """Facts of a float dtype; those of dtypes.finfo, as PyTorch has them, name the dtype by a string.
 
     bits:             of an element
     eps:              from 1 to the next greater number
@@ -58,7 +55,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntegerInfo:
-    """Facts of an integer dtype.
+    """Facts of an integer dtype; those of dtypes.iinfo, as PyTorch has them, name the dtype by a string.
 
     bits:      of an element
     max, min:  the greatest and the least number
@@ -111,9 +108,8 @@ def finfo(type: DType | Tensor, /) -> FloatInfo:  # noqa: A002
     dtype = type.dtype if isinstance(type, Tensor) else checked_dtype("finfo", type)
     if not dtype.is_float:
         raise DTypeError(f"finfo: needs a float dtype, got {dtype}.", hint="iinfo(type)")
-    facts: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
-    numbers = (float(facts.eps), float(facts.max), float(facts.min), float(facts.smallest_normal))
-    return FloatInfo(dtype.bits, *numbers, dtype)
+    facts = dtypes.finfo(dtype)
+    return FloatInfo(facts.bits, facts.eps, facts.max, facts.min, facts.smallest_normal, dtype)
 
 
 def iinfo(type: DType | Tensor, /) -> IntegerInfo:  # noqa: A002
@@ -128,7 +124,8 @@ def iinfo(type: DType | Tensor, /) -> IntegerInfo:  # noqa: A002
     dtype = type.dtype if isinstance(type, Tensor) else checked_dtype("iinfo", type)
     if not dtype.is_int:
         raise DTypeError(f"iinfo: needs an integer dtype, got {dtype}.", hint="finfo(type)")
-    return IntegerInfo(dtype.bits, int(dtype.max), int(dtype.min), dtype)
+    facts = dtypes.iinfo(dtype)
+    return IntegerInfo(facts.bits, facts.max, facts.min, dtype)
 
 
 def isdtype(dtype: DType, kind: DType | str | tuple[DType | str, ...]) -> builtins.bool:
@@ -175,7 +172,6 @@ def result_type(*arrays_and_dtypes: Tensor | builtins.bool | int | float | DType
     if found is None:
         raise ArgumentError("result_type: needs at least one array or dtype.")
     for value in numbers:
-        kinds = {builtins.bool: "b", int: "iuf", float: "f"}[type(value)]
-        if found.kind not in kinds:
+        if found.kind not in BESIDE[type(value)]:
             raise DTypeError(f"result_type: {value!r} does not go with {found}.", hint="give a dtype instead.")
     return found

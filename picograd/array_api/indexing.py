@@ -8,7 +8,8 @@ Next:  picograd/array_api/manipulation.py
 from __future__ import annotations
 
 from picograd.array_api.array import INTEGER, Array, array
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, ShapeError
+from picograd.tensor.build import axis_of
 from picograd.tensor.tensor import Tensor
 
 
@@ -20,22 +21,19 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Array:
 
     Raises:
       ArgumentError: axis is left out of an array with several.
-      ShapeError:    indices has several axes.
-      IndexingError: when it is computed: an index is outside the axis.
+      ShapeError:    indices has not one axis.
+      IndexingError: there is no such axis; or, when it is computed, an index is outside of it.
 
     >>> take(Array([[1, 2], [3, 4]]), Array([1, 0]), axis=0)
     Array([[3, 4],
            [1, 2]])
     """
-    source = array("take", x)
-    if axis is None:
-        if source.ndim != 1:
-            raise ArgumentError(f"take: an array of shape {source.shape} needs an axis, e.g. axis=-1.")
-        axis = 0
-    index = array("take", indices, INTEGER)
+    source, index = array("take", x), array("take", indices, INTEGER)
+    if axis is None and source.ndim != 1:
+        raise ArgumentError(f"take: an array of shape {source.shape} needs an axis, e.g. axis=-1.")
     if index.ndim != 1:
-        raise ArgumentError(f"take: indices must have one axis, got shape {index.shape}.")
-    return source[(*[slice(None)] * (axis % source.ndim), index)]
+        raise ShapeError(f"take: indices must have one axis, got shape {index.shape}.")
+    return source[(*[slice(None)] * axis_of("take", source.op.shape, axis or 0), index)]
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Array:
@@ -43,7 +41,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Array:
 
     Raises:
       ShapeError:    indices has another number of axes, or does not broadcast.
-      IndexingError: when it is computed: an index is outside the axis.
+      IndexingError: there is no such axis; or, when it is computed, an index is outside of it.
 
     >>> take_along_axis(Array([[1, 2], [3, 4]]), Array([[1], [0]]), axis=1)
     Array([[2],

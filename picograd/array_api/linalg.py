@@ -74,14 +74,14 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Array:
     """Returns the triangle L with L @ L.T = x, or U with U.T @ U = x if `upper`.
 
     Raises:
-      ShapeError:    the matrices are not square.
-      ArgumentError: when it is computed: x is not positive definite.
+      ShapeError:  the matrices are not square.
+      LinAlgError: when it is computed: x is not positive definite.
 
     >>> cholesky(Array([[4.0, 0.0], [0.0, 9.0]]))
     Array([[2., 0.],
            [0., 3.]])
     """
-    return _wrapped("cholesky", torch_linalg.cholesky(array("cholesky", x, FLOAT), upper=upper))
+    return array("cholesky", torch_linalg.cholesky(array("cholesky", x, FLOAT), upper=upper))
 
 
 def eigh(x: Tensor, /) -> Eigen:
@@ -94,7 +94,7 @@ def eigh(x: Tensor, /) -> Eigen:
     Array([1., 2.])
     """
     values, vectors = torch_linalg.eigh(array("eigh", x, FLOAT))
-    return Eigen(_wrapped("eigh", values), _wrapped("eigh", vectors))
+    return Eigen(array("eigh", values), array("eigh", vectors))
 
 
 def eigvalsh(x: Tensor, /) -> Array:
@@ -106,7 +106,7 @@ def eigvalsh(x: Tensor, /) -> Array:
     >>> eigvalsh(Array([[2.0, 0.0], [0.0, 1.0]]))
     Array([1., 2.])
     """
-    return _wrapped("eigvalsh", torch_linalg.eigvalsh(array("eigvalsh", x, FLOAT)))
+    return array("eigvalsh", torch_linalg.eigvalsh(array("eigvalsh", x, FLOAT)))
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
@@ -123,7 +123,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
     """
     checked_choice("qr", "mode", mode, ("reduced", "complete"))
     q, r = torch_linalg.qr(array("qr", x, FLOAT), mode)
-    return QR(_wrapped("qr", q), _wrapped("qr", r))
+    return QR(array("qr", q), array("qr", r))
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
@@ -136,7 +136,7 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
     Array([4., 3.])
     """
     u, s, vh = torch_linalg.svd(array("svd", x, FLOAT), full_matrices)
-    return SVD(_wrapped("svd", u), _wrapped("svd", s), _wrapped("svd", vh))
+    return SVD(array("svd", u), array("svd", s), array("svd", vh))
 
 
 def svdvals(x: Tensor, /) -> Array:
@@ -145,7 +145,7 @@ def svdvals(x: Tensor, /) -> Array:
     >>> svdvals(Array([[3.0, 0.0], [0.0, 4.0]]))
     Array([4., 3.])
     """
-    return _wrapped("svdvals", torch_linalg.svdvals(array("svdvals", x, FLOAT)))
+    return array("svdvals", torch_linalg.svdvals(array("svdvals", x, FLOAT)))
 
 
 # ---- solutions ----
@@ -158,21 +158,21 @@ def det(x: Tensor, /) -> Array:
     >>> det(Array([[3.0, 0.0], [0.0, 4.0]]))
     Array(12.)
     """
-    return _wrapped("det", torch_linalg.det(array("det", x, FLOAT)))
+    return array("det", torch_linalg.det(array("det", x, FLOAT)))
 
 
 def inv(x: Tensor, /) -> Array:
     """Returns the inverses.
 
     Raises:
-      ShapeError:    the matrices are not square.
-      ArgumentError: when it is computed: a matrix is singular.
+      ShapeError:  the matrices are not square.
+      LinAlgError: when it is computed: a matrix is singular.
 
     >>> inv(Array([[2.0, 0.0], [0.0, 4.0]]))
     Array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
-    return _wrapped("inv", torch_linalg.inv(array("inv", x, FLOAT)))
+    return array("inv", torch_linalg.inv(array("inv", x, FLOAT)))
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
@@ -185,7 +185,7 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
     >>> pinv(Array([[2.0], [0.0]]))
     Array([[0.5, 0. ]])
     """
-    return _wrapped("pinv", torch_linalg.pinv(array("pinv", x, FLOAT), rtol=rtol))
+    return array("pinv", torch_linalg.pinv(array("pinv", x, FLOAT), rtol=rtol))
 
 
 def slogdet(x: Tensor, /) -> LogDet:
@@ -198,7 +198,7 @@ def slogdet(x: Tensor, /) -> LogDet:
     Array(-1.)
     """
     sign, logarithm = torch_linalg.slogdet(array("slogdet", x, FLOAT))
-    return LogDet(_wrapped("slogdet", sign), _wrapped("slogdet", logarithm))
+    return LogDet(array("slogdet", sign), array("slogdet", logarithm))
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Array:
@@ -209,20 +209,20 @@ def solve(x1: Tensor, x2: Tensor, /) -> Array:
       x2:  (n,), a vector; or (..., n, k)
 
     Raises:
-      ShapeError:    the matrices are not square, or x2 does not fit.
-      ArgumentError: when it is computed: a matrix is singular.
+      ShapeError:  the matrices are not square, or x2 does not fit.
+      LinAlgError: when it is computed: a matrix is singular.
 
     >>> solve(Array([[2.0, 0.0], [0.0, 4.0]]), Array([2.0, 2.0]))
     Array([1. , 0.5])
     """
     a, b = pair("solve", array("solve", x1, FLOAT), array("solve", x2, FLOAT), FLOAT)
     if b.ndim == 1:  # a vector even where torch.linalg would take it for a batch
-        return _wrapped("solve", torch_linalg.solve(a, b.unsqueeze(-1))).squeeze(-1)
+        return array("solve", torch_linalg.solve(a, b.unsqueeze(-1))).squeeze(-1)
     if a.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise ShapeError(f"solve: x1 {a.shape} and x2 {b.shape} do not fit: x2 must have {a.shape[-1:]} rows.")
     batch = broadcast_shapes("solve", a.op.shape[:-2], b.op.shape[:-2])  # torch.linalg may take x2 for a batch of vectors
     wide = b.broadcast_to((*batch, *b.op.shape[-2:]))  # type: ignore[arg-type]
-    return _wrapped("solve", torch_linalg.solve(a.broadcast_to((*batch, *a.op.shape[-2:])), wide))  # type: ignore[arg-type]
+    return array("solve", torch_linalg.solve(a.broadcast_to((*batch, *a.op.shape[-2:])), wide))  # type: ignore[arg-type]
 
 
 # ---- products and powers ----
@@ -238,7 +238,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
     a, b = pair("cross", array("cross", x1), array("cross", x2), NUMERIC)
     rank = max(a.ndim, b.ndim)
     a, b = (x.reshape((1,) * (rank - x.ndim) + tuple(x.op.shape)) for x in (a, b))
-    return _wrapped("cross", torch_linalg.cross(a, b, dim=axis))
+    return array("cross", torch_linalg.cross(a, b, dim=axis))
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Array:
@@ -247,20 +247,21 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Array:
     >>> diagonal(Array([[1, 2], [3, 4]]))
     Array([1, 4])
     """
-    return _wrapped("diagonal", torch_linalg.diagonal(array("diagonal", x, ANY), offset=offset))
+    return array("diagonal", torch_linalg.diagonal(array("diagonal", x, ANY), offset=offset))
 
 
 def matrix_power(x: Tensor, n: int, /) -> Array:
     """Returns x @ x @ ... n times; of the inverse for negative n.
 
     Raises:
-      ShapeError: the matrices are not square.
+      ShapeError:  the matrices are not square.
+      LinAlgError: when it is computed: n is negative and a matrix singular.
 
     >>> matrix_power(Array([[1.0, 1.0], [0.0, 1.0]]), 3)
     Array([[1., 3.],
            [0., 1.]])
     """
-    return _wrapped("matrix_power", torch_linalg.matrix_power(array("matrix_power", x, FLOAT), n))
+    return array("matrix_power", torch_linalg.matrix_power(array("matrix_power", x, FLOAT), n))
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Array:
@@ -274,9 +275,7 @@ def outer(x1: Tensor, x2: Tensor, /) -> Array:
            [6, 8]])
     """
     a, b = pair("outer", array("outer", x1), array("outer", x2), NUMERIC)
-    if a.ndim != 1 or b.ndim != 1:
-        raise ShapeError(f"outer: needs two vectors, got shapes {a.shape} and {b.shape}.")
-    return a.unsqueeze(1) * b
+    return a.outer(b)
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Array:
@@ -300,7 +299,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     >>> matrix_norm(Array([[3.0, 0.0], [0.0, 4.0]]))
     Array(5.)
     """
-    return _wrapped("matrix_norm", torch_linalg.matrix_norm(array("matrix_norm", x, FLOAT), ord or "fro", keepdim=keepdims))
+    return array("matrix_norm", torch_linalg.matrix_norm(array("matrix_norm", x, FLOAT), ord or "fro", keepdim=keepdims))
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
@@ -312,7 +311,7 @@ def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Array:
     >>> matrix_rank(Array([[1.0, 1.0], [1.0, 1.0]]))
     Array(1)
     """
-    return _wrapped("matrix_rank", torch_linalg.matrix_rank(array("matrix_rank", x, FLOAT), rtol=rtol))
+    return array("matrix_rank", torch_linalg.matrix_rank(array("matrix_rank", x, FLOAT), rtol=rtol))
 
 
 def vector_norm(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False, ord: int | float = 2) -> Array:
@@ -325,8 +324,4 @@ def vector_norm(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False, ord:
     Array(5.)
     """
     source = array("vector_norm", x, FLOAT)
-    return _wrapped("vector_norm", torch_linalg.vector_norm(source, ord, axes_given(axis), keepdims))
-
-
-def _wrapped(function: str, result: Tensor) -> Array:
-    return array(function, result)
+    return array("vector_norm", torch_linalg.vector_norm(source, ord, axes_given(axis), keepdims))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from picograd.array_api.array import NUMERIC, Array, array, pair
 from picograd.errors import ShapeError
+from picograd.tensor.build import axis_of
 from picograd.tensor.products.einsum import tensordot as torch_tensordot
 from picograd.tensor.tensor import Tensor
 
@@ -48,7 +49,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
       axes:  how many of the last axes of x1 meet the first ones of x2; or the axes of x1 and those of x2
 
     Raises:
-      ShapeError: axes that meet are not of one length.
+      ShapeError:    axes that meet are not of one length.
+      ArgumentError: an array has no such axes.
 
     >>> tensordot(Array([[1, 2], [3, 4]]), Array([1, 1]), axes=1)
     Array([3, 7])
@@ -62,13 +64,15 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Array:
     """Returns the dot products of vectors along one axis, the other axes broadcast.
 
     Raises:
-      ShapeError: the axes are not of one length.
+      ShapeError:    the axes are not of one length.
+      IndexingError: an array has no such axis.
 
     >>> vecdot(Array([[1, 2], [3, 4]]), Array([1, 1]))
     Array([3, 7])
     """
     a, b = pair("vecdot", array("vecdot", x1), array("vecdot", x2), NUMERIC)
-    if not a.ndim or not b.ndim or a.shape[axis] != b.shape[axis]:
+    lengths = {x.shape[axis_of("vecdot", x.op.shape, axis)] if x.ndim else None for x in (a, b)}
+    if None in lengths or len(lengths) > 1:
         raise ShapeError(f"vecdot: axis {axis} of shapes {a.shape} and {b.shape} must be of one length.")
     first, second = a.movedim(axis, -1).unsqueeze(-2), b.movedim(axis, -1).unsqueeze(-1)
     return first.matmul(second).squeeze((-2, -1))

@@ -13,7 +13,6 @@ from functools import reduce
 from picograd.array_api.array import INTEGER, Array, array, axes_given, promote
 from picograd.errors import ArgumentError
 from picograd.tensor.build import axes_of, axis_of
-from picograd.tensor.build import broadcast_shapes as common_shape
 from picograd.tensor.tensor import Tensor
 
 Axes = int | tuple[int, ...] | None
@@ -28,8 +27,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Array, ...]:
     >>> [x.tolist() for x in broadcast_arrays(Array([1, 2]), Array([3]))]
     [[1, 2], [3, 3]]
     """
-    shape = broadcast_shapes(*(x.shape for x in arrays))
-    return tuple(broadcast_to(x, shape) for x in arrays)
+    return Array.broadcast_tensors(*(array("broadcast_arrays", x) for x in arrays))
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -41,8 +39,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
     """
-    given = tuple(map(tuple, shapes))
-    return common_shape("broadcast_shapes", *given) if given else ()  # type: ignore[return-value]
+    return Array.broadcast_shapes(*shapes)
 
 
 def broadcast_to(x: Tensor, /, shape: tuple[int, ...]) -> Array:
@@ -63,6 +60,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Array:
 
     Raises:
       ShapeError:    an axis other than `axis` differs.
+      DTypeError:    they have no common dtype.
       ArgumentError: there is no array.
 
     >>> concat([Array([1]), Array([2, 3])])
@@ -111,15 +109,7 @@ def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[
     >>> moveaxis(Array.zeros(2, 3, 4), 0, -1).shape
     (3, 4, 2)
     """
-    view = array("moveaxis", x)
-    starts, ends = ([a] if isinstance(a, int) else list(a) for a in (source, destination))
-    starts, ends = ([axis_of("moveaxis", view.op.shape, a) for a in axes] for axes in (starts, ends))
-    if len(starts) != len(ends) or len(set(starts)) != len(starts) or len(set(ends)) != len(ends):
-        raise ArgumentError(f"moveaxis: {source} and {destination} must name as many axes, each once.")
-    order = [a for a in range(view.ndim) if a not in starts]
-    for end, start in sorted(zip(ends, starts)):
-        order.insert(end, start)
-    return view.permute(*order) if order else view
+    return array("moveaxis", x).movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: tuple[int, ...]) -> Array:
@@ -201,6 +191,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Array:
 
     Raises:
       ShapeError:    the shapes differ.
+      DTypeError:    they have no common dtype.
       ArgumentError: there is no array.
 
     >>> stack([Array([1, 2]), Array([3, 4])], axis=1)

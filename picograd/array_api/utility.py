@@ -10,9 +10,7 @@ from __future__ import annotations
 import builtins
 
 from picograd.array_api.array import NUMERIC, Array, array, axes_given, promote
-from picograd.array_api.manipulation import Axes, concat
-from picograd.errors import ArgumentError
-from picograd.tensor.build import axis_of
+from picograd.array_api.manipulation import Axes
 from picograd.tensor.tensor import Tensor
 
 
@@ -44,20 +42,13 @@ def diff(
 
     Raises:
       ArgumentError: n is negative.
+      DTypeError:    prepend or append has no common dtype with x.
 
     >>> diff(Array([1, 4, 9]))
     Array([3, 5])
     """
     line = array("diff", x, NUMERIC)
-    if n < 0:
-        raise ArgumentError(f"diff: n must not be negative, got {n}.")
-    for other in (prepend, append):
-        if other is not None:
-            promote("diff", line.dtype, other.dtype)
-    parts = [part for part in (prepend, line, append) if part is not None]
-    line = concat(parts, axis=axis) if len(parts) > 1 else line
-    place = axis_of("diff", line.op.shape, axis)
-    for _ in range(n):
-        length = line.shape[place]
-        line = line.narrow(place, min(1, length), max(length - 1, 0)) - line.narrow(place, 0, max(length - 1, 0))
-    return line
+    for end in (prepend, append):
+        if end is not None:
+            promote("diff", line.dtype, array("diff", end).dtype)
+    return line.diff(n, axis, prepend, append)

@@ -7,7 +7,7 @@ Next:  picograd/autodiff/split.py
 S = scale q k^T, capped: C = cap tanh(S / cap); P = exp(C - L) where visible, L the logsumexp; O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - rowsum(dO O)) + P dL;  dS = dC (1 - (C / cap)^2);  dq = scale dS k.
 Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. H = G R heads: R of them share k and v, so
-they stand as R T rows of one matrix.
+they stand as R T rows of one matrix. No function of Tensor builds an ATTENTION yet: see ir/opcode.py.
 """
 
 from __future__ import annotations

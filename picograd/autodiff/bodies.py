@@ -93,6 +93,7 @@ def call_reverse(call: Op, grads: Mapping[int, Op], needed: Sequence[int], rules
 def _call_gradient(
     body: Op, given: tuple[tuple[int, Op | None], ...], needed: tuple[int, ...], num_sources: int, rules: PatternMatcher
 ) -> CallGradient:
+    """Builds the backward body of a CALL, and the forward body that keeps what that reads."""
     params = params_of(body.src)
     seeds = {number: param(body.src[number], num_sources + number) for number, _ in given}
     found = body_gradients(body.src, seeds, [params[slot] for slot in needed if slot in params], rules)

@@ -132,6 +132,7 @@ def _place(op: Op, kept: Op, num_carry: int) -> tuple[str, int]:
 def _loop_gradient(
     body: Op, num_carry: int, num_sources: int, given: Given, needed: tuple[int, ...], rules: PatternMatcher
 ) -> LoopGradient:
+    """Builds the body of the LOOP that runs backward, and the forward body that keeps what that reads."""
     params = params_of(body.src)
     handed = _handed(body, num_carry, {number for number, _ in given}, needed)
     numbers = [*handed, *(number for number, _ in given if number >= num_carry)]
@@ -317,6 +318,7 @@ class LoopTangent:
 def _loop_tangent(
     body: Op, num_carry: int, num_sources: int, moving: tuple[int, ...], rules: PatternMatcher
 ) -> LoopTangent:
+    """Builds the body of the LOOP that computes, beside the results, the tangents of those that change."""
     params = params_of(body.src)
     active = active_slots(body, num_carry, moving)
     carries = sorted(slot for slot in active if slot < num_carry)

@@ -96,6 +96,7 @@ def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
 
 
 def _later(view: Op, rows: Op, steps: Dim) -> Op:
+    """Returns what movement `view` makes of the rows of all steps, which lie along an axis in front."""
     if view.code is OpCode.CAST:
         return cast(rows, view.dtype)
     if view.code is OpCode.RESHAPE:

@@ -95,7 +95,7 @@ def spread(groups: Groups, positions: Sequence[Dim], domain: Shape) -> Coords:
 
 def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
     """Returns how many iterations each group has."""
-    return [numel(tuple(domain[axis] for axis in group)) for group in groups]
+    return [numel(domain[axis] for axis in group) for group in groups]
 
 
 def vector_lanes(values: Iterable[Op], target: Target) -> int:

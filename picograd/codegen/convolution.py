@@ -18,8 +18,8 @@ from picograd.codegen.blocks import Blocks, blocks_of
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import along, split
 from picograd.codegen.matmul import multiply_add, store_outputs
-from picograd.codegen.windows import widened
 from picograd.device import Target
+from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -29,7 +29,8 @@ from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
 ENOUGH = 16  # GRID iterations; with fewer, a long sum is split
 
-Weight = Callable[[Dim, Dim, Dim], Op]  # (row panel, row in the panel, k in the block) -> its element
+Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
+Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
 
 
 def emit_convolution(
@@ -49,7 +50,7 @@ def emit_convolution(
         return
     weight = _packed_weight(blocks, first, scratch)
     extents = [blocks.windows.groups, blocks.num_pieces, blocks.num_columns]
-    with second.loop(numel(tuple(extents)), AxisKind.GRID) as number:
+    with second.loop(numel(extents), AxisKind.GRID) as number:
         group, piece, column = split(number, extents)
         done = _multiply(blocks, group, piece, column, 0, blocks.num_k_blocks, weight, second)
         first_vector = mul(column, blocks.width)
@@ -88,7 +89,7 @@ def _split_sums(
         return add(mul(whole, length), add(mul(vector, blocks.lanes), lane))
 
     extents = [splits, windows.groups, blocks.num_pieces, columns]
-    with first.loop(numel(tuple(extents)), AxisKind.GRID) as number:
+    with first.loop(numel(extents), AxisKind.GRID) as number:
         part, group, piece, column = split(number, extents)
         start = mul(part, each)
         count = minimum(subtract(blocks.num_k_blocks, start), each)
@@ -125,7 +126,7 @@ def _store_rows(
         def store(lane: Dim) -> None:
             b, at, _ = blocks.position(vector, lane)
             channel = add(mul(group, blocks.windows.m), add(start, i))
-            store_outputs(nest, params, (b, channel, *at), widened(value(i, lane), dtype), build)
+            store_outputs(nest, params, (b, channel, *at), cast(value(i, lane), dtype), build)
 
         along(build, 0, blocks.count(vector), blocks.lanes, store)
 
@@ -152,13 +153,8 @@ def _multiply(
         first_panel = mul(piece, blocks.panels)
         with build.loop(minimum(subtract(blocks.row_panels, first_panel), blocks.panels), AxisKind.LOOP) as index:
             panel = add(first_panel, index)
-            chosen = weight or _own_weight(blocks, group, panel, block, own, build)
-            from_start = add(mul(group, blocks.row_panels), panel)
-            first_k = add(mul(_first_channel(blocks, block), blocks.windows.num_taps), _first_tap(blocks, block))
+            lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
             with build.loop(blocks.width // blocks.vectors, AxisKind.LOOP) as side:
-
-                def lhs(i: Dim, k: Dim) -> Op:
-                    return chosen(from_start, i, add(first_k, k)) if weight else chosen(0, i, k)
 
                 def rhs(k: Dim, c: Dim) -> Op:
                     return read(windows, _packed_place(blocks, side, k, c))
@@ -168,7 +164,7 @@ def _multiply(
 
 
 def _multiply_tile(
-    blocks: Blocks, depth: Dim, lhs: Callable[[Dim, Dim], Op], rhs: Callable[[Dim, Dim], Op], done: Op, row: Dim,
+    blocks: Blocks, depth: Dim, lhs: Panel, rhs: Callable[[Dim, Dim], Op], done: Op, row: Dim,
     side: Dim, build: Builder,
 ) -> None:  # fmt: skip
     """The micro-kernel: a tile in registers over a block of K, added to what the blocks before gave.
@@ -232,7 +228,7 @@ def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: O
         value = windows.column(b, at, group, add(channel, c), add(tap, t), known)
         side, beside = floordiv(v, blocks.vectors), mul(mod(v, blocks.vectors), blocks.lanes)
         where = _packed_place(blocks, side, add(mul(c, blocks.taps), t), add(beside, lane))
-        build.store(memory, where, widened(value, dtype))
+        build.store(memory, where, cast(value, dtype))
     return num_taps if blocks.channels == 1 else mul(num_channels, blocks.taps)
 
 
@@ -254,14 +250,20 @@ def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight |
         with build.loop(height, AxisKind.LOOP) as i:
             o = add(mul(group, windows.m), add(first, i))
             along(build, 0, windows.k, blocks.lanes,
-                  lambda k: build.store(memory, place(panel, i, k), widened(windows.weight_row(o, k), dtype)))
+                  lambda k: build.store(memory, place(panel, i, k), cast(windows.weight_row(o, k), dtype)))
         with build.loop(subtract(rows, height), AxisKind.LOOP) as i:
             along(build, 0, windows.k, blocks.lanes,
                   lambda k: build.store(memory, place(panel, add(height, i), k), const(0, dtype)))
-    return lambda panel, i, k: read(memory, place(panel, i, k))
+
+    def packed_panel(group: Dim, number: Dim, block: Dim) -> Panel:
+        panel = add(mul(group, blocks.row_panels), number)
+        first_k = add(mul(_first_channel(blocks, block), windows.num_taps), _first_tap(blocks, block))
+        return lambda i, k: read(memory, place(panel, i, add(first_k, k)))
+
+    return packed_panel
 
 
-def _own_weight(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | None, build: Builder) -> Weight:
+def _own_panel(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | None, build: Builder) -> Panel:
     """Packs a panel of rows of the weight over a block of K on the stack."""
     assert memory is not None
     windows, dtype, depth = blocks.windows, blocks.dtype, blocks.depth
@@ -273,13 +275,13 @@ def _own_weight(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op |
         if blocks.num_tap_blocks > 1:
             count = minimum(subtract(windows.num_taps, tap), blocks.taps)
             along(build, 0, count, blocks.lanes, lambda t: build.store(
-                memory, add(mul(i, depth), t), widened(windows.weight(o, channel, add(tap, t)), dtype)))
+                memory, add(mul(i, depth), t), cast(windows.weight(o, channel, add(tap, t)), dtype)))
         else:
             count = mul(minimum(subtract(windows.channels, channel), blocks.channels), windows.num_taps)
             start = mul(channel, windows.num_taps)
             along(build, 0, count, blocks.lanes, lambda k: build.store(
-                memory, add(mul(i, depth), k), widened(windows.weight_row(o, add(start, k)), dtype)))
+                memory, add(mul(i, depth), k), cast(windows.weight_row(o, add(start, k)), dtype)))
     with build.loop(subtract(blocks.rows, height), AxisKind.LOOP) as i:
         row = add(height, i)
         along(build, 0, depth, blocks.lanes, lambda k: build.store(memory, add(mul(row, depth), k), const(0, dtype)))
-    return lambda panel, i, k: read(memory, add(mul(i, depth), k))
+    return lambda i, k: read(memory, add(mul(i, depth), k))

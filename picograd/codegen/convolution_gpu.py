@@ -13,8 +13,9 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads, split
 from picograd.codegen.matmul import multiply_add, store_outputs
 from picograd.codegen.reduce import accumulator_dtype
-from picograd.codegen.windows import Windows, widened
+from picograd.codegen.windows import Windows
 from picograd.device import Target
+from picograd.ir.build import cast
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
@@ -33,7 +34,7 @@ def emit_convolution_gpu(nest: Nest, params: Sequence[Op], build: Builder, targe
         acc = build.alloc(dtype, 1, MemorySpace.REGISTER)
         build.store(acc, 0, const(0, dtype))
         with build.loop(windows.channels, AxisKind.LOOP) as c, build.loop(windows.num_taps, AxisKind.LOOP) as tap:
-            lhs = widened(windows.weight(o, c, tap), dtype)
-            rhs = widened(windows.column(b, at, group, c, tap, True), dtype)
+            lhs = cast(windows.weight(o, c, tap), dtype)
+            rhs = cast(windows.column(b, at, group, c, tap, True), dtype)
             build.store(acc, 0, multiply_add(lhs, rhs, build.load(acc, 0)))
-        store_outputs(nest, params, (b, o, *at), widened(build.load(acc, 0), anchor.dtype), build)
+        store_outputs(nest, params, (b, o, *at), cast(build.load(acc, 0), anchor.dtype), build)

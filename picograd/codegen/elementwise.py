@@ -40,7 +40,7 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
     groups, _ = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
     if target.is_gpu:
-        total = numel(tuple(extents))
+        total = numel(extents)
         with grid_of_threads(build, total, target) as position:
             store(spread(groups, split(position, extents), nest.domain))
         return
@@ -78,7 +78,7 @@ def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[
             along(build, start if _is_long(total) else 0, count, lanes, lambda i: body([i] if extents else []))
         return
     outer, inner, last = extents[0], extents[1:-1], extents[-1]
-    below = numel(tuple(extents[1:]))
+    below = numel(extents[1:])
     per_piece = max(1, BLOCK_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)

@@ -167,10 +167,14 @@ def _gather_sources(point: Point, done: Mapping[Point, Op]) -> list[Point]:
     at = Point(index, coords[:batch] + coords[axis : axis + num_index], valid)
     if at not in done:
         return [at]
-    chosen = done[at] if done[at].dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (done[at],))
-    where = from_op(chosen)
-    inside = both(less(-1, where), less(where, x.shape[axis]))
-    return [at, Point(x, coords[:axis] + (where,) + coords[axis + num_index :], both(valid, inside))]
+    place, inside = _place(op, done[at])
+    return [at, Point(x, coords[:axis] + (place,) + coords[axis + num_index :], both(valid, inside))]
+
+
+def _place(op: Op, index: Op) -> tuple[Dim, Op | bool]:
+    """Returns which element of its axis a GATHER reads at the value of its index, and whether there is one."""
+    place = from_op(index if index.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (index,)))
+    return place, both(less(-1, place), less(place, op.src[0].shape[op.arg[0]]))
 
 
 def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op]) -> Op:
@@ -197,13 +201,25 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)
-        zero = const(0, op.dtype)
-        if isinstance(inside, bool):
-            return sources[0] if inside else zero
-        return Op(OpCode.WHERE, op.dtype, (to_op_bool(inside), sources[0], zero))
+        return zero_unless(inside, sources[0]) if inside is not False else const(0, op.dtype)
     if op.code is OpCode.GATHER:
-        return _still_checked(sources[1], sources[0])
+        index, value = sources
+        if not is_loaded(value):
+            value = zero_unless(_place(op, index)[1], value)
+        return _still_checked(value, index)
     return sources[-1]
+
+
+def zero_unless(inside: Op | bool, value: Op) -> Op:
+    """Returns a value where there is one, else 0."""
+    if inside is True:
+        return value
+    return Op(OpCode.WHERE, value.dtype, (to_op_bool(inside), value, const(0, value.dtype)))
+
+
+def is_loaded(value: Op) -> bool:
+    """True for what comes from memory as it is: it is 0 already where memory is not touched; 1 / x or x + 1 are not."""
+    return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))
 
 
 def _still_checked(value: Op, index: Op) -> Op:

@@ -18,8 +18,10 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, nested, split
 from picograd.codegen.index import element_within, elements
 from picograd.device import Target
-from picograd.dtype import DType, Scalar
+from picograd.dtype import DType
+from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten, placeholders
+from picograd.ir.fold import identity
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
@@ -80,10 +82,9 @@ def accumulator_dtype(op: Op) -> DType:
     return op.dtype.wide
 
 
-def identity(code: OpCode, dtype: DType) -> Op:
-    """The value that a reduction of nothing has."""
-    value: Scalar = {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: dtype.min, OpCode.MIN: dtype.max}[code]
-    return const(value, dtype)
+def start_of(code: OpCode, dtype: DType) -> Op:
+    """Returns what an accumulator starts from."""
+    return const(identity(code, dtype), dtype)
 
 
 def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
@@ -97,7 +98,7 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     if lanes_on_rows or _is_narrow(rows, lanes):
         _emit_lanes_of_rows(rows, build, lanes)
         return
-    total, below = numel(tuple(rows.row_extents)), numel(tuple(rows.column_extents))
+    total, below = numel(rows.row_extents), numel(rows.column_extents)
     per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
@@ -144,7 +145,7 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
 
 
 def is_short(rows: Rows, limit: int) -> bool:
-    columns = numel(tuple(rows.column_extents))
+    columns = numel(rows.column_extents)
     return isinstance(columns, int) and columns <= limit
 
 
@@ -183,7 +184,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
     singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level]
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
     for r, vector, single in zip(level, vectors, singles):
-        start = identity(r.arg[0], accumulator_dtype(r))
+        start = start_of(r.arg[0], accumulator_dtype(r))
         build.store(single, 0, start)
         if use_vectors:
             with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
@@ -192,7 +193,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords = rows.coords(at, columns if rows.column_groups else [])
         for r, accumulator in zip(level, memory):
-            value = widened(rows.value(r.src[0], coords, results), accumulator.dtype)
+            value = cast(rows.value(r.src[0], coords, results), accumulator.dtype)
             build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
 
     def line(columns: list[Dim]) -> None:
@@ -230,10 +231,6 @@ def _num_copies(level: list[Op]) -> int:
     return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
 
 
-def widened(value: Op, dtype: DType) -> Op:
-    return value if value.dtype is dtype else Op(OpCode.CAST, dtype, (value,))
-
-
 def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int) -> Op:
     """Joins accumulators: copies by halves, then lanes by halves, then the elements left over."""
     step = copies // 2
@@ -254,10 +251,10 @@ def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int
 def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
     """Each lane is a row of its own: for reductions down the columns of a matrix, and for rows too short for lanes."""
     *outer, last = rows.row_extents or [1]
-    below = numel(tuple(rows.column_extents))
+    below = numel(rows.column_extents)
     per_piece = max(lanes, PIECE_ELEMENTS // max(1, below) // lanes * lanes) if isinstance(below, int) else lanes
     if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
-        lines, total = per_piece // last, numel(tuple(outer))
+        lines, total = per_piece // last, numel(outer)
         with build.loop(floordiv(add(total, lines - 1), lines), AxisKind.GRID) as block:
             first = mul(block, lines)
             with build.loop(minimum(subtract(total, first), lines), AxisKind.LOOP) as line:
@@ -289,12 +286,12 @@ def _emit_lane(rows: Rows, at: list[Dim], build: Builder, lanes: int, lane: Dim)
     for level in rows.levels:
         totals = [build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level]
         for r, total in zip(level, totals):
-            build.store(total, lane, identity(r.arg[0], total.dtype))
+            build.store(total, lane, start_of(r.arg[0], total.dtype))
         add_up = _columns_written_out if is_short(rows, UNROLLED) else _columns_in_runs
         add_up(rows, level, at, results, build, lane, totals)
         for r, total in zip(level, totals):
             value = build.load(total, lane)
-            results[r] = widened(value, r.dtype)
+            results[r] = cast(value, r.dtype)
     _each_column(rows, rows.nest, at, results, build)
     store_rows(rows, here, results, build)
 
@@ -310,12 +307,12 @@ def _columns_in_runs(
 
     def one_run(columns: list[Dim]) -> None:
         for r, part in zip(level, parts):
-            build.store(part, lane, identity(r.arg[0], part.dtype))
+            build.store(part, lane, start_of(r.arg[0], part.dtype))
         start = mul(columns[-1], run)
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
             for r, part in zip(level, parts):
-                value = widened(rows.value(r.src[0], coords, results), part.dtype)
+                value = cast(rows.value(r.src[0], coords, results), part.dtype)
                 build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
         for r, part, total in zip(level, parts, totals):
             both = (build.load(total, lane), build.load(part, lane))
@@ -328,10 +325,10 @@ def _columns_written_out(
     rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lane: Dim, totals: list[Op]
 ) -> None:
     """Adds up a few columns, each a copy of the body."""
-    with build.loop(numel(tuple(rows.column_extents)), AxisKind.UNROLL) as index:
+    with build.loop(numel(rows.column_extents), AxisKind.UNROLL) as index:
         coords = rows.coords(at, split(index, rows.column_extents))
         for r, total in zip(level, totals):
-            value = widened(rows.value(r.src[0], coords, results), total.dtype)
+            value = cast(rows.value(r.src[0], coords, results), total.dtype)
             build.store(total, lane, Op(r.arg[0], total.dtype, (build.load(total, lane), value)))
 
 

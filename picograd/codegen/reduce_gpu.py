@@ -17,13 +17,13 @@ from picograd.codegen.reduce import (
     Rows,
     accumulator_dtype,
     emit_row,
-    identity,
     is_short,
     plan_rows,
+    start_of,
     store_rows,
-    widened,
 )
 from picograd.device import Target
+from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -40,15 +40,15 @@ def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
     if not lanes_on_rows and not is_short(rows, FEW):
         _emit_block_rows(rows, build, target)
         return
-    with grid_of_threads(build, numel(tuple(rows.row_extents)), target) as position:
+    with grid_of_threads(build, numel(rows.row_extents), target) as position:
         emit_row(rows, split(position, rows.row_extents), build, 1)
 
 
 def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
     """Writes rows on a GPU: a block for each row, its threads side by side along the columns."""
     threads = target.block_threads
-    columns = numel(tuple(rows.column_extents))
-    with build.loop(numel(tuple(rows.row_extents)), AxisKind.GRID) as position:
+    columns = numel(rows.column_extents)
+    with build.loop(numel(rows.row_extents), AxisKind.GRID) as position:
         at = split(position, rows.row_extents)
         here = rows.row_coords(at)
         results: Results = {}
@@ -58,7 +58,7 @@ def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
             for level in rows.levels:
                 _block_partials(rows, level, at, results, build, thread, threads, columns, memory)
                 for r in level:
-                    results[r] = widened(build.load(memory[r], 0), r.dtype)
+                    results[r] = cast(build.load(memory[r], 0), r.dtype)
             strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
             with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
                 store_rows(rows, here, results, build)
@@ -84,12 +84,12 @@ def _block_partials(
     """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
     own = {r: build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level}
     for r in level:
-        build.store(own[r], 0, identity(r.arg[0], own[r].dtype))
+        build.store(own[r], 0, start_of(r.arg[0], own[r].dtype))
 
     def step(column: Dim) -> None:
         coords = rows.coords(at, split(column, rows.column_extents))
         for r in level:
-            value = widened(rows.value(r.src[0], coords, results), own[r].dtype)
+            value = cast(rows.value(r.src[0], coords, results), own[r].dtype)
             build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
 
     strided(build, thread, threads, columns, step)

@@ -50,13 +50,14 @@ class Format:
         return self.sign - (1 << self.mantissa)
 
 
+INTEGERS: dict[int, tuple[DType, DType]] = {
+    1: (dtypes.uint8, dtypes.int8), 2: (dtypes.uint16, dtypes.int16), 4: (dtypes.uint32, dtypes.int32),
+    8: (dtypes.uint64, dtypes.int64),
+}  # fmt: skip
 FORMATS: dict[DType, Format] = {
-    dtypes.float8_e4m3: Format(dtypes.uint8, dtypes.int8, 3, 7),
-    dtypes.float8_e5m2: Format(dtypes.uint8, dtypes.int8, 2, 15),
-    dtypes.float16: Format(dtypes.uint16, dtypes.int16, 10, 15),
-    dtypes.bfloat16: Format(dtypes.uint16, dtypes.int16, 7, 127),
-    dtypes.float32: Format(dtypes.uint32, dtypes.int32, 23, 127),
-    dtypes.float64: Format(dtypes.uint64, dtypes.int64, 52, 1023),
+    dtype: Format(*INTEGERS[dtype.itemsize], dtype.precision - 1, dtype.exponent_bias)
+    for dtype in dtypes.ALL
+    if dtype.is_float
 }
 
 

@@ -16,7 +16,7 @@ from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, split
 from picograd.codegen.index import element_within
-from picograd.codegen.reduce import identity
+from picograd.codegen.reduce import start_of
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast
@@ -53,7 +53,7 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
         with grid_of_threads(build, numel((*left, columns)), target) as position:
             *at, column = split(position, [*left, columns])
             running = build.alloc(dtype, 1, MemorySpace.REGISTER)
-            build.store(running, 0, identity(code, dtype))
+            build.store(running, 0, start_of(code, dtype))
             with build.loop(length, AxisKind.LOOP) as i:
                 step(running, 0, (*at, i, *split(column, list(right))))
         return
@@ -65,7 +65,7 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
         start = mul(piece, width)
         count = minimum(subtract(columns, start), width)
         running = build.alloc(dtype, width, MemorySpace.REGISTER if width == 1 else MemorySpace.SHARED)
-        along(build, 0, count, lanes, lambda c: build.store(running, c, identity(code, dtype)))
+        along(build, 0, count, lanes, lambda c: build.store(running, c, start_of(code, dtype)))
         with build.loop(length, AxisKind.LOOP) as i:
             along(
                 build, 0, count, lanes, lambda c: step(running, c, (*at, i, *split(add(start, c), list(right))))

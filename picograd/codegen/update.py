@@ -38,7 +38,7 @@ def emit_update(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     groups, _ = merge_axes(value.shape, values)
     extents = group_extents(groups, value.shape)
     if target.is_gpu:
-        with grid_of_threads(build, numel(tuple(extents)), target) as position:
+        with grid_of_threads(build, numel(extents), target) as position:
             store(spread(groups, split(position, extents), value.shape))
         return
     lanes = vector_lanes(values, target)

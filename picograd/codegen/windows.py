@@ -1,9 +1,9 @@
 """How a convolution is a product: which row, column and k of it each element of its operands is.
 
 In:    a CONV Op
-Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); `inside`: an element of the
-       windowed operand, read through an index expression, so that no window is stored
-Called by: codegen/blocks.py, codegen/convolution.py, codegen/convolution_gpu.py.    Next: picograd/codegen/blocks.py
+Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); its `column` is an
+       element of the windowed operand, read through an index expression, so that no window is stored
+Called by: codegen/blocks.py, codegen/convolution_gpu.py.    Next: picograd/codegen/blocks.py
 
 out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows o of a group, columns (b, p).
 """
@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from math import prod
 
 from picograd import dtype as dtypes
-from picograd.codegen.builder import to_op_bool
-from picograd.codegen.index import element_anywhere_valid, put_in_all
-from picograd.ir.build import cast, reshape, static_shape
+from picograd.codegen.index import element_anywhere_valid, is_loaded, put_in_all, zero_unless
+from picograd.ir.build import reshape, static_shape
 from picograd.ir.coordinates import placeholders, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
@@ -121,11 +120,4 @@ def _guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
     if valid is True:
         return put_in_all([element_anywhere_valid(x, True)], values)[0]
     value = put_in_all([element_anywhere_valid(x, INSIDE)], {**values, INSIDE: valid})[0]
-    if value.code is OpCode.LOAD:  # which is 0 where its condition does not hold
-        return value
-    return Op(OpCode.WHERE, x.dtype, (to_op_bool(valid), value, const(0, x.dtype)))
-
-
-def widened(value: Op, dtype: dtypes.DType) -> Op:
-    """Returns an operand in the dtype that is accumulated in."""
-    return cast(value, dtype)
+    return value if is_loaded(value) else zero_unless(valid, value)

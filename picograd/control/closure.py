@@ -169,6 +169,7 @@ class _Cut:
         self.invariants = list(self._frontier(roots, stop))
 
     def _look(self, op: Op, stands: Mapping[Op, Cell], before: Mapping[Cell, Op]) -> None:
+        """Decides where an Op is computed: inside the body, outside of it, or in either place, as constants are."""
         cell = stands.get(op)
         if cell is not None:
             self.true[op] = value = before[cell]

@@ -1,1 +1,1 @@
-"""The only room that knows the order of the stages: it schedules, compiles, caches, runs and watches."""
+"""The engine: the one part that knows the order of the stages. It makes plans, finds them again, and runs them."""

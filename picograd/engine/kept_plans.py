@@ -1,4 +1,4 @@
-"""Keeps schedules on disk: a second process goes from the form of a graph to loaded code, and makes nothing again.
+"""Keeps schedules on disk: a second process that sees a graph of the same form loads its code and compiles nothing.
 
 In:    the form of some graphs (`Template.key`), a Compiler
 Out:   the Schedule and Executables kept for it, or None
@@ -68,6 +68,7 @@ class _WithoutText(Exception):
 
 
 def _text_of(value: Any, text: Callable[[Any], str]) -> str:
+    """Returns a text of a part of a form that is the same in every process; raises _WithoutText where there is none."""
     if isinstance(value, tuple):
         return f"({' '.join([text(part) for part in value])})"
     if isinstance(value, Named | DType):
@@ -123,6 +124,7 @@ def _bodies(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _to_record(schedule: Schedule, of_kernel: Numbers, of_body: Numbers) -> dict[str, Any]:
+    """Returns a schedule as JSON holds it: kernels and bodies by number."""
     return {
         "items": [_item_record(item, of_kernel, of_body) for item in schedule.items],
         "buffers": [

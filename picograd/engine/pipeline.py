@@ -53,6 +53,7 @@ def pipelined(
 def _overlapped(
     items: Sequence[Item], begin: Callable[[Item], Callable[[], Result]], num_threads: int
 ) -> list[Result]:
+    """Begins the items in order here and finishes them on other threads; raises the error of the first that failed."""
     results: dict[int, Result] = {}
     errors: dict[int, Exception] = {}
     begun: SimpleQueue[tuple[int, Callable[[], Result]] | None] = SimpleQueue()

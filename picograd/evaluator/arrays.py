@@ -10,6 +10,7 @@ split summation of a device is compared with.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -121,8 +122,8 @@ def _within(index: Array, length: int) -> tuple[Array, Array]:
 def _split(x: Array, index: Array, axis: int, batch: int) -> tuple[tuple[int, int, int, int], Array]:
     """Returns (batch, left, axis, right) element counts of x, and the index as (batch, J)."""
     groups = (x.shape[:batch], x.shape[batch:axis], x.shape[axis : axis + 1], x.shape[axis + 1 :])
-    counts = tuple(int(np.prod(group, dtype=np.int64)) for group in groups)
-    num_indices = int(np.prod(index.shape[batch:], dtype=np.int64))
+    counts = tuple(math.prod(group) for group in groups)
+    num_indices = math.prod(index.shape[batch:])
     return (counts[0], counts[1], counts[2], counts[3]), index.reshape(counts[0], num_indices)
 
 

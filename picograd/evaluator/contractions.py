@@ -9,6 +9,7 @@ Integers are multiplied and added in the dtype of the result, where they wrap: e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def _conv(op: Op, args: Sequence[Array], variables: Variables) -> Array:
         span = [(shape[2 + i] - 1) * arg.stride[i] + 1 for i in range(num_spatial)]
         window = tuple(slice(start[i], start[i] + span[i], arg.stride[i]) for i in range(num_spatial))
         taken = x[(slice(None), slice(None), slice(None), *window)]  # (B, groups, C, *spatial)
-        columns = taken.reshape(*taken.shape[:3], int(np.prod(shape[2:], dtype=np.int64)))
+        columns = taken.reshape(*taken.shape[:3], math.prod(shape[2:]))
         result += np.matmul(w[(..., *tap)], columns).reshape(result.shape)
     return result.reshape(shape)
 

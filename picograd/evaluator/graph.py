@@ -7,6 +7,7 @@ Next:  picograd/evaluator/kernel.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def _first(value: Value) -> Array:
 def _given(op: Op, array: Array, variables: Variables) -> Array:
     shape = shape_value(op.shape, variables)
     array = np.asarray(array)
-    if array.dtype != op.dtype.numpy or array.size != int(np.prod(shape, dtype=np.int64)):
+    if array.dtype != op.dtype.numpy or array.size != math.prod(shape):
         raise ShapeError(f"evaluate: {op} was given a {array.dtype} array of shape {array.shape}.")
     return array.reshape(shape)
 
@@ -184,6 +185,7 @@ def _loop(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Array, .
 
 
 def _custom(op: Op, args: Sequence[Array], variables: Variables) -> Any:
+    """Calls the function of the host, or what a hand-written kernel means in NumPy."""
     if isinstance(op.arg, HostCall):
         if 0 in shape_value(op.shape, variables):
             return np.zeros(shape_value(op.shape, variables), op.dtype.numpy)

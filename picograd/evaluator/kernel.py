@@ -7,6 +7,7 @@ Next:  picograd/evaluator/frame.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -64,7 +65,7 @@ def evaluate_kernel(kernel: Kernel, arrays: Sequence[Array | None], variables: M
         for op in toposort([value for _, value in outputs]):
             if op.code is OpCode.PARAM:
                 shape = shape_value(op.shape, known)
-                values[op] = memories[op.arg[0]][: int(np.prod(shape, dtype=np.int64))].reshape(shape)
+                values[op] = memories[op.arg[0]][: math.prod(shape)].reshape(shape)
         results = evaluate([value for _, value in outputs], values, known)
         for (slot, _), result in zip(outputs, results):
             if kernel.params[slot].role == "in":

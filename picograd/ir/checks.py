@@ -1,13 +1,13 @@
-"""What only values decide about: an index outside its axis, a matrix without an inverse. What the error says, and it.
+"""Errors that only values decide, such as an index outside its axis or a matrix without an inverse: their texts and types.
 
 In:    an integer Op and the length of the axis it counts along
 Out:   `checked`, `Site`, `site_of`, `with_site`; the errors `OutOfRange` and `Unsolvable`, both `Refused`
 Next:  picograd/ir/statements.py
 
-A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds. What is compiled and kept knows numbers
-instead: the place among those of a plan, and in a kernel the place among its own. So equal kernels are one kernel whoever
-wrote them, and nothing that is cached holds a line; the engine finds Site and line of a number in the graph it was asked
-to compute.
+A CHECK, and a CUSTOM that may fail, carries a Site in the graphs a user builds. Plans and kernels, which are compiled and
+kept, have numbers in place of Sites: a plan numbers its checks, and each kernel its own. So two kernels that differ only
+in who wrote them are one, and no cache holds a line of anybody's code. When a check fails, the engine looks up the Site
+and the line of its number in the graph that it was asked to compute.
 """
 
 from __future__ import annotations

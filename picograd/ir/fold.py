@@ -1,7 +1,7 @@
 """Computes elementwise Ops of constants: the same bits as the evaluator, or nothing.
 
 In:    an opcode, the dtypes and the Python values of its operands
-Out:   the Python value of the result, or None where it is left to run time
+Out:   `fold`: the Python value of the result, or None where it is left to run time; `identity` of a reduction
 Next:  picograd/ir/ranges.py
 
 Sums, products, quotients and square roots of narrow floats are computed in float64 and rounded by `dtype.scalar`: the
@@ -46,6 +46,15 @@ def _cast(dtype: DType, source: DType, value: Scalar) -> Scalar | None:
     if dtype.kind == "f" and dtype is not float64 and abs(value) > 1 << 53 and source.kind != "f":
         return None  # `scalar` would round twice, by way of float64
     return dtype.scalar(value)
+
+
+def identity(code: OpCode, dtype: DType) -> Scalar:
+    """Returns what a REDUCE of nothing is, by ADD, MUL, MAX or MIN: combined with any value it leaves that value.
+
+    >>> identity(OpCode.MAX, int8)
+    -128
+    """
+    return {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: dtype.min, OpCode.MIN: dtype.max}[code]
 
 
 # ---- integers: wrap; what is divided by 0 is 0 ----

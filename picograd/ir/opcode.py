@@ -47,7 +47,12 @@ class Named(metaclass=_Members):
 
 
 class OpCode(Named):
-    """What an Op computes. `src` and `arg` of each are given at its right."""
+    """What an Op computes. `src` and `arg` of each are given at its right.
+
+    ATTENTION and COLLECTIVE are built by no function of Tensor yet: scaled_dot_product_attention is a graph of MATMULs and
+    a softmax until there is a kernel that keeps no scores, and tensors live on one device until there are several.
+    Their specification, and of ATTENTION also meaning, gradient and vmap, stand and are tested.
+    """
 
     __slots__ = ()
     # ---- sources ----                  src                  arg

@@ -36,6 +36,7 @@ def value_range(root: Op) -> Range:
 
 
 def _range(op: Op) -> Range:
+    """Returns bounds of an Op from those of its sources, which are known already."""
     low, high = _whole(op.dtype)
     if op.dtype.kind == "b" and op.code is not OpCode.CONST:
         return 0, 1

@@ -7,7 +7,7 @@ Next:  picograd/ir/host.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ class AttentionArg:
     soft_cap: float = 0.0
 
 
-def numel(shape: Shape) -> Dim:
+def numel(shape: Iterable[Dim]) -> Dim:
     """Returns the product of the dimensions."""
     count: Dim = 1
     for dim in shape:

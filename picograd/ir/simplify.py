@@ -17,14 +17,13 @@ from collections.abc import Sequence
 
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink
-from picograd.ir.fold import fold
+from picograd.ir.fold import fold, identity
 from picograd.ir.op import Op, const_value, filled, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher, graph_rewrite
 from picograd.ir.ranges import value_range
 from picograd.ir.symbolic import add, bounds
 
-MANTISSA = {"float8_e4m3": 4, "float8_e5m2": 3, "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 REPEATING = (OpCode.RESHAPE, OpCode.PERMUTE, OpCode.EXPAND, OpCode.SHRINK, OpCode.FLIP)
 COMPUTING = (
     *ELEMENTWISE, *REPEATING, OpCode.PAD, OpCode.REDUCE, OpCode.SCAN, OpCode.GATHER, OpCode.SCATTER, OpCode.MATMUL,
@@ -137,7 +136,7 @@ def is_lossless(source: DType, target: DType) -> bool:
         return source.itemsize < target.itemsize
     digits = source.bits - (source.kind == "i")
     if target.kind == "f":
-        return digits <= MANTISSA[target.name]
+        return digits <= target.precision
     return digits <= target.bits - (target.kind == "i") and (source.kind == "u" or target.kind == "i")
 
 
@@ -213,8 +212,7 @@ def reduce_constant(out: Op) -> Op | None:
         return None
     count = math.prod(length for length in lengths if isinstance(length, int))
     if count == 0:
-        identity = {OpCode.ADD: 0, OpCode.MUL: 1, OpCode.MAX: out.dtype.min, OpCode.MIN: out.dtype.max}[operation]
-        return filled(identity, out.dtype, out.shape)
+        return filled(identity(operation, out.dtype), out.dtype, out.shape)
     if value is None or (operation is OpCode.MUL and value != 1):
         return None
     if operation is OpCode.ADD:
@@ -230,7 +228,7 @@ def _sums_exactly(value: float, count: int, dtype: DType) -> bool:
         return False
     numerator, _ = value.as_integer_ratio()
     odd = abs(numerator) // max(1, numerator & -numerator)
-    return odd * count <= 1 << MANTISSA[dtype.name] and math.isfinite(dtype.scalar(value * count))
+    return odd * count <= 1 << dtype.precision and math.isfinite(dtype.scalar(value * count))
 
 
 def reduce_reduce(out: Op) -> Op | None:

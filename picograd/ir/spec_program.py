@@ -140,6 +140,7 @@ class _Checker:
             yield "no VECTOR loop in another"
 
     def let(self, statement: Let, scope: _Scope) -> Failures:
+        """Yields the rules that a Let breaks."""
         var, value = statement.var, statement.value
         yield from self.names(var)
         yield from self.expression(value, scope, operation=True)
@@ -149,6 +150,7 @@ class _Checker:
             yield from _lane_failures(value, lanes_of(var))
 
     def load(self, statement: Load, scope: _Scope) -> Failures:
+        """Yields the rules that a Load breaks."""
         var, memory = statement.var, statement.memory
         yield from self.names(var)
         yield from self.access(memory, statement.index, statement.valid, lanes_of(var), scope)
@@ -156,6 +158,7 @@ class _Checker:
             yield "a VAR has the dtype of the memory it is loaded from"
 
     def store(self, statement: Store, scope: _Scope) -> Failures:
+        """Yields the rules that a Store breaks."""
         memory, value = statement.memory, statement.value
         yield from self.expression(value, scope)
         yield from self.access(memory, statement.index, statement.valid, lanes_of(value), scope)
@@ -165,6 +168,7 @@ class _Checker:
             yield "a stored value has the dtype of the memory"
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
+        """Yields the rules that a Check breaks."""
         yield from self.expression(statement.inside, scope)
         yield from self.expression(statement.value, scope)
         if not self.linear:
@@ -183,6 +187,7 @@ class _Checker:
             yield "every VAR is named once"
 
     def access(self, memory: Op, index: Op, valid: Op | None, lanes: int, scope: _Scope) -> Failures:
+        """Yields the rules that the memory, the index or the condition of a Load or Store breaks."""
         yield from self.memory(memory, scope)
         yield from self.expression(index, scope)
         if index.dtype is not dtypes.int64:
@@ -194,6 +199,7 @@ class _Checker:
             yield from self.truth(valid, lanes)
 
     def memory(self, memory: Op, scope: _Scope) -> Failures:
+        """Yields the rules that the memory of an access breaks."""
         if memory.code not in MEMORIES:
             yield "memory is a PARAM or an ALLOC"
         elif memory.code is OpCode.ALLOC and memory not in scope.defined:
@@ -205,6 +211,7 @@ class _Checker:
                 yield "a PARAM is one of the program's"
 
     def truth(self, condition: Op, lanes: int) -> Failures:
+        """Yields the rules that a condition breaks."""
         if condition.dtype is not dtypes.bool_:
             yield "a condition is bool"
         if self.linear and lanes_of(condition) not in (1, lanes):

@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Barrier; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be

@@ -1,7 +1,8 @@
 """Integer expressions of loop variables: always in normal form, so that equal ones are the same Op.
 
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
-Out:   `add`, `mul`, `floordiv`, `mod`, `less`, `both`; `bounds`; `affine`; `with_values`
+Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
+       `to_op` and `from_op`, between int64 Ops and Python's integers
 Next:  picograd/ir/dims.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
@@ -36,8 +37,11 @@ def _integer(value: int) -> Op:
 
 
 def from_op(op: Op) -> Dim:
-    """Returns a constant Op as a Python int, any other Op unchanged."""
-    return int(op.arg) if op.code is OpCode.CONST else op
+    """Returns a constant of int64 as a Python int, any other Op unchanged.
+
+    A constant of another dtype stays what it is: it may stand below a CAST, and `to_op` would make an int64 of it.
+    """
+    return int(op.arg) if op.code is OpCode.CONST and op.dtype is dtypes.int64 else op
 
 
 def affine(value: Dim) -> tuple[Terms, int]:
@@ -76,6 +80,7 @@ def _take_apart(op: Op) -> tuple[Terms, int]:
         terms, constant = affine(op.src[0])
         return {atom: c * factor for atom, c in terms.items()}, constant * factor
     return {op: 1}, 0
+
 
 def _text(op: Op) -> str:
     """A key to order atoms by that is the same in every process."""
@@ -195,6 +200,8 @@ def bounds(value: Dim) -> tuple[int, int]:
         return int(value.arg[1]), int(value.arg[2])
     if value.code is OpCode.BIND:
         return bounds(value.src[0])
+    if value.code is OpCode.CONST and value.dtype.is_int:
+        return int(value.arg), int(value.arg)
     if value.code is OpCode.CHECK:
         return 0, max(0, bounds(value.arg[1])[1] - 1)
     if value.code is OpCode.MOD:

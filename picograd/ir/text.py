@@ -256,6 +256,7 @@ def format_schedule(schedule: Schedule) -> str:
 
 
 def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
+    """Returns the lines of a schedule; a kernel in `shown` has been written before and is named only."""
     lines = [f"schedule of {len(schedule.kernel_items())} kernels, arena of {schedule.arena_nbytes} bytes"]
     for i, use in enumerate(schedule.buffers):
         place = {"temporary": f"at byte {use.source}", "hosted": f"by output {use.source}"}.get(use.role, str(use.source))
@@ -275,6 +276,7 @@ def _schedule_lines(schedule: Schedule, shown: set[Kernel]) -> list[str]:
 
 
 def _loop_lines(item: LoopItem, shown: set[Kernel]) -> list[str]:
+    """Returns the lines of a loop: what each input and each output of a step is, then the schedule of the step."""
     own = "" if item.memory is None else f" with its own memory in buffer {item.memory}"
     lines = [f"  repeat {format_expression(item.steps)} times{own}"]
     for i, feed in enumerate(item.feeds):
@@ -298,6 +300,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def _launch_lines(schedule: Schedule, executables: Iterator[Executable], indent: str) -> list[str]:
+    """Returns a line for each launch of a plan, those in loops indented."""
     lines = []
     for item in schedule.items:
         if isinstance(item, LoopItem):

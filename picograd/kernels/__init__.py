@@ -1,1 +1,1 @@
-"""Kernels written by hand, and the primitives that generated CUDA calls."""
+"""What CUDA code is written with: a header of primitives, each with one body for GPUs and one for the simulator."""

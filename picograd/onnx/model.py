@@ -152,6 +152,7 @@ class Model(Module):
         return made[0] if len(made) == 1 else made
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Value]:
+        """Returns the arguments of a call by the names of the inputs."""
         names = [entry.name for entry in self.inputs]
         if len(args) > len(names):
             raise ArgumentError(f"onnx: the model takes {len(names)} inputs ({', '.join(names)}), got {len(args)}.")

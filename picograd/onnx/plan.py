@@ -80,6 +80,7 @@ class Planner:
     def _step(
         self, node: NodeProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str
     ) -> Step:
+        """Returns a node, ready to run: its inputs, attributes and what computes it, all checked."""
         node = _resolved(node, bound)
         domain, version = domain_of(node.domain), opsets.get(domain_of(node.domain))
         own = self.functions.get((domain, node.op_type, node.overload))
@@ -153,6 +154,7 @@ class Planner:
     def _value(
         self, attribute: AttributeProto, opsets: Mapping[str, int], bound: Mapping[str, AttributeProto], place: str
     ) -> Any:
+        """Returns the value of an attribute: a number, a text, an array, a Graph, or a list of these."""
         if attribute.type == AttributeProto.GRAPH:
             return self.graph(attribute.g, opsets, bound, f"{place}, ")
         if attribute.type == AttributeProto.TENSOR:
@@ -213,6 +215,7 @@ def _trimmed(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _schema(name: str, domain: str, version: int, place: str) -> Any:
+    """Returns what ONNX says about an operator, which must be one that this version of its domain has."""
     full = f"{domain}.{name}" if domain else name
     if not onnx.defs.has(name, domain):
         raise UnsupportedOp(f"onnx.load: {place}: {full} is no operator that onnx {onnx.__version__} knows.")
@@ -230,6 +233,7 @@ def _schema(name: str, domain: str, version: int, place: str) -> Any:
 
 
 def _check_counts(schema: Any, inputs: tuple[str, ...], outputs: tuple[str, ...], place: str) -> None:
+    """Raises where a node has too few or too many inputs or outputs, or leaves out one that is needed."""
     if not schema.min_input <= len(inputs) <= schema.max_input:
         raise DataError(
             f"onnx.load: {place} has {len(inputs)} inputs; {schema.name} takes {schema.min_input} to {schema.max_input}."

@@ -79,6 +79,7 @@ def read(source: str | os.PathLike[str] | bytes) -> Source:
 
 
 def _parsed(data: bytes, name: str) -> onnx.ModelProto:
+    """Returns the protobuf of a model, which must be whole."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -147,6 +148,7 @@ def _numel(tensor: TensorProto, place: str) -> int:
 
 # ---- data in files of their own ----
 def _external(tensor: TensorProto, place: str, nbytes: int, source: Source | None) -> Array:
+    """Returns the elements of a tensor that lie in a file in the folder of the model: as many as are declared."""
     if source is None or source.folder is None:
         raise DataError(
             f"onnx.load: {place} lies in a file of its own, and there is no folder to look for it.",

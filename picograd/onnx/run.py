@@ -35,6 +35,8 @@ from picograd.onnx.values import (
 )
 from picograd.tensor.tensor import Tensor
 
+MAX_BODIES = 256  # of one model: shapes that change from call to call must not fill memory
+
 
 class Run:
     """What computing the steps of one model needs.
@@ -45,6 +47,7 @@ class Run:
 
     def __init__(self, planner: Planner, constants: Constants) -> None:
         self.planner, self.constants = planner, constants
+        # The step is kept beside its body: its id must stay its own.
         self._bodies: dict[tuple[int, tuple[bytes, ...]], tuple[Step, Graph]] = {}
 
     # ---- graphs ----
@@ -87,22 +90,29 @@ class Run:
         return _as_tuple(self._applied(step, step.does, inputs, values, ahead=False))
 
     def _called(self, step: Step, inputs: Sequence[Value]) -> Sequence[Value]:
+        """Returns the outputs of a step that a body stands for."""
         assert not isinstance(step.does, Operator)
-        body = step.does.graph
-        if body is None:
-            key = (id(step), signature(inputs))
-            kept = self._bodies.get(key)
-            if kept is None:
-                kept = self._bodies[key] = step, self.planner.typed_body(step, [type_of(value) for value in inputs])
-            body = kept[1]
+        body = step.does.graph or self._typed_body(step, inputs)
         padded = [*inputs, *[None] * (len(body.inputs) - len(inputs))]
         results = iter(self.graph(body, padded))
         return [next(results) if name else None for name in step.outputs]  # the body makes what is asked for
+
+    def _typed_body(self, step: Step, inputs: Sequence[Value]) -> Graph:
+        """Returns the body of a step that depends on the types of its inputs; the last MAX_BODIES are kept."""
+        key = (id(step), signature(inputs))
+        kept = self._bodies.pop(key, None)
+        if kept is None:
+            kept = step, self.planner.typed_body(step, [type_of(value) for value in inputs])
+        self._bodies[key] = kept  # behind all others: the one used last
+        if len(self._bodies) > MAX_BODIES:
+            del self._bodies[next(iter(self._bodies))]
+        return kept[1]
 
     # ---- rows of the table ----
     def _applied(
         self, step: Step, operator: Operator, inputs: Sequence[Value], values: Mapping[str, Value], ahead: bool
     ) -> Any:
+        """Returns what the function of an operator returns; `ahead`: all inputs are known, it computes on the host."""
         given = [self._argument(operator, number, value, ahead) for number, value in enumerate(inputs)]
         keywords = dict(step.attributes)
         if operator.takes_step:

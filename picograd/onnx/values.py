@@ -1,7 +1,7 @@
 """What flows along the edges of an ONNX graph, and how it becomes what an operator takes.
 
 In:    arrays, tensors
-Out:   `Value`, `as_tensor`, `as_array`, `element_type`, `unwatched`
+Out:   `Value`; `fixed`, `Constants`, `as_array`, between arrays and tensors; `dtype_of`; `known`, `unwatched`
 Next:  picograd/onnx/record.py
 
 A value is a Tensor, or an array of the host where it is known before anything runs (constants, shapes and what is computed

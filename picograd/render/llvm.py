@@ -212,6 +212,7 @@ class _Function:
             self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
 
     def _if(self, branch: If) -> None:
+        """Writes a branch; where both ways meet, registers that it changes are named anew."""
         self.num_labels += 1
         label = f"if{self.num_labels}"
         condition = self.operand(branch.condition, 1)
@@ -251,6 +252,7 @@ class _Function:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
 
     def _let(self, var: Op, value: Op) -> None:
+        """Names a value. An index that is a sum is written only where something other than an address reads it."""
         if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
             self.constants[var] = value.src[0]
         self.depths[var] = len(self.loops)

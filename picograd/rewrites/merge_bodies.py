@@ -1,4 +1,4 @@
-"""CALLs of equal arguments, and LOOPs over equal sources that carry the same, become one; what nobody reads goes.
+"""Merges CALLs with equal arguments, and LOOPs with equal sources and carries, into one; drops results that nobody reads.
 
 In:    graphs
 Out:   graphs with the same values

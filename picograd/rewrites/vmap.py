@@ -107,9 +107,9 @@ class _Rewrite:
             self._keep(op, Operand(op.replace(tuple(operand.op for operand in operands)), False))
 
     def _rewrite(self, op: Op, operands: Sequence[Operand]) -> None:
+        """Finds what computes an Op for all examples, one of whose operands at least differs from example to example."""
         if op.code is OpCode.ATTENTION:
-            made, results = attention(op, operands, self.examples)
-            self.results[op] = [Operand(result, True) for result in results]
+            self.results[op] = [Operand(result, True) for result in attention(op, operands, self.examples)]
             self._keep(op, Operand(self.results[op][0].op, True))
         elif op.code is OpCode.CALL:
             self.results[op] = _call(op, operands, self.examples)

@@ -168,12 +168,12 @@ RULES: Mapping[OpCode, Rule] = {
 }
 
 
-def attention(op: Op, operands: Sequence[Operand], examples: Examples) -> tuple[Op, list[Op]]:
-    """Returns the ATTENTION of all examples as further batch entries, and its results with their axis in front."""
+def attention(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Op]:
+    """Returns the results of the ATTENTION of all examples, which are further batch entries, with their axis in front."""
     folded = [operand.each(examples) for operand in operands]
     sources = tuple(reshape(x, (mul(examples.count, x.shape[1]), *x.shape[2:])) for x in folded)
-    made = op.replace(sources)
+    whole = op.replace(sources)
     shapes = [op.shape, op.src[0].shape[:3]]
     dtypes = [op.dtype, op.dtype.wide]
-    results = [Op(OpCode.OUTPUT, dtype, (made,), i) for i, dtype in enumerate(dtypes)]
-    return made, [reshape(result, (examples.count, *shape)) for result, shape in zip(results, shapes)]
+    results = [Op(OpCode.OUTPUT, dtype, (whole,), i) for i, dtype in enumerate(dtypes)]
+    return [reshape(result, (examples.count, *shape)) for result, shape in zip(results, shapes)]

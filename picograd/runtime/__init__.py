@@ -1,1 +1,1 @@
-"""From a Plan and its Executables to results in memory: the walkers, thread pool and allocators of each device."""
+"""The devices: their memory, loading of Binaries, and native code that runs plans."""

@@ -221,6 +221,7 @@ class MemoryPool:
         return self._new_block(length)
 
     def _new_block(self, length: int) -> int:
+        """Returns the address of a block that no one has had: a piece of a slab, or a mapping of its own if it is long."""
         if length <= MOST_SLAB_BLOCK:
             if self._slab_left < length:
                 slab, self._slab = self._map(SLAB_NBYTES)
@@ -258,6 +259,7 @@ class MemoryPool:
 
 
 def _anonymous(length: int) -> tuple[mmap.mmap, int]:
+    """Maps memory of this process, its start aligned so that huge pages can hold it; returns the mapping and the start."""
     room = length + HUGE_NBYTES - mmap.PAGESIZE  # of address space: what lies around the block is never touched
     if hasattr(mmap, "MAP_PRIVATE"):  # NOTE: the default is shared, and a forked child would write into its parent
         block = mmap.mmap(-1, room, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

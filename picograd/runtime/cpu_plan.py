@@ -181,6 +181,7 @@ class _Builder:
         history.append((now, len(self.rows)))
 
     def add_entry(self, launch: Launch, function: int, first: int, after: int, repeats: int) -> None:
+        """Adds one launch of a kernel: a row of words that the walker reads."""
         count = launch.grid if isinstance(launch.grid, int) else 0
         if not isinstance(launch.grid, int):
             self.symbolic.append(Symbolic(len(self.rows), launch.grid, launch.work))

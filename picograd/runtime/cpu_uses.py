@@ -1,4 +1,4 @@
-"""Which kernel must wait for which: what each does with memory, and the last before it that does something else there.
+"""Which kernel must wait for which: what each reads and writes, and the last one before it that this conflicts with.
 
 In:    for each item of a plan what it uses, in order
 Out:   `Use`; `touched`, `last_conflict`

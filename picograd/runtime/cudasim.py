@@ -132,6 +132,7 @@ class CudaSimDevice:
         self, calls: Sequence[Call], own: Mapping[str, HostMemory],
         inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
+        """Launches the calls of a plan one after the other, on the memory of this run."""
         groups = {"input": inputs, "output": outputs}
 
         def address_of(place: Place) -> int:
@@ -143,6 +144,7 @@ class CudaSimDevice:
             self._launch(call, [address_of(place) for place in call.places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
+        """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""
         grid = dim_value(call.launch.grid, variables)
         arguments: list[int] = []
         for place, address in zip(call.places, addresses):

@@ -57,6 +57,8 @@ class NullDevice:
         return Executable(name, tuple(params), tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (None,))
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns a runner that does nothing."""
+
         def run(
             inputs: Sequence[Buffer],
             outputs: Sequence[Buffer],

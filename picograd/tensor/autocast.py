@@ -45,7 +45,7 @@ class autocast:  # noqa: N801  # PyTorch's name
     >>> with pg.autocast("cpu"):
     ...     y = x @ x.T
     >>> y
-    Tensor([[5]], dtype=bfloat16)
+    Tensor([[5.]], dtype=bfloat16)
     """
 
     def __init__(

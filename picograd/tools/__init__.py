@@ -1,1 +1,1 @@
-"""Programs beside the framework: a viewer, a doctor, the fuzzer, and what writes tables of the source."""
+"""What people run beside their programs: pictures of graphs, the cache, a look at this machine, random tests."""

@@ -1,1 +1,1 @@
-"""What `picograd train` runs: a loop, checkpoints and a log, and a recipe for each model."""
+"""The trainings of `picograd train` and what they share: steps, figures, checkpoints."""

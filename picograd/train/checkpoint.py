@@ -124,6 +124,7 @@ def digest_of(run: str, arrays: Arrays) -> str:
 
 
 def _read(path: Path, kind: str) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
+    """Returns the arrays and the metadata of a checkpoint file."""
     try:
         data = path.read_bytes()
     except OSError as error:

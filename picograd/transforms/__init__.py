@@ -1,1 +1,1 @@
-"""Functions of functions: jit, which captures one as a plan, and grad, jvp, vmap and their relatives."""
+"""Functions of functions: jit, derivatives, vmap. Each traces a function of Tensors and works on its graph."""

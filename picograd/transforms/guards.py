@@ -105,6 +105,7 @@ class Guards:
         return Broken(f"{path} {change}", self.mentions[max(known, key=len)] if known else None)
 
     def _broken(self) -> tuple[str, str] | None:
+        """Returns the first thing that has changed, as the user would write it, and how it has; None: nothing has."""
         for attributes, name, value, path in (*self.parts, *self.held):
             now = attributes.get(name, MISSING)
             if now is not value and (token_of(value) is MISSING or not same(token_of(now), token_of(value))):
@@ -233,6 +234,7 @@ class _Held:
             self.add_variable(shown, item, mentioned)
 
     def add_module(self, path: str, module: Module, mentioned: frozenset[str]) -> None:
+        """Notes what a module holds: tensors, modules, plain values, containers of these, and objects of the user."""
         for name, value in vars(module).items():
             shown = f"{path}.{name}"
             if name in ("training", "_state_kinds"):  # the mode chooses between captures; see modules_of

@@ -70,6 +70,7 @@ class Point:
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Sequence[int],
         has_aux: bool,
     ) -> None:  # fmt: skip
+        """Calls the function with its leaves in the place of what it is differentiated by, and takes its results."""
         with enable_grad():
             own = list(args)
             rest = iter(self.leaves)
@@ -84,6 +85,7 @@ class Point:
             self.roots = [tensor.read() for tensor in self.result.tensors]
 
     def _check_floats(self, starts: Sequence[Op]) -> None:
+        """Raises where there is nothing to differentiate by, or something that has no derivative."""
         names = [name for taken in self.moving for name in taken.names]
         if not names:
             raise ArgumentError(

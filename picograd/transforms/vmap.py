@@ -226,6 +226,7 @@ class _Call:
 
     # ---- results ----
     def _results(self, returned: Taken, found: Sequence[Operand], examples: Examples) -> Any:
+        """Returns what the function returned, for all examples, their axis where out_dims says."""
         dims = list(dims_of("out_dims", self.out_dims, returned.container, "result"))
         results: list[Tensor] = []
         for tensor, name, dim, operand in zip(returned.tensors, returned.names, dims, found):

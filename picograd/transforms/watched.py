@@ -1,11 +1,12 @@
-"""Whether all that a capture depends on is the very object it was: what each call asks, with the least Python that tells.
+"""The quick half of the check that a captured function may be replayed: is every object it depends on still the same one?
 
 In:    Guards, at a moment when they hold
 Out:   `Watched`
 Called by: transforms/jit.py, transforms/capture.py.    Next: picograd/transforms/guards.py
 
-Guards say what must mean the same. Nearly always every name means the same object still, and that is quick to see, for
-many names in one go. Where one means another object, the guards tell whether it is an equal one.
+Guards say which names must keep their meaning. In nearly every call each name still refers to the same object, and
+comparing identities is fast: many names take one call of a C function. Only where a name refers to another object do the
+guards themselves decide whether that object is an equal one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Watched:
     """What guards depend on, as it is now, in the form that is quickest to look at."""
 
     def __init__(self, guards: Guards):
+        """Sorts what guards ask by how it is asked: attributes, variables of closures, items of lists, and all other."""
         self._modules = partial(_read_objects, *_columns(_attributes(guards.parts)))
         self._tensors = [tensor for tensor, *_ in guards.modes]
         self._steps = [tensor.steps for tensor in self._tensors]
@@ -68,7 +70,7 @@ class Watched:
             for variable, meant in self._variables:
                 if variable.cell_contents is not meant:
                     return False
-        except (KeyError, ValueError):  # it means nothing any more
+        except (KeyError, ValueError):  # the attribute, or the variable, is gone
             return False
         if self._lists and any(map(is_not, chain(*self._lists), self._held)):
             return False

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import picograd.array_api as xp
-from picograd.errors import ArgumentError, DTypeError, SharingError
+from picograd.errors import ArgumentError, DTypeError, IndexingError, LinAlgError, ShapeError, SharingError
 
 
 def test_sums_and_products_are_wide_and_keep_the_sign():
@@ -84,7 +84,7 @@ def test_axes_are_moved_as_numpy_does():
     y = xp.zeros(x.shape)
     for source, destination in ((0, -1), ((0, 1), (-1, 0)), ((3, 0), (0, 2))):
         assert xp.moveaxis(y, source, destination).shape == np.moveaxis(x, source, destination).shape
-    with pytest.raises(ArgumentError, match="moveaxis: \\(0, 1\\) and 2 must name as many axes"):
+    with pytest.raises(ArgumentError, match="movedim: source \\(0, 1\\) and destination 2 must name as many axes"):
         xp.moveaxis(y, (0, 1), 2)
     assert xp.expand_dims(y, (0, -1)).shape == (1, 2, 3, 4, 5, 1)
     with pytest.raises(ArgumentError, match="squeeze: axis 0 of shape \\(2, 3, 4, 5\\) is not of length 1"):
@@ -98,6 +98,20 @@ def test_kinds_of_dtype_are_checked_by_name():
         xp.logical_and(xp.asarray([1]), xp.asarray([1]))
     with pytest.raises(DTypeError, match="abs: needs an array, got float. *\n(.*\n)?.*asarray"):
         xp.abs(-1.0)
+
+
+def test_an_axis_that_is_not_there_has_an_error_of_its_own():
+    x, y = xp.asarray([[1.0, 2.0], [3.0, 4.0]]), xp.asarray([1.0, 2.0])
+    with pytest.raises(IndexingError, match="take: axis 2 is out of range for shape \\(2, 2\\)"):
+        xp.take(x, xp.asarray([0]), axis=2)
+    with pytest.raises(IndexingError, match="vecdot: axis 1 is out of range for shape \\(2,\\)"):
+        xp.vecdot(x, y, axis=1)
+    with pytest.raises(ShapeError, match="vecdot: axis -1 of shapes \\(\\) and \\(2,\\)"):
+        xp.vecdot(xp.asarray(1.0), y)
+    with pytest.raises(ShapeError, match="take: indices must have one axis, got shape \\(1, 1\\)"):
+        xp.take(x, xp.asarray([[0]]), axis=0)
+    with pytest.raises(LinAlgError, match="linalg.inv: the matrix is singular"):
+        xp.linalg.inv(xp.ones((2, 2))).tolist()
 
 
 def test_differences():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -99,3 +101,11 @@ def test_names_beside_the_functions():
     names += [f"__{name}__" for name in methods.split()]
     names += [f"__{side}{name}__" for name in operators.split() for side in ("i", "r")]
     assert not [name for name in names if not hasattr(xp.Array, name)]
+
+
+def test_the_namespace_is_loaded_when_it_is_first_asked_for():
+    script = (
+        "import sys, picograd as pg; assert 'picograd.array_api' not in sys.modules;"
+        "print(pg.array_api.sum(pg.array_api.ones(3)).item())"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "3.0\n"

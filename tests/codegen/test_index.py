@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen import index
+from picograd.ir.build import gather, reshape, where
 from picograd.ir.coordinates import placeholder
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from tests.same_meaning import check_same_meaning
 
 SHAPE = (8, 8)
 
@@ -45,3 +48,17 @@ def test_several_roots_have_the_values_they_have_alone() -> None:
     coords = (placeholder(2, 8), placeholder(3, 8))
     assert index.elements(roots, coords) == [index.element(root, coords) for root in roots]
     assert index.elements_within(roots, coords) == [index.element_within(root, coords) for root in roots]
+
+
+def test_a_gather_outside_is_zero_whatever_it_reads() -> None:
+    """Memory that is not touched counts as 0, of which x + 1 makes 1 and 1 / x infinity."""
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (4,)))
+    chosen = Op(OpCode.PARAM, dtypes.int64, (), (1, (6,)))
+    inverse = Op(OpCode.RECIPROCAL, dtypes.float32, (x,))
+    odd = where(Op(OpCode.CMPLT, dtypes.bool_, (x, x.filled(3.0))), x, 7.0)
+    inner = gather(x + 2.0, chosen, 0, 0)
+    grid = reshape(inner, (2, 3))
+    roots = [gather(value, chosen, 0, 0) for value in (x, x + 1.0, inverse, odd)]
+    roots += [gather(grid, chosen, 0, 0), Op(OpCode.REDUCE, dtypes.float32, (roots[1],), (OpCode.ADD, (0,)))]
+    arrays = {x: np.array([1, 2, 4, 8], np.float32), chosen: np.array([-1, 0, 3, 4, 9, 1], np.int64)}
+    check_same_meaning(roots, arrays)

@@ -145,7 +145,8 @@ def run_step(step: Step, values: Tensors, tensors: list[Any], library: Library) 
         number = next(at) if array.dtype == np.float64 else None
         if number not in lean:
             return tensor
-        span = float(np.ptp(array)) if array.size else 0.0
+        known = array[np.isfinite(array)]  # a NaN among them must not spread: which of several a search finds is open
+        span = float(np.ptp(known)) if known.size else 0.0
         value = values[lean[number]]
         value = value if row.orders else value.detach()  # PyTorch refuses to go back through some that have no gradient
         return tensor + fitted(value, array.shape, library) * (0.02 * span)

@@ -19,6 +19,24 @@ def test_a_chain_of_operations_is_the_same_everywhere(seed: int) -> None:
     assert script is None, script
 
 
+def test_a_constant_within_an_unrolled_index_keeps_its_dtype() -> None:
+    """Positions floor((i + 0.5) scale), read by an unrolled sum: 0.5 and the scale are floats in each copy."""
+    nearest = Step("nn.functional.interpolate-nearest-exact", 713977240, 0, (), 0)
+    product = Step("linalg.vecdot", 264954101, 1, ((0, 2),), 0)
+    check(Program(1014, ((4, 5), (4, 5)), (nearest, product), (3,)))
+
+
+def test_pictures_read_outside_are_zero_where_they_are_computed_on_the_way() -> None:
+    """0 times what a quotient is outside of memory, 0 / 0, is NaN."""
+    steps = (
+        Step("nn.functional.normalize", 468509009, 0, (), 0),
+        Step("Tensor.quantile-midpoint", 1012258614, 0, ((0, 1),), 0),
+        Step("nn.functional.grid_sample-bicubic", 146527579, 0, ((0, 2),), 0),
+        Step("linalg.eigh-upper", 35904427, 0, ((0, 3),), 1),
+    )
+    check(Program(20004, ((2, 3, 4),), steps, (4,)))
+
+
 def test_chains_are_long_and_know_most_rows() -> None:
     """Of 30 seeds: up to 50 steps, one on the other, and half of the rows of the table."""
     programs = [program_of(seed) for seed in range(30)]

@@ -233,6 +233,16 @@ def test_a_constant_and_an_int_are_one() -> None:
     assert from_op(R) is R
 
 
+def test_a_constant_below_a_cast_keeps_its_dtype() -> None:
+    real = Op(OpCode.CAST, dtypes.float32, (R,)) * 0.5
+    whole = Op(OpCode.CAST, dtypes.int64, (real,))
+    halved = with_values(add(whole, J), {R: mul(K, 2), J: 1})
+    expected = Op(OpCode.CAST, dtypes.int64, (Op(OpCode.CAST, dtypes.float32, (to_op(mul(K, 2)),)) * 0.5,))
+    assert halved is add(expected, 1)
+    small = Op(OpCode.CAST, dtypes.int32, (R,)) + 3
+    assert with_values(small, {R: J}) is Op(OpCode.CAST, dtypes.int32, (J,)) + 3
+
+
 def test_bounds_of_loops_and_variables() -> None:
     assert bounds(N) == (1, 4)
     assert bounds(K) == (0, 3)

@@ -151,6 +151,15 @@ def test_functions_of_the_model_stand_for_their_bodies() -> None:
     assert model(Tensor([1.0, 2.0])).tolist() == [3.0, 6.0]
 
 
+def test_bodies_made_for_the_shapes_of_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picograd.onnx.run, "MAX_BODIES", 2)
+    text = "normed (float[N, 4] x, float[4] k) => (float[N, 4] y) { y = RMSNormalization(x, k) }"
+    model = picograd.onnx.load(data(text, '<ir_version: 10, opset_import: ["": 23]>'))
+    for length in (1, 2, 3, 1, 4):
+        np.testing.assert_allclose(model(Tensor.full((length, 4), 3.0), Tensor.ones(4)).numpy(), 1.0, rtol=1e-5)
+        assert len(model._run._bodies) <= 2
+
+
 def test_an_initializer_that_is_an_input_too_is_a_default() -> None:
     text = "sum (float[2] x, float[2] k) => (float[2] y) <float[2] k = {1, 2}> { y = Add(x, k) }"
     model = picograd.onnx.load(data(text))

@@ -137,6 +137,8 @@ def test_dtypes_have_pythons_names(device):
 def test_text(device):
     assert repr(Tensor([1.0, 2.5])) == "Tensor([1. , 2.5])"
     assert repr(Tensor([1], dtypes.int32)) == "Tensor([1], dtype=int32)"
+    assert repr(Tensor([1.0, 0.1], dtypes.bfloat16)) == "Tensor([1.    , 0.1001], dtype=bfloat16)"
+    assert repr(Tensor([1.0, -0.0], dtypes.float8_e5m2)) == "Tensor([ 1., -0.], dtype=float8_e5m2)"
     assert repr(Tensor(1.0, requires_grad=True)) == "Tensor(1., requires_grad=True)"
 
 

@@ -233,7 +233,7 @@ def max_of_windows(x: Op, windows: Windows) -> tuple[Op, Op]:
 
     What lies outside of x is least. A window where nothing is greater takes its first element inside.
     """
-    least = -math.inf if x.dtype.is_float else x.dtype.min
+    least = x.dtype.min
     margins, seen = windows.margins(x.shape[2:]), detached(x)
     is_padded = any(map(any, margins))
     if is_padded:
@@ -323,7 +323,7 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     a NaN -1 - distance: so the first maximum is found, or the last NaN.
     """
     shape, taps = seen.shape, tuple(range(2, len(seen.shape), 2))
-    lowest = -math.inf if seen.dtype.is_float else seen.dtype.min
+    lowest = seen.dtype.min
     greatest = reduce(seen if inside is None else where(inside, seen, lowest), OpCode.MAX, taps)
     farthest = sum((static(shape[axis]) - 1) * stride for axis, stride in zip(taps, strides))
     distance = filled(0, dtypes.int32 if farthest < dtypes.int32.max else dtypes.int64, shape)

@@ -1,1 +1,1 @@
-"""ONNX operators by subject: a row of the table says what each does with Tensors."""
+"""The operators of ONNX by chapter: functions on tensors, and in `OPERATORS` the rows of the table."""

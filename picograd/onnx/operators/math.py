@@ -7,6 +7,7 @@ Next:  picograd/onnx/operators/reductions.py
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -20,7 +21,7 @@ from picograd.onnx.record import row
 from picograd.onnx.values import choose
 from picograd.tensor.tensor import Tensor
 
-Binary = Callable[[Tensor, Tensor], Tensor]
+Binary = Callable[[Any, Any], Any]
 
 
 def legacy(function: Binary) -> Callable[..., Tensor]:
@@ -30,7 +31,8 @@ def legacy(function: Binary) -> Callable[..., Tensor]:
         if broadcast and axis is not None:
             start = axis % max(a.ndim, 1)
             b = b.reshape(*b.shape, *(1,) * (a.ndim - start - b.ndim))
-        return function(a, b)
+        result: Tensor = function(a, b)
+        return result
 
     return apply
 
@@ -174,42 +176,6 @@ def identity(x: Any) -> Any:
     return x
 
 
-def _eq(a: Tensor, b: Tensor) -> Tensor:
-    return a == b
-
-
-def _gt(a: Tensor, b: Tensor) -> Tensor:
-    return a > b
-
-
-def _lt(a: Tensor, b: Tensor) -> Tensor:
-    return a < b
-
-
-def _ge(a: Tensor, b: Tensor) -> Tensor:
-    return a >= b
-
-
-def _le(a: Tensor, b: Tensor) -> Tensor:
-    return a <= b
-
-
-def _and(a: Tensor, b: Tensor) -> Tensor:
-    return a & b
-
-
-def _or(a: Tensor, b: Tensor) -> Tensor:
-    return a | b
-
-
-def _xor(a: Tensor, b: Tensor) -> Tensor:
-    return a ^ b
-
-
-def _not(a: Tensor) -> Tensor:
-    return ~a
-
-
 OPERATORS = [
     # ---- one operand ----
     row("Abs", 1, Tensor.abs), row("Neg", 1, Tensor.neg), row("Sign", 9, Tensor.sign),
@@ -221,18 +187,20 @@ OPERATORS = [
     row("Acosh", 9, Tensor.acosh), row("Asinh", 9, Tensor.asinh), row("Atanh", 9, Tensor.atanh),
     row("Sinh", 9, Tensor.sinh), row("Cosh", 9, Tensor.cosh), row("Tanh", 1, Tensor.tanh),
     row("Sigmoid", 1, Tensor.sigmoid), row("Relu", 1, Tensor.relu), row("Softplus", 1, lambda x: x.softplus()),
-    row("IsNaN", 9, Tensor.isnan), row("IsInf", 10, is_infinite), row("Not", 1, _not), row("BitwiseNot", 18, _not),
+    row("IsNaN", 9, Tensor.isnan), row("IsInf", 10, is_infinite), row("Not", 1, operator.invert),
+    row("BitwiseNot", 18, operator.invert),
     row("Identity", 1, identity, hosts=True),
     # ---- several operands ----
     row("Add", 1, legacy(Tensor.add)), row("Sub", 1, legacy(Tensor.sub)), row("Mul", 1, legacy(Tensor.mul)),
-    row("Div", 1, legacy(divide)), row("Pow", 1, legacy(power)), row("Equal", 1, legacy(_eq)),
-    row("Greater", 1, legacy(_gt)), row("Less", 1, legacy(_lt)),
-    row("And", 1, legacy(_and)), row("Or", 1, legacy(_or)), row("Xor", 1, legacy(_xor)),
+    row("Div", 1, legacy(divide)), row("Pow", 1, legacy(power)), row("Equal", 1, legacy(operator.eq)),
+    row("Greater", 1, legacy(operator.gt)), row("Less", 1, legacy(operator.lt)),
+    row("And", 1, legacy(operator.and_)), row("Or", 1, legacy(operator.or_)), row("Xor", 1, legacy(operator.xor)),
     row("Add", 7, Tensor.add), row("Sub", 7, Tensor.sub), row("Mul", 7, Tensor.mul), row("Div", 7, divide),
-    row("Pow", 7, power), row("Equal", 7, equal, hosts=True), row("Greater", 7, _gt), row("Less", 7, _lt),
-    row("GreaterOrEqual", 12, _ge), row("LessOrEqual", 12, _le),
-    row("And", 7, _and), row("Or", 7, _or), row("Xor", 7, _xor),
-    row("BitwiseAnd", 18, _and), row("BitwiseOr", 18, _or), row("BitwiseXor", 18, _xor), row("BitShift", 11, shift),
+    row("Pow", 7, power), row("Equal", 7, equal, hosts=True), row("Greater", 7, operator.gt), row("Less", 7, operator.lt),
+    row("GreaterOrEqual", 12, operator.ge), row("LessOrEqual", 12, operator.le),
+    row("And", 7, operator.and_), row("Or", 7, operator.or_), row("Xor", 7, operator.xor),
+    row("BitwiseAnd", 18, operator.and_), row("BitwiseOr", 18, operator.or_), row("BitwiseXor", 18, operator.xor),
+    row("BitShift", 11, shift),
     row("Mod", 10, modulo),
     row("Sum", 1, total), row("Mean", 1, average), row("Max", 1, largest), row("Min", 1, least),
     row("Clip", 1, clip_to), row("Clip", 11, clip), row("Where", 9, where, hosts=True),

@@ -204,6 +204,7 @@ def slice_to(x: Any, *, starts: Sequence[int], ends: Sequence[int], axes: Sequen
 
 
 def _slice(x: Any, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] | None) -> Any:
+    """Returns the part from starts to ends along axes, in steps; bounds outside of an axis are brought to its ends."""
     ndim = len(x.shape)
     if len({len(starts), len(ends), len(axes), len(axes if steps is None else steps)}) > 1:
         raise ShapeError(f"Slice: starts {[*starts]}, ends {[*ends]} and axes {[*axes]} must be equally many.")

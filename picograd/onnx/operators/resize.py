@@ -97,6 +97,7 @@ def _cubic(x: Array, a: float) -> Array:
 
 # ---- one axis ----
 def _along(x: Tensor, axis: int, out: int, scale: float, roi: tuple[float, float], rule: Rule) -> Tensor:
+    """Returns x resized along one axis to length `out`, by weighted sums of neighbours."""
     length = x.shape[axis]
     if length == 0 and out:
         raise ShapeError(f"Resize: axis {axis} of shape {x.shape} has no elements to make {out} of.")

@@ -32,6 +32,7 @@ def transform_17(
 
 
 def _transform(x: Tensor, n: int | None, axis: int, inverse: int, onesided: int) -> Tensor:
+    """Returns the discrete Fourier transform along an axis; the last axis holds a real number, or its two parts."""
     if x.ndim < 2 or x.shape[-1] not in (1, 2):
         raise ShapeError(f"DFT: the last axis must hold 1 real or 2 parts of a complex number, got shape {x.shape}.")
     along = axis % x.ndim

@@ -20,7 +20,6 @@ from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.random import (
-    MANTISSA_BITS,
     Random,
     integers_op,
     normal_op,
@@ -132,8 +131,7 @@ class Draws(Random):
         if high is None and low != 0:
             low, high = 0, low
         if high is None:
-            digits = MANTISSA_BITS.get(self.dtype.name)
-            high = 1 + (min(int(self.dtype.max), 2**63 - 2) if digits is None else 2**digits)
+            high = 1 + (2**self.dtype.precision if self.dtype.is_float else min(int(self.dtype.max), 2**63 - 2))
         if low >= high:
             raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
         op = integers_op(random_bits(self.op.shape, generator, self.device), low, high)

@@ -23,8 +23,6 @@ from picograd.tensor.creation.constants import Creation, shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.exchange.host import default_device, device_or_default
 
-MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}
-
 
 class Random(Creation):
     """rand randn randint randperm bernoulli multinomial, and in place uniform_ normal_."""
@@ -249,7 +247,7 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
     """Returns the top bits as a fraction in [0, 1): as many as the mantissa holds, so that nothing is rounded."""
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.", hint="Tensor.randint(low, high, size)")
-    digits = MANTISSA_BITS[dtype.name]
+    digits = dtype.precision
     wide = dtype if dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
     return cast(cast(_shifted(bits, 64 - digits), wide) * 2.0**-digits, dtype)
 

@@ -16,7 +16,6 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.elements.inverses import BITS, is_negative, turned
 from picograd.tensor.elements.pointwise import absolute, is_infinite, is_nan, log1p, trunc_divide
 
-MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7, "float8_e4m3": 3, "float8_e5m2": 2}  # stored bits
 DIVISIONS = {8: 12, 16: 23, 32: 46, 64: 92}  # of Euclid's algorithm, for neighbours in Fibonacci's sequence
 
 
@@ -125,9 +124,8 @@ def nextafter(a: Op, b: Op) -> Op:
 
 def frexp(x: Op) -> tuple[Op, Op]:
     """A mantissa of 1/2 <= |m| < 1 and an int32 exponent with x = m 2^e; 0 has the exponent 0, inf and NaN too."""
-    stored = MANTISSA[x.dtype.name]
-    width = x.dtype.bits - 1 - stored
-    bias = (1 << (width - 1)) - 1
+    stored, bias = x.dtype.precision - 1, x.dtype.exponent_bias
+    width = x.dtype.bits - x.dtype.precision
     normal = compare(OpCode.CMPLE, 2.0 ** (1 - bias), absolute(x))
     raised = where(normal, x, x * 2.0 ** (stored + 2))  # below the normal numbers
     bits = BITS[x.dtype.itemsize]

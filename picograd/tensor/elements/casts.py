@@ -171,7 +171,7 @@ class Casts(Info):
         """Returns the elements as bfloat16.
 
         >>> Tensor([1, 2]).bfloat16()
-        Tensor([1, 2], dtype=bfloat16)
+        Tensor([1., 2.], dtype=bfloat16)
         """
         return self.cast(dtypes.bfloat16)
 

@@ -8,6 +8,7 @@ Next:  picograd/tensor/exchange/arrays.py
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self, TypeVar
@@ -257,8 +258,7 @@ class Interop(Draws):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        body = np.array2string(self._host("repr"), separator=", ", prefix=f"{name}(")
-        notes = [body]
+        notes = [_text_of(self._host("repr"), self.dtype, f"{name}(")]
         if self.dtype.name not in ("float32", "int64", "bool"):
             notes.append(f"dtype={self.dtype}")
         if self.op.needs_grad:
@@ -278,6 +278,14 @@ class Interop(Draws):
     def __reduce__(self) -> tuple[Any, ...]:
         array = self._host("pickle")
         return _rebuilt, (type(self), array, self.dtype, self.requires_grad and self.is_leaf, getattr(self, "_role", None))
+
+
+def _text_of(array: np.ndarray[Any, Any], dtype: DType, prefix: str) -> str:
+    """Returns numbers as NumPy writes them; floats that it does not know, such as bfloat16, it would write as integers."""
+    digits = None
+    if dtype.is_narrow and dtype is not dtypes.float16:
+        array, digits = array.astype(np.float32), 1 + math.ceil(dtype.precision * math.log10(2.0))
+    return np.array2string(array, precision=digits, separator=", ", prefix=prefix)
 
 
 def _rebuilt(

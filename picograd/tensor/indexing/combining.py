@@ -63,8 +63,8 @@ def _neutral(code: OpCode, op: Op) -> bool | int | float:
     """Returns what changes nothing when combined with another value."""
     if code in (OpCode.ADD, OpCode.MUL):
         return int(code is OpCode.MUL)
-    least = -float("inf") if op.dtype.is_float else op.dtype.min
-    greatest = float("inf") if op.dtype.is_float else op.dtype.max
+    least = op.dtype.min
+    greatest = op.dtype.max
     return least if code is OpCode.MAX else greatest
 
 

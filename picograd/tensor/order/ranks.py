@@ -248,8 +248,7 @@ def _shared_by_equals(op: Op, value: Op) -> Op:
     chosen = compare(OpCode.CMPEQ, op, wanted)
     if op.dtype.is_float:
         chosen = either(chosen, both(pointwise.is_nan(op), pointwise.is_nan(wanted)))
-    least = -float("inf") if op.dtype.is_float else op.dtype.min
-    return reduce(where(chosen, op, least), OpCode.MAX, (0,))
+    return reduce(where(chosen, op, op.dtype.min), OpCode.MAX, (0,))
 
 
 def starts_run(ordered: Op) -> Op:

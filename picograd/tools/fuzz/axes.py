@@ -30,6 +30,7 @@ def random_axes(g: Generator, rank: int) -> tuple[int, ...]:
 
 
 def reduce(g: Generator, v: Value) -> Value | None:
+    """Reduces some axes, perhaps kept with length 1."""
     if not v.shape:
         return None
     axes = random_axes(g, len(v.shape))
@@ -85,6 +86,7 @@ def softmax(g: Generator, v: Value) -> Value | None:
 
 
 def scan(g: Generator, v: Value) -> Value | None:
+    """Takes a running sum or extreme along an axis."""
     if not v.shape:
         return None
     axis = int(g.rng.integers(len(v.shape)))

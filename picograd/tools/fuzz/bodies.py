@@ -102,6 +102,7 @@ def _within(value: Value) -> float:
 
 
 def loop(g: Generator, v: Value) -> Value | None:
+    """Runs a few operations as the steps of a LOOP: with values carried, rows read and rows stacked."""
     steps = int(g.rng.integers(1, 5))
     if v.shape and v.shape[0] <= 5 and g.chance(0.7):
         steps = v.shape[0]
@@ -129,6 +130,7 @@ def loop(g: Generator, v: Value) -> Value | None:
 
 
 def call(g: Generator, v: Value) -> Value | None:
+    """Puts a few operations into the body of a CALL, which may be called once more on other values."""
     inside = Inside(g)
     for value in (v, *(g.recent() for _ in range(int(g.rng.integers(0, 3))))):
         inside.add(inside.same(value))

@@ -49,6 +49,7 @@ def check_values(graph: Graph, device: str) -> None:
 
 
 def _compare(said: str, found: Array, expected: Array, tolerance: float) -> None:
+    """Raises Wrong where arrays differ by more than a tolerance."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise Wrong(f"{said}: {found.dtype} {found.shape}, the evaluator has {expected.dtype} {expected.shape}")
     if found.dtype.kind in "biu":

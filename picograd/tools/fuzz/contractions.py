@@ -19,6 +19,7 @@ from picograd.tools.fuzz.values import ADD, EXACT, MAX, MIN, ULP, Value, combine
 
 
 def matmul(g: Generator, v: Value) -> Value | None:
+    """Multiplies by a matrix that fits: one there is, one there is transposed, or a new one."""
     if len(v.shape) < 2 or v.op.dtype.kind == "b":
         return None
     *batch, _, k = v.shape
@@ -81,6 +82,7 @@ def gather(g: Generator, v: Value) -> Value | None:
 
 
 def scatter(g: Generator, v: Value) -> Value | None:
+    """Stores or combines updates at random places of an axis."""
     if not v.shape:
         return None
     axis = int(g.rng.integers(len(v.shape)))

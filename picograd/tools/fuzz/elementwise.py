@@ -62,6 +62,7 @@ def bits(g: Generator, v: Value) -> Value | None:
 
 
 def unary(g: Generator, v: Value) -> Value | None:
+    """Applies a function of one operand, where its error stays bounded."""
     dtype = v.op.dtype
     if dtype.kind == "b":
         return None
@@ -95,6 +96,7 @@ def root(g: Generator, v: Value) -> Value | None:
 
 
 def choose(g: Generator, v: Value) -> Value | None:
+    """Compares two exact values, and chooses by what came out."""
     if not v.exact:
         return None
     code = g.pick((OpCode.CMPLT, OpCode.CMPLE, OpCode.CMPEQ, OpCode.CMPNE))
@@ -110,6 +112,7 @@ def choose(g: Generator, v: Value) -> Value | None:
 
 
 def convert(g: Generator, v: Value) -> Value | None:
+    """Casts to another dtype that can hold the value."""
     target = g.pick((*g.dtypes, dtypes.float32))
     if not v.exact and (target.kind != "f" or (target.itemsize < 4)):
         return None

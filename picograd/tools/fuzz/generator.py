@@ -62,6 +62,7 @@ class Generator:
                 steps -= 1
 
     def choose_roots(self) -> None:
+        """Takes the last value and some others for the roots of the graph; one at least that is computed."""
         chosen = [self.values[-1]]
         chosen += [self.pick(self.values) for _ in range(int(self.rng.integers(0, 4)))]
         for value in dict.fromkeys(chosen):
@@ -106,6 +107,7 @@ class Generator:
 
     # ---- leaves ----
     def param(self, shape: tuple[int, ...], dtype: DType) -> Value:
+        """Returns a new PARAM with random elements: small whole numbers, or any where the graph must be smooth."""
         slot = len(self.graph.arrays)
         op = Op(OpCode.PARAM, dtype, (), (slot, shape))
         if dtype.kind == "b":

@@ -18,6 +18,7 @@ def move(g: Generator, v: Value) -> Value | None:
 
 
 def moved(g: Generator, op: Op) -> Op:
+    """Returns the Op seen through one random movement."""
     shape = [int(dim) for dim in op.shape]
     kind = g.pick(("reshape", "reshape", "permute", "permute", "expand", "pad", "shrink", "flip"))
     if kind == "reshape":

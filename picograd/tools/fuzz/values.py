@@ -21,7 +21,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
 Array = np.ndarray[Any, Any]
-ULP = {dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7}
+ULP = {dtype: 2.0 ** (1 - dtype.precision) for dtype in dtypes.ALL if dtype.is_float}
 EXACT = {dtypes.float32: 2.0**22, dtypes.float64: 2.0**50, dtypes.float16: 2.0**10, dtypes.bfloat16: 2.0**7}
 ADD, MUL, MAX, MIN = OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN
 
