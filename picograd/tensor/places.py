@@ -216,9 +216,8 @@ def segment_reduce(
         raise ShapeError(f"segment_reduce: lengths and offsets are vectors, got shape {given.shape}.")
     sizes = given.diff() if lengths is None else lengths
     count = known("segment_reduce", sizes.shape, 0)
-    rows = known("segment_reduce", data.shape, 0)
     ends = sizes.cumsum(0)
-    segment = ends.searchsorted(Tensor.arange(rows, device=data.device, dtype=ends.dtype), right=True)
+    segment = ends.searchsorted(Tensor.arange(data.shape[0], device=data.device, dtype=ends.dtype), right=True)
     place = segment.reshape(-1, *(1,) * (data.ndim - 1)).expand(*data.shape)
     start = EMPTY["sum" if reduce == "mean" else reduce] if initial is None else initial
     base = Tensor.full((count, *data.shape[1:]), start, dtype=data.dtype, device=data.device)

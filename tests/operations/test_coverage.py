@@ -50,7 +50,7 @@ WITHOUT = {
         Tensor.dtype Tensor.grad_fn Tensor.itemsize Tensor.nbytes Tensor.ndim Tensor.retains_grad Tensor.shape
     """,
     "stores a value, whatever function it comes from: tests/tensor/test_inplace*.py, test_cell.py": """
-        Tensor.assign Tensor.copy_ Tensor.fill_ Tensor.fill_diagonal_ Tensor.zero_
+        Tensor.assign Tensor.copy_ Tensor.fill_ Tensor.zero_
     """,
     "not PyTorch's: tests/tensor/test_elementwise.py, tests/ir, tests/fft": """
         Tensor.bitcast Tensor.cast Tensor.choose fft.pairs
