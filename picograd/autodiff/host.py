@@ -230,7 +230,7 @@ GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {
     "inv": (inv_grad,),
     "solve": (solve_matrix, solve_right),
     "solve_triangular": (triangular_matrix, triangular_right),
-    "pinv": (pinv_grad, None),
+    "pinv": (pinv_grad, None, None),
     "det": (det_grad,),
     "cofactor": (cofactor_grad,),
     "slogdet": (slogdet_grad,),

@@ -123,7 +123,7 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "eigvalsh": _of_axes(lambda m, n: (n,)),  # the same         ()                 eigenvalues, rising
     "svd": _of_axes(lambda m, n: (sum(lengths(m, n)),)),  # (..., m, n)  ()         u (m, k), s (k,), vh (k, n)
     "svdvals": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()              singular values, falling
-    "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) least singular value ()  the pseudoinverse
+    "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) and (...) bounds ()  the pseudoinverse
     "matrix_exp": _square,  #      (..., n, n)                   ()                 the sum of a^i / i!
     "fft": _same,  #               (..., n, .., 2)               (axes, sign)       sum of x e^(sign 2 pi i j k / n)
     "rfft": _rfft,  #              (..., n)                      (n,)               the half of fft that says all

@@ -176,7 +176,7 @@ def run_optimizer(info: Any, inputs: Any) -> None:
 
             def closure(params: Any = params, owner: Any = owner) -> Any:
                 owner.zero_grad()
-                loss = sum((param.sin() * param).sum() for param in params)
+                loss = sum((param * param + param.sin()).sum() for param in params)  # with a least value: LBFGS goes there
                 loss.backward()
                 return loss
 

@@ -43,7 +43,10 @@ REASONS = {
         ),
         "nextafter": "made of bits: it has none",
     },
-    "coarse": {"Muon": "PyTorch makes the step orthogonal in bfloat16, picograd in float32"},
+    "coarse": {
+        "Muon": "PyTorch makes the step orthogonal in bfloat16, picograd in float32",
+        "LBFGS": "a line search stops where the loss is flat to its last bit",
+    },
     "signs": dict.fromkeys(
         ("svd", "linalg.svd", "linalg.eigh", "linalg.pinv"),
         "vectors have a free sign: what does not depend on it is compared",
@@ -60,7 +63,7 @@ ACCEPTED = {
     "multinomial": (("probability", "categories", "sum of probabilities", "invalid multinomial"), LAZY),
     "cov": (("negative",), LAZY),
     **dict.fromkeys((
-        "Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+        "Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
     ), (("an iterable",), "one tensor stands for a list of one")),
     **dict.fromkeys(("Adam", "AdamW"), (
         ("capturable", "betas must be either", "an iterable"),
@@ -68,8 +71,6 @@ ACCEPTED = {
     )),
     "nn.NLLLoss": (("expected scalar type",), "dtypes promote"),
     **dict.fromkeys(("nn.RNN", "nn.GRU", "nn.LSTM"), (("should be of type bool",), "0 and 1 are False and True")),
-    "linspace": (("invalid combination",), "a whole float is a number of steps"),
-    "logspace": (("invalid combination",), "a whole float is a number of steps"),
 }  # fmt: skip
 
 

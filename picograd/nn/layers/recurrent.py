@@ -170,20 +170,20 @@ class RNNBase(_Recurrent):
                 features = input_size if layer == 0 else len(directions) * (proj_size or hidden_size)
                 self._make_weights(f"_l{layer}{direction}", features, device, dtype)
 
-    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002
         """Returns the states after every step, (T, N, D H), and the last one.
 
-        x (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;
+        input (T, N, I), (N, T, I) if batch_first, (T, I), or packed by nn.utils.rnn: then the result is, too;
         hx, the state to start from, (L D, N, H), or (L D, H)
         """
-        if isinstance(x, PackedSequence):
-            return self._run_packed(x, hx)
-        self._check_input(x, (2, 3), "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)")
-        is_batch = x.ndim == 3
-        x_TNI = x.unsqueeze(1) if not is_batch else (x.transpose(0, 1) if self.batch_first else x)
+        if isinstance(input, PackedSequence):
+            return self._run_packed(input, hx)
+        self._check_input(input, (2, 3), "(T, I), or (N, T, I)" if self.batch_first else "(T, I), or (T, N, I)")
+        is_batch = input.ndim == 3
+        x_TNI = input.unsqueeze(1) if not is_batch else (input.transpose(0, 1) if self.batch_first else input)
         places = self.num_layers * (1 + self.bidirectional)
         batch = (x_TNI.shape[1],) if is_batch else ()
-        start = self._start(hx, self._state_shapes(places, *batch), x)
+        start = self._start(hx, self._state_shapes(places, *batch), input)
         if not is_batch:
             start = tuple(tensor.unsqueeze(1) for tensor in start)
         y_TNH, last = self._run(x_TNI, start)
@@ -288,12 +288,12 @@ class RNNCellBase(_Recurrent):
         super().__init__(input_size, hidden_size, bias)
         self._make_weights("", input_size, device, dtype)
 
-    def forward(self, x: Tensor, hx: Any = None) -> Any:
-        """Returns the new state, for x (N, I) or (I,) and a state hx (N, H) or (H,)."""
-        self._check_input(x, (1, 2), "(N, I), or (I,)")
-        state = self._start(hx, self._state_shapes(*x.shape[:-1]), x)
+    def forward(self, input: Tensor, hx: Any = None) -> Any:  # noqa: A002
+        """Returns the new state, for input (N, I) or (I,) and a state hx (N, H) or (H,)."""
+        self._check_input(input, (1, 2), "(N, I), or (I,)")
+        state = self._start(hx, self._state_shapes(*input.shape[:-1]), input)
         w_ih, w_hh, b_ih, b_hh = self._weights("")
-        gates = functional.linear(x, w_ih, b_ih)
+        gates = functional.linear(input, w_ih, b_ih)
         return self._given(self._step(gates, state, functional.linear(state[0], w_hh, b_hh)))
 
     def extra_repr(self) -> str:
