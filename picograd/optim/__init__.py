@@ -6,6 +6,7 @@ Next:  picograd/optim/optimizer.py
 """
 
 from picograd.optim import lr_scheduler as lr_scheduler
+from picograd.optim import swa_utils as swa_utils
 from picograd.optim.adaptive import Adadelta as Adadelta
 from picograd.optim.adaptive import Adagrad as Adagrad
 from picograd.optim.adaptive import Adamax as Adamax

@@ -95,6 +95,29 @@ class Autograd(TensorCore):
             self._become_leaf(collects=False)
         return RemovableHandle(self.op.arg, hook)
 
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Lets a function see this leaf whenever backward() has added to its `.grad`.
+
+        Args:
+          hook: a function of the tensor; it may use up the gradient and set it to None
+
+        Returns:   a handle whose remove() takes the function away again
+
+        Raises:
+          GradientError: the tensor is no leaf that requires grad.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
+        >>> (x * x).backward()
+        6.0
+        """
+        if not (self.is_leaf and self.op.needs_grad):
+            raise GradientError(
+                f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is no leaf that requires grad.",
+                hint="register_hook(hook) sees the gradient of any tensor.",
+            )
+        return RemovableHandle(self.op.arg, hook, is_after=True)
+
     # ---- what it is to gradients ----
     @property
     def grad_fn(self) -> Op | None:
@@ -165,6 +188,8 @@ def backward(
         if owner is not None and leaf.arg.collects:
             found = grads.get(leaf, filled(0, leaf.dtype, leaf.shape))  # floor and the like are flat
             made.append(weakref.ref(_accumulate(owner, found if create_graph else detached(found))))
+            for hook in list(leaf.arg.after.values()):
+                hook(owner)
     for tensor in roots:
         gradients_of[tensor.cell] = made
 

@@ -20,17 +20,19 @@ class LeafNumber(int):
     make:      Op -> tensor of the kind and on the device of the leaf
     collects:  backward() adds to the `.grad` of its tensor
     hooks:     functions that its gradient goes through, in order
+    after:     functions of its tensor, called when backward() has added to `.grad`
     hooked:    numbers of the leaves that have hooks now: mostly there are none, and nobody has to look for them
     """
 
     make: Callable[[Op], Any]
     collects: bool
     hooks: dict[int, Callable[[Any], Any]]
+    after: dict[int, Callable[[Any], Any]]
     hooked: ClassVar[set[int]] = set()
 
     def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
         self = super().__new__(cls, number)
-        self.make, self.collects, self.hooks = make, collects, {}
+        self.make, self.collects, self.hooks, self.after = make, collects, {}, {}
         return self
 
     def __del__(self) -> None:
@@ -48,11 +50,12 @@ class RemovableHandle:
     66.0
     """
 
-    def __init__(self, number: LeafNumber, hook: Callable[[Any], Any]):
-        """Adds the function `hook` to those of the leaf with this `number`."""
-        self._hooks, self._number = number.hooks, int(number)
+    def __init__(self, number: LeafNumber, hook: Callable[[Any], Any], is_after: bool = False):
+        """Adds the function `hook` to those of the leaf with this `number`; is_after: to those of its tensor."""
+        self._hooks, self._number, self._is_after = number.after if is_after else number.hooks, int(number), is_after
         self._hooks[id(self)] = hook
-        LeafNumber.hooked.add(self._number)
+        if not is_after:
+            LeafNumber.hooked.add(self._number)
 
     def remove(self) -> None:
         """Takes the function away.
@@ -62,7 +65,7 @@ class RemovableHandle:
         >>> x.sum().backward()
         """
         self._hooks.pop(id(self), None)
-        if not self._hooks:
+        if not self._hooks and not self._is_after:
             LeafNumber.hooked.discard(self._number)
 
     def __enter__(self) -> RemovableHandle:
