@@ -110,3 +110,11 @@ from picograd.nn.functions.slide import pad as pad
 from picograd.nn.functions.slide import pixel_shuffle as pixel_shuffle
 from picograd.nn.functions.slide import pixel_unshuffle as pixel_unshuffle
 from picograd.nn.functions.slide import unfold as unfold
+from picograd.nn.functions.stored import celu_ as celu_
+from picograd.nn.functions.stored import elu_ as elu_
+from picograd.nn.functions.stored import hardtanh_ as hardtanh_
+from picograd.nn.functions.stored import leaky_relu_ as leaky_relu_
+from picograd.nn.functions.stored import relu_ as relu_
+from picograd.nn.functions.stored import rrelu_ as rrelu_
+from picograd.nn.functions.stored import selu_ as selu_
+from picograd.nn.functions.stored import threshold_ as threshold_

@@ -46,7 +46,8 @@ WITHOUT = {
         Tensor.is_pinned Tensor.pin_memory Tensor.storage_offset Tensor.stride Tensor.type
     """,
     "what a tensor is, and how gradients are collected: tests/tensor/test_autograd.py, test_hooks.py": """
-        Tensor.backward Tensor.is_leaf Tensor.register_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
+        Tensor.backward Tensor.is_leaf Tensor.register_hook
+        Tensor.register_post_accumulate_grad_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
         Tensor.dtype Tensor.grad_fn Tensor.itemsize Tensor.nbytes Tensor.ndim Tensor.retains_grad Tensor.shape
     """,
     "stores a value, whatever function it comes from: tests/tensor/test_inplace*.py, test_cell.py": """
@@ -97,7 +98,7 @@ def without_rows() -> list[str]:
 
 def is_in_place(name: str) -> bool:
     """True for exp_ beside exp: test_in_place.py."""
-    return name.endswith("_") and hasattr(Tensor, name.split(".")[-1][:-1])
+    return name.endswith("_") and any(hasattr(place, name.split(".")[-1][:-1]) for place in (Tensor, pg.nn.functional))
 
 
 REASONS = {name: reason for reason, names in WITHOUT.items() for name in names.split()}

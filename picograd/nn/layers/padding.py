@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/layers/multihead.py
+Next:  picograd/nn/layers/lazy.py
 """
 
 from __future__ import annotations
