@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from picograd.evaluator.bessel import BESSEL
 from picograd.evaluator.elementwise import Array
+from picograd.evaluator.iterated import ITERATED
 
 
 class Failed(Exception):
@@ -266,4 +268,6 @@ HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fft": _fft,
     "rfft": _rfft,
     "irfft": _irfft,
+    **ITERATED,
+    **BESSEL,
 }

@@ -185,7 +185,8 @@ def tolerances(name: str, a: Op, atol: Any, rtol: Any) -> list[Op]:
     m, n = host_calls.sides(host_calls.matrix(name, a))
     if rtol is None:
         rtol = 0.0 if atol is not None and not _is_zero(atol) else max(m, n) * EPSILON[a.dtype]
-    return [broadcast_to(_bound(name, value, a), a.shape[:-2]) for value in (0.0 if atol is None else atol, rtol)]
+    bounds = [_bound(name, value, a) for value in (0.0 if atol is None else atol, rtol)]
+    return [detached(broadcast_to(bound, a.shape[:-2])) for bound in bounds]
 
 
 def least_value(name: str, a: Op, atol: Any, rtol: Any) -> Op:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
 from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elements import arithmetic, inverses
+from picograd.tensor.elements import arithmetic, gamma, inverses
 from picograd.tensor.elements.mathematics import Mathematics
 from picograd.tensor.elements.operators import Elementwise, Operand
 
@@ -49,6 +50,33 @@ class Pairs(Mathematics):
         Tensor([ 5., 13.])
         """
         return self._pair("hypot", inverses.hypot, other)
+
+    def _incomplete_gamma(self, function: str, name: str, other: Operand) -> Self:
+        lhs, rhs = self._operands(function, other, "f")
+        result = gamma.incomplete(name, cast(lhs, dtypes.float64), cast(rhs, dtypes.float64))
+        return self._result(function, cast(result, lhs.dtype), other)
+
+    def igamma(self, other: Operand) -> Self:
+        """Returns the lower incomplete gamma function, of order self up to `other`, as a part of the whole: 0..1.
+
+        1 / gamma(self) times the integral of t^(self - 1) e^-t from 0 to other; NaN where one is negative or both are 0
+
+        Gradient: by other alone, as in PyTorch.
+
+        >>> Tensor([1.0, 2.0]).igamma(Tensor([1.0, 2.0]))
+        Tensor([0.63212055, 0.59399414])
+        """
+        return self._incomplete_gamma("igamma", "gammainc", other)
+
+    def igammac(self, other: Operand) -> Self:
+        """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
+
+        Gradient: by other alone, as in PyTorch.
+
+        >>> Tensor([1.0, 2.0]).igammac(Tensor([1.0, 2.0]))
+        Tensor([0.36787945, 0.40600586])
+        """
+        return self._incomplete_gamma("igammac", "gammaincc", other)
 
     def copysign(self, other: Operand) -> Self:
         """Returns |self| with the sign of `other`, -0.0 counting as negative.
