@@ -108,6 +108,33 @@ def _uniform(a: Array, x: Array) -> tuple[Array, Array]:
     return lower, upper
 
 
+# ---- counts ----
+FACTORIALS = np.array([math.lgamma(k + 2.0) for k in range(11)])
+
+
+def _poisson(uniform: Array, rate: Array) -> Array:
+    """The least count whose probability, with all below it, exceeds `uniform`: halving an interval that holds it."""
+    low, high = np.full_like(rate, -1.0), np.ceil(rate + 12 * np.sqrt(rate) + 50)
+    while np.any(high - low > 1):
+        middle = np.floor((low + high) / 2)
+        enough = _gammaincc(middle + 1, rate, FACTORIALS[np.clip(middle, 0, 10).astype(np.int64)]) > uniform
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(rate == 0, 0.0, high)
+
+
+def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
+    """The same of a number of tries: counted up from 0, by logarithms; what is likely is counted by what it is not."""
+    rare = np.minimum(chance, 1 - chance)
+    with np.errstate(divide="ignore"):
+        weight, odds = count * np.log1p(-rare), np.log(rare) - np.log1p(-rare)
+        total, k = np.exp(weight), np.zeros_like(count)
+        while np.any(going := (total <= uniform) & (k < count)):
+            weight = np.where(going, weight + odds + np.log(np.where(going, count - k, 1) / (k + 1)), weight)
+            k = k + going
+            total = np.where(going, total + np.exp(weight), total)
+    return np.where(chance > 0.5, count - k, k)
+
+
 # ---- polynomials ----
 # name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
 Step = Callable[[int, Array, Array, Array], Array]
@@ -143,5 +170,7 @@ def _polynomial(name: str) -> Callable[[Array, Array], Array]:
 ITERATED: dict[str, Callable[..., Any]] = {
     "gammainc": _gammainc,
     "gammaincc": _gammaincc,
+    "poisson": _poisson,
+    "binomial": _binomial,
     **{name: _polynomial(name) for name in POLYNOMIALS},
 }

@@ -104,7 +104,8 @@ def _irfft(src: tuple[Op, ...], options: Options) -> Shape:
 
 
 OF_NUMBERS = (  # functions of numbers that no fixed graph computes
-    "gammainc", "gammaincc", "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
+    "gammainc", "gammaincc", "poisson", "binomial",
+    "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
     "laguerre_l", "legendre_p", "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
     "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from picograd.tensor.creation.window_functions import (
     hann_window,
     kaiser_window,
 )
+from picograd.tensor.draws import binomial, poisson
 from picograd.tensor.free import (
     as_tensor,
     asarray,
@@ -194,7 +195,7 @@ __all__ = [
     "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype", "get_device", "gradient", "greater",
     "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink", "heaviside", "histc", "histogram",
     "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_",
-    "igamma", "igammac", "index_add", "index_copy", "index_fill", "index_put",
+    "binomial", "igamma", "igammac", "poisson", "index_add", "index_copy", "index_fill", "index_put",
     "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
     "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan",
     "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp",

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `gradient`, `unravel_index`, `histogramdd`, `segment_reduce`; `real`, `to_dlpack`
-Next:  picograd/tensor/questions.py
+Next:  picograd/tensor/draws.py
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ MODULES = ("", "nn.functional", "special", "linalg", "fft")
 # reason: names, as users write them after `pg.`; a method stands for the function of the same name, too
 WITHOUT = {
     "random numbers, which are not PyTorch's: means, bounds and seeds in tests/tensor/test_random.py, test_draws.py": """
-        bernoulli multinomial normal rand randint randn randperm rand_like randint_like randn_like Tensor.bernoulli
-        Tensor.multinomial Tensor.rand Tensor.randint Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
+        bernoulli binomial multinomial normal poisson rand randint randn randperm rand_like randint_like randn_like
+        Tensor.bernoulli Tensor.multinomial Tensor.rand Tensor.randint Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
         Tensor.randn_like Tensor.bernoulli_ Tensor.cauchy_ Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_
         Tensor.normal_ Tensor.random_ Tensor.uniform_
     """,
