@@ -27,6 +27,7 @@ from picograd.nn.layers.activations import Softplus as Softplus
 from picograd.nn.layers.activations import Softsign as Softsign
 from picograd.nn.layers.activations import Tanh as Tanh
 from picograd.nn.layers.activations import Tanhshrink as Tanhshrink
+from picograd.nn.layers.adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
 from picograd.nn.layers.batch_norm import BatchNorm1d as BatchNorm1d
 from picograd.nn.layers.batch_norm import BatchNorm2d as BatchNorm2d
 from picograd.nn.layers.batch_norm import BatchNorm3d as BatchNorm3d
@@ -64,6 +65,8 @@ from picograd.nn.layers.features import Flatten as Flatten
 from picograd.nn.layers.features import Identity as Identity
 from picograd.nn.layers.features import Linear as Linear
 from picograd.nn.layers.features import Unflatten as Unflatten
+from picograd.nn.layers.fractional import FractionalMaxPool2d as FractionalMaxPool2d
+from picograd.nn.layers.fractional import FractionalMaxPool3d as FractionalMaxPool3d
 from picograd.nn.layers.lazy import LazyBatchNorm1d as LazyBatchNorm1d
 from picograd.nn.layers.lazy import LazyBatchNorm2d as LazyBatchNorm2d
 from picograd.nn.layers.lazy import LazyBatchNorm3d as LazyBatchNorm3d

@@ -42,6 +42,8 @@ from picograd.nn.functions.dropout import feature_alpha_dropout as feature_alpha
 from picograd.nn.functions.embedding import embedding as embedding
 from picograd.nn.functions.embedding import embedding_bag as embedding_bag
 from picograd.nn.functions.embedding import one_hot as one_hot
+from picograd.nn.functions.fractional import fractional_max_pool2d as fractional_max_pool2d
+from picograd.nn.functions.fractional import fractional_max_pool3d as fractional_max_pool3d
 from picograd.nn.functions.grids import affine_grid as affine_grid
 from picograd.nn.functions.grids import grid_sample as grid_sample
 from picograd.nn.functions.linear import bilinear as bilinear

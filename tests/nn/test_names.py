@@ -32,8 +32,7 @@ NEVER = {
 }
 NOT_YET = {
     "nn": """
-        AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LinearCrossEntropyLoss
-        LinearCrossEntropyOptions UninitializedBuffer UninitializedParameter
+        LinearCrossEntropyLoss LinearCrossEntropyOptions UninitializedBuffer UninitializedParameter
     """,
     "parameter": "UninitializedBuffer UninitializedParameter is_lazy",
     "optim": "swap_in_optimizer_params_and_state",

@@ -20,7 +20,8 @@ MODULES = ("", "nn.functional", "special", "linalg", "fft")
 WITHOUT = {
     "random numbers, which are not PyTorch's: means, bounds and seeds in tests/tensor/test_random.py, test_draws.py": """
         bernoulli binomial multinomial normal poisson rand randint randn randperm rand_like randint_like randn_like
-        Tensor.bernoulli Tensor.multinomial Tensor.rand Tensor.randint Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
+        Tensor.bernoulli Tensor.multinomial Tensor.rand Tensor.randint
+        Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
         Tensor.randn_like Tensor.bernoulli_ Tensor.cauchy_ Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_
         Tensor.normal_ Tensor.random_ Tensor.uniform_
     """,

@@ -78,7 +78,7 @@ NOT_YET = {
     """,
     "Tensor": "prelu",
     "functional": """
-        fractional_max_pool2d fractional_max_pool3d linear_cross_entropy upsample_bilinear upsample_nearest
+        linear_cross_entropy upsample_bilinear upsample_nearest
     """,
     "special": "",
 }

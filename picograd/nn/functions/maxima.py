@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors, with return_indices a pair: values, and where each stands in its image (int64, row-major)
-Next:  picograd/nn/functions/means.py
+Next:  picograd/nn/functions/fractional.py
 
 The place of each maximum is found first, window by window; the value is then read there. So a gradient goes to one
 element of a window, the first of equal ones, and costs no more than the windows there are.

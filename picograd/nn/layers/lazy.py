@@ -54,7 +54,7 @@ class _Lazy(Module):
         return next((shape[0] for name, shape in shapes.items() if shape), None)
 
     def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-        """The layer becomes the ordinary one for this input, and does what that does."""
+        """The layer becomes the ordinary one for this input, and does what that does with input, args and kwargs."""
         self._become(self._coming_in(input))
         return self.forward(input, *args, **kwargs)
 

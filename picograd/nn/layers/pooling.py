@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/layers/resample.py
+Next:  picograd/nn/layers/fractional.py
 """
 
 from __future__ import annotations
