@@ -106,6 +106,8 @@ from picograd.nn.functions.rectifiers import softshrink as softshrink
 from picograd.nn.functions.rectifiers import threshold as threshold
 from picograd.nn.functions.resize import interpolate as interpolate
 from picograd.nn.functions.resize import upsample as upsample
+from picograd.nn.functions.resize import upsample_bilinear as upsample_bilinear
+from picograd.nn.functions.resize import upsample_nearest as upsample_nearest
 from picograd.nn.functions.slide import channel_shuffle as channel_shuffle
 from picograd.nn.functions.slide import fold as fold
 from picograd.nn.functions.slide import pad as pad

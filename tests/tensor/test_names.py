@@ -73,13 +73,10 @@ OF_FUNCTIONAL = """
 """
 NOT_YET = {
     "torch": """
-        alpha_dropout_ celu_ dropout_ feature_alpha_dropout_ feature_dropout feature_dropout_
-        rrelu_ selu_ threshold_
+        alpha_dropout_ celu_ dropout_ feature_alpha_dropout_ feature_dropout feature_dropout_ rrelu_ selu_ threshold_
     """,
     "Tensor": "prelu",
-    "functional": """
-        linear_cross_entropy upsample_bilinear upsample_nearest
-    """,
+    "functional": "linear_cross_entropy",
     "special": "",
 }
 SURFACES: dict[str, tuple[Any, Any]] = {

@@ -13,8 +13,8 @@ LAZY = "values are not read before they are asked for"
 REASONS = {
     "left out": {
         **dict.fromkeys((
-            "view_as_real", "view_as_complex", "complex", "polar", "imag", "cdouble", "cfloat", "chalf", "linalg.eig",
-            "linalg.eigvals",
+            "view_as_real", "view_as_complex", "complex", "polar", "stft", "istft", "imag", "cdouble", "cfloat", "chalf",
+            "linalg.eig", "linalg.eigvals",
         ), COMPLEX),
         **dict.fromkeys((
             "as_strided*", "new_empty_strided", "empty_strided", "empty_permuted", "resize_", "resize_as_",
@@ -23,6 +23,10 @@ REASONS = {
         "jiterator_*": "CUDA source as text: PyTorch's own", "hash_tensor": PRIVATE,
         "_*": PRIVATE, "torch.*": PRIVATE, "native_*": PRIVATE, "unsafe_*": PRIVATE, "grid_sampler_*": PRIVATE,
         "max_pool2d_with_indices_backward": PRIVATE, "constant_pad_nd": PRIVATE, "slice": PRIVATE,
+        **dict.fromkeys((
+            "alias_copy", "diagonal_copy", "expand_copy", "permute_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy",
+            "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "view_copy",
+        ), PRIVATE),
         "__rdiv__": "Python 2's division",
         "masked.*": "torch.masked is a prototype",
     },
