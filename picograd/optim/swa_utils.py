@@ -112,8 +112,8 @@ class AveragedModel(Module):
     >>> for value in (1.0, 3.0):
     ...     _ = nn.init.constant_(net.weight, value)
     ...     averaged.update_parameters(net)
-    >>> averaged(Tensor([1.0])), averaged.n_averaged.item()
-    (Tensor([2.]), 2)
+    >>> averaged(Tensor([1.0])).item(), averaged.n_averaged.item()
+    (2.0, 2)
     """
 
     n_averaged: Tensor

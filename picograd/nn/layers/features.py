@@ -93,7 +93,7 @@ class Identity(Module):
         pass
 
     def forward(self, input: Any) -> Any:  # noqa: A002
-        """Whatever comes in."""
+        """Returns input itself."""
         return input
 
 

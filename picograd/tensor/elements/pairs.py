@@ -52,6 +52,10 @@ class Pairs(Mathematics):
         return self._pair("hypot", inverses.hypot, other)
 
     def _incomplete_gamma(self, function: str, name: str, other: Operand) -> Self:
+        is_float = other.dtype.is_float if isinstance(other, TensorCore) else isinstance(other, float)
+        if not (self.dtype.is_float or is_float):
+            fact = f"{function}: one of both must be a float, got {self.dtype} of shape {self.shape}."
+            raise DTypeError(fact, hint="x.float()")
         lhs, rhs = self._operands(function, other, "f")
         result = gamma.incomplete(name, cast(lhs, dtypes.float64), cast(rhs, dtypes.float64))
         return self._result(function, cast(result, lhs.dtype), other)
@@ -60,6 +64,9 @@ class Pairs(Mathematics):
         """Returns the lower incomplete gamma function, of order self up to `other`, as a part of the whole: 0..1.
 
         1 / gamma(self) times the integral of t^(self - 1) e^-t from 0 to other; NaN where one is negative or both are 0
+
+        Raises:
+          DTypeError: both are integers.
 
         Gradient: by other alone, as in PyTorch.
 
@@ -70,6 +77,9 @@ class Pairs(Mathematics):
 
     def igammac(self, other: Operand) -> Self:
         """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
+
+        Raises:
+          DTypeError: both are integers.
 
         Gradient: by other alone, as in PyTorch.
 
