@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from picograd.autodiff.derivative import SourceRule
 from picograd.errors import GradientError
-from picograd.ir.build import compare, either, pad, positions, reshape, shrink_axis, swap_last, where, zeros_like
+from picograd.ir.build import compare, either, pad, positions, reshape, shrink_axis, swap_last, unary, where, zeros_like
 from picograd.ir.host import Options, host_call
 from picograd.ir.lines import line_of
 from picograd.ir.matrices import (
@@ -226,11 +226,30 @@ def irfft_grad(grad: Op, out: Op) -> Op:
     return where(_ends(spectrum, length), spectrum, spectrum * 2)
 
 
+# ---- incomplete gamma functions ----
+def gammainc_grad(grad: Op, out: Op) -> Op:
+    """G x^(a - 1) e^-x / gamma(a) by x; log_gamma, the third operand, is that of a + 1."""
+    a, x, log_gamma = out.src
+    positive = where(compare(OpCode.CMPLT, x.filled(0.0), x), x, 1.0)
+    slope = unary(OpCode.EXP, unary(OpCode.LOG, positive) * (a - 1.0) - positive - log_gamma) * a
+    return grad * where(compare(OpCode.CMPEQ, positive, x), slope, 0.0)
+
+
+def gammaincc_grad(grad: Op, out: Op) -> Op:
+    """The opposite: both parts add up to 1."""
+    return -gammainc_grad(grad, out)
+
+
+def order_grad(grad: Op, out: Op) -> Op:
+    """Refused, as in PyTorch: the derivative by the order is no elementary function."""
+    raise GradientError(f"backward: {out.arg.name} has no gradient by its order.", "detach() the order.", line_of(out))
+
+
 GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {
     "inv": (inv_grad,),
     "solve": (solve_matrix, solve_right),
     "solve_triangular": (triangular_matrix, triangular_right),
-    "pinv": (pinv_grad, None),
+    "pinv": (pinv_grad, None, None),
     "det": (det_grad,),
     "cofactor": (cofactor_grad,),
     "slogdet": (slogdet_grad,),
@@ -245,6 +264,8 @@ GRADIENTS: dict[str, tuple[SourceRule | None, ...]] = {
     "fft": (fft_grad,),
     "rfft": (rfft_grad,),
     "irfft": (irfft_grad,),
+    "gammainc": (order_grad, gammainc_grad, None),
+    "gammaincc": (order_grad, gammaincc_grad, None),
 }
 
 

@@ -2,7 +2,7 @@
 
 In:    an Op, the arrays of its sources, the values of symbolic integers
 Out:   the array of its result (ATTENTION: two), to be rounded to the Op's dtype
-Next:  picograd/evaluator/host.py
+Next:  picograd/evaluator/iterated.py
 
 Integers are multiplied and added in the dtype of the result, where they wrap: exact modulo 2**bits.
 """

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from picograd.evaluator.bessel import BESSEL
 from picograd.evaluator.elementwise import Array
+from picograd.evaluator.iterated import ITERATED
 
 
 class Failed(Exception):
@@ -76,10 +78,10 @@ def _solve_triangular(a: Array, b: Array, upper: bool, unit: bool) -> Array:
     return x
 
 
-def _pinv(a: Array, least: Array) -> Array:
-    """Inverts the singular values greater than `least`; the others become 0."""
+def _pinv(a: Array, absolute: Array, relative: Array) -> Array:
+    """Inverts the singular values greater than `absolute`, and than `relative` times the first; the others become 0."""
     u, s, vh = _each(_thin_svd, a)
-    kept = s > least[..., None]
+    kept = s > np.maximum(absolute[..., None], s[..., :1] * relative[..., None])
     inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(a.dtype)
     result: Array = _mirrored(vh) @ (inverse[..., None] * _mirrored(u))
     return result
@@ -266,4 +268,6 @@ HOST_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fft": _fft,
     "rfft": _rfft,
     "irfft": _irfft,
+    **ITERATED,
+    **BESSEL,
 }

@@ -103,6 +103,12 @@ def _irfft(src: tuple[Op, ...], options: Options) -> Shape:
     return (*src[0].shape[:-2], options[0])
 
 
+OF_NUMBERS = (  # functions of numbers that no fixed graph computes
+    "gammainc", "gammaincc", "poisson", "binomial",
+    "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite_h", "hermite_he",
+    "laguerre_l", "legendre_p", "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "modified_bessel_k0",
+    "modified_bessel_k1", "scaled_modified_bessel_k0", "scaled_modified_bessel_k1",
+)  # fmt: skip
 HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     # name                 operands                      options            result
     "inv": _square,  #             (..., n, n)                   ()                 the inverse
@@ -123,9 +129,10 @@ HOST_SHAPES: dict[str, Callable[[tuple[Op, ...], Options], Shape]] = {
     "eigvalsh": _of_axes(lambda m, n: (n,)),  # the same         ()                 eigenvalues, rising
     "svd": _of_axes(lambda m, n: (sum(lengths(m, n)),)),  # (..., m, n)  ()         u (m, k), s (k,), vh (k, n)
     "svdvals": _of_axes(lambda m, n: (min(m, n),)),  # (..., m, n)  ()              singular values, falling
-    "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) least singular value ()  the pseudoinverse
+    "pinv": _of_axes(lambda m, n: (n, m)),  # (..., m, n), (...) and (...) bounds ()  the pseudoinverse
     "matrix_exp": _square,  #      (..., n, n)                   ()                 the sum of a^i / i!
     "fft": _same,  #               (..., n, .., 2)               (axes, sign)       sum of x e^(sign 2 pi i j k / n)
     "rfft": _rfft,  #              (..., n)                      (n,)               the half of fft that says all
     "irfft": _irfft,  #            (..., n // 2 + 1, 2)          (n,)               the real signal of half a spectrum
+    **dict.fromkeys(OF_NUMBERS, _same),  # arrays of one shape, float64  ()           a number of each element's numbers
 }

@@ -180,14 +180,19 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
 
 
 # ---- least squares ----
-def least_value(name: str, a: Op, atol: Any, rtol: Any) -> Op:
-    """Returns up to which singular values count as 0."""
+def tolerances(name: str, a: Op, atol: Any, rtol: Any) -> list[Op]:
+    """Returns up to which singular values count as 0: by themselves, and as a part of the greatest."""
     m, n = host_calls.sides(host_calls.matrix(name, a))
-    batch = a.shape[:-2]
     if rtol is None:
         rtol = 0.0 if atol is not None and not _is_zero(atol) else max(m, n) * EPSILON[a.dtype]
     bounds = [_bound(name, value, a) for value in (0.0 if atol is None else atol, rtol)]
-    return maximum(broadcast_to(bounds[0], batch), greatest_value(name, a) * broadcast_to(bounds[1], batch))
+    return [detached(broadcast_to(bound, a.shape[:-2])) for bound in bounds]
+
+
+def least_value(name: str, a: Op, atol: Any, rtol: Any) -> Op:
+    """Returns up to which singular values count as 0."""
+    absolute, relative = tolerances(name, a, atol, rtol)
+    return maximum(absolute, greatest_value(name, a) * relative)
 
 
 def _is_zero(value: Any) -> bool:
@@ -224,7 +229,7 @@ def pinv(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False,
     if rcond is not None and rtol is not None:
         raise ArgumentError(f"{name}: rtol and rcond are two names of one argument; give one.")
     op = host_calls.matrix(name, a.read(), square=hermitian)
-    return given(host_calls.pseudoinverse(name, op, least_value(name, op, atol, rcond if rtol is None else rtol)), name, a)
+    return given(host_calls.pseudoinverse(name, op, *tolerances(name, op, atol, rcond if rtol is None else rtol)), name, a)
 
 
 DRIVERS = ("gelsy", "gelsd", "gelss", "gels")
@@ -261,7 +266,8 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         raise ShapeError(f"{name}: A {a.shape} has {m} rows, which B {second.shape} has not.")
     values = host_calls.singular_values(name, a)
     least = least_value(name, a, None, rcond)
-    solution = Tensor.from_op(host_calls.pseudoinverse(name, a, least)).matmul(Tensor.from_op(b))
+    inverse = Tensor.from_op(host_calls.pseudoinverse(name, a, *tolerances(name, a, None, rcond)))
+    solution = inverse.matmul(Tensor.from_op(b))
     rest = Tensor.from_op(a).matmul(solution) - Tensor.from_op(b)
     empty = filled(0, a.dtype, (0,))
     residuals = (rest * rest).sum(-2).read() if m > n and driver in ("gels", "gelsd", "gelss") else empty

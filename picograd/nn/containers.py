@@ -133,11 +133,11 @@ class Sequential(_Numbered):
     def _of(self, names: tuple[str, ...]) -> Self:
         return type(self)({name: getattr(self, name) for name in names})  # as in PyTorch, the names stay
 
-    def forward(self, x: Any) -> Any:
-        """x goes through all layers."""
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        """input goes through all layers."""
         for name in self.names:
-            x = getattr(self, name)(x)
-        return x
+            input = getattr(self, name)(input)
+        return input
 
 
 class ModuleList(_Numbered):

@@ -2,7 +2,7 @@
 
 In:    the parameters and buffers of a module
 Out:   `ModuleState`, which Module extends
-Next:  picograd/nn/module_attributes.py
+Next:  picograd/nn/state_hooks.py
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.nn.module_attributes import ModuleAttributes
 from picograd.nn.parameter import Parameter
+from picograd.nn.state_hooks import StateHooks
 from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
@@ -41,7 +41,7 @@ class IncompatibleKeys(NamedTuple):
         return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
 
-class ModuleState(ModuleAttributes):
+class ModuleState(StateHooks):
     """What a module does with all its tensors."""
 
     def _named_tensors(self, *kinds: str, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
@@ -94,11 +94,16 @@ class ModuleState(ModuleAttributes):
         ['layers.0.weight', 'layers.0.bias', 'layers.1.weight', 'layers.1.bias']
         """
         found: dict[str, Any] = {} if destination is None else destination
-        for path, module in self.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False):
+        modules = list(self.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False))
+        for path, module in modules:
+            start = f"{path}." * bool(path)
+            module._call_state_hooks("_state_dict_pre_hooks", start, keep_vars)
             for name, tensor in module._named_tensors("parameter", "buffer", prefix=path, recurse=False):
                 found[name] = tensor if keep_vars else tensor.detach()
             if module._has_extra_state():
-                found[f"{path}._extra_state" if path else "_extra_state"] = module.get_extra_state()
+                found[f"{start}_extra_state"] = module.get_extra_state()
+        for path, module in reversed(modules):
+            module._call_state_hooks("_state_dict_hooks", found, f"{path}." * bool(path), {"version": 1})
         return found
 
     def load_state_dict(
@@ -114,7 +119,7 @@ class ModuleState(ModuleAttributes):
           assign:      the given tensors become those of the module, with their dtypes and devices
 
         Raises:
-          ArgumentError: paths are missing or unknown (unless strict is False).
+          ArgumentError: paths are missing or unknown (unless strict is False), or a hook says that something is wrong.
           ShapeError:    a tensor has another shape than its place.
           DTypeError:    a value is neither a tensor nor an array.
 
@@ -124,20 +129,22 @@ class ModuleState(ModuleAttributes):
         >>> bool((a.weight == b.weight).all())
         True
         """
-        own = self.state_dict(keep_vars=True)
-        missing = [name for name in own if name not in state_dict]
-        unknown = [name for name in state_dict if name not in own]
-        if strict and (missing or unknown):
-            raise ArgumentError(
-                f"load_state_dict: missing: {_listed(missing)}; unknown: {_listed(unknown)}.",
-                hint="strict=False loads what fits by name.",
-            )
+        owners = dict(self.named_modules(remove_duplicate=False))
+        state_dict, keys, messages = dict(state_dict), IncompatibleKeys([], []), list[str]()
+        for path, module in owners.items():
+            start = f"{path}." * bool(path)
+            facts = ({"version": 1}, strict, *keys, messages)
+            module._call_state_hooks("_load_state_dict_pre_hooks", state_dict, start, *facts)
+        own = self._own_state()
+        keys.missing_keys.extend(name for name in own if name not in state_dict)
+        keys.unexpected_keys.extend(name for name in state_dict if name not in own)
+        if not any("_load_state_dict_post_hooks" in vars(module) for module in owners.values()):
+            _check_keys(keys, messages, strict)
         tensors = {name: value for name, value in own.items() if isinstance(value, Tensor) and name in state_dict}
         given = {name: _as_tensor(name, state_dict[name]) for name in tensors}
         for name, tensor in given.items():
             if tensor.shape != own[name].shape:
                 raise ShapeError(f"load_state_dict: {name} has shape {tensor.shape}, its place {own[name].shape}.")
-        owners = dict(self.named_modules(remove_duplicate=False))
         with no_grad():
             for path, tensor in given.items():
                 owner, _, name = path.rpartition(".")
@@ -150,7 +157,19 @@ class ModuleState(ModuleAttributes):
             key = f"{path}._extra_state" if path else "_extra_state"
             if module._has_extra_state() and key in state_dict:
                 module.set_extra_state(state_dict[key])
-        return IncompatibleKeys(missing, unknown)
+        for module in reversed(owners.values()):
+            module._call_state_hooks("_load_state_dict_post_hooks", keys)
+        _check_keys(keys, messages, strict)
+        return keys
+
+    def _own_state(self) -> dict[str, Any]:
+        """Returns what state_dict(keep_vars=True) does, with None for extra states and without calling hooks."""
+        found: dict[str, Any] = {}
+        for path, module in self.named_modules(remove_duplicate=False):
+            found.update(module._named_tensors("parameter", "buffer", prefix=path, recurse=False))
+            if module._has_extra_state():
+                found[f"{path}._extra_state" if path else "_extra_state"] = None
+        return found
 
     def _take_over(self, name: str, tensor: Tensor) -> None:
         """Makes a tensor the parameter or buffer of a name, which is trained if the one before was."""
@@ -277,6 +296,17 @@ def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
             raise ArgumentError(f"to: a parameter of shape {tensor.shape} is a view of other storage; clone it first.")
         tensor.cell.device = moved.cell.device
         set_op(tensor.cell, cast(moved.op, moved.dtype))
+
+
+def _check_keys(keys: IncompatibleKeys, messages: list[str], strict: bool) -> None:
+    """Raises an ArgumentError where hooks said so, or where paths differ although `strict` asks for the same."""
+    if messages:
+        raise ArgumentError(f"load_state_dict: {' '.join(messages)}")
+    if strict and any(keys):
+        raise ArgumentError(
+            f"load_state_dict: missing: {_listed(keys.missing_keys)}; unknown: {_listed(keys.unexpected_keys)}.",
+            hint="strict=False loads what fits by name.",
+        )
 
 
 def _listed(names: list[str]) -> str:

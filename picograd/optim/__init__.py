@@ -6,6 +6,7 @@ Next:  picograd/optim/optimizer.py
 """
 
 from picograd.optim import lr_scheduler as lr_scheduler
+from picograd.optim import swa_utils as swa_utils
 from picograd.optim.adam_variants import Adamax as Adamax
 from picograd.optim.adam_variants import NAdam as NAdam
 from picograd.optim.adam_variants import RAdam as RAdam

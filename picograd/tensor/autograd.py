@@ -28,7 +28,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
-from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_hook, hooks_among
+from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among
 from picograd.tensor.modes import enable_grad as enable_grad
 from picograd.tensor.modes import inference_mode as inference_mode
 from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
@@ -95,6 +95,29 @@ class Autograd(TensorCore):
         if self.op.code is not OpCode.LEAF:
             self._become_leaf(collects=False)
         return add_hook(self.op.arg, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Lets a function see this leaf whenever backward() has added to its `.grad`.
+
+        Args:
+          hook: a function of the tensor; it may use up the gradient and set it to None
+
+        Returns:   a handle whose remove() takes the function away again
+
+        Raises:
+          GradientError: the tensor is no leaf that requires grad.
+
+        >>> x = Tensor(3.0, requires_grad=True)
+        >>> handle = x.register_post_accumulate_grad_hook(lambda leaf: print(leaf.grad.item()))
+        >>> (x * x).backward()
+        6.0
+        """
+        if not (self.is_leaf and self.op.needs_grad):
+            raise GradientError(
+                f"register_post_accumulate_grad_hook: a tensor of shape {self.shape} is no leaf that requires grad.",
+                hint="register_hook(hook) sees the gradient of any tensor.",
+            )
+        return add_after_hook(self.op.arg, hook)
 
     # ---- what it is to gradients ----
     @property
@@ -166,6 +189,8 @@ def backward(
         if owner is not None and leaf.arg.collects:
             found = grads[leaf] if leaf in grads else leaf.filled(0)  # floor and the like are flat
             together.append(_accumulate(owner, found if create_graph else detached(found)))
+            for hook in list(leaf.arg.after.values()):
+                hook(owner)
     compute_together(together)
 
 

@@ -1,7 +1,7 @@
 """Functions that see gradients on their way: they belong to the number of a leaf, so they live as long as a graph with it.
 
 In:    a leaf, and functions of its gradient
-Out:   `LeafNumber`, `RemovableHandle`; `add_hook`; `hooks_among`: what the gradients of some leaves go through
+Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: what gradients go through
 Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/modes.py
 """
 
@@ -24,17 +24,19 @@ class LeafNumber(int):
     make:      Op -> tensor of the kind and on the device of the leaf
     collects:  backward() adds to the `.grad` of its tensor
     hooks:     functions that its gradient goes through, in order
+    after:     functions of its tensor, called when backward() has added to `.grad`
     hooked:    numbers of the leaves that have hooks now: mostly there are none, and nobody has to look for them
     """
 
     make: Callable[[Op], Any]
     collects: bool
     hooks: dict[int, Callable[[Any], Any]]
+    after: dict[int, Callable[[Any], Any]]
     hooked: ClassVar[set[int]] = set()
 
     def __new__(cls, number: int, make: Callable[[Op], Any], collects: bool = True) -> LeafNumber:
         self = super().__new__(cls, number)
-        self.make, self.collects, self.hooks = make, collects, {}
+        self.make, self.collects, self.hooks, self.after = make, collects, {}, {}
         return self
 
     def __del__(self) -> None:
@@ -79,6 +81,14 @@ def add_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
     LeafNumber.hooked.add(int(number))
     # NOTE: a handle that held the LeafNumber itself would keep its leaf among those that have hooks.
     return RemovableHandle(partial(_take_away, number.hooks, int(number), key))
+
+
+def add_after_hook(number: LeafNumber, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Adds a function to those that are called with the tensor of a leaf when backward() has added to its `.grad`."""
+    key = next(_keys)
+    number.after[key] = hook
+    after = number.after
+    return RemovableHandle(lambda: after.pop(key, None) and None)
 
 
 def _take_away(hooks: dict[int, Callable[[Any], Any]], number: int, key: int) -> None:

@@ -17,6 +17,7 @@ from picograd.tensor.creation.window_functions import (
     hann_window,
     kaiser_window,
 )
+from picograd.tensor.draws import binomial, poisson
 from picograd.tensor.free_functions import (
     as_tensor,
     asarray,
@@ -106,6 +107,7 @@ sinh, sqrt, square, tan, tanh, trunc = Tensor.sinh, Tensor.sqrt, Tensor.square, 
 # ---- functions of two ----
 addcdiv, addcmul, arctan2, atan2, copysign = Tensor.addcdiv, Tensor.addcmul, Tensor.atan2, Tensor.atan2, Tensor.copysign
 fmax, fmin, fmod, gcd, heaviside, hypot = Tensor.fmax, Tensor.fmin, Tensor.fmod, Tensor.gcd, Tensor.heaviside, Tensor.hypot
+igamma, igammac = Tensor.igamma, Tensor.igammac
 is_same_size, isclose, lcm, ldexp = Tensor.is_same_size, Tensor.isclose, Tensor.lcm, Tensor.ldexp
 logaddexp, logaddexp2, logical_xor, nextafter = Tensor.logaddexp, Tensor.logaddexp2, Tensor.logical_xor, Tensor.nextafter
 
@@ -191,7 +193,8 @@ __all__ = [
     "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy", "full",
     "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype", "get_device", "gradient", "greater",
     "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink", "heaviside", "histc", "histogram",
-    "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_", "index_add", "index_copy", "index_fill", "index_put",
+    "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_",
+    "binomial", "igamma", "igammac", "poisson", "index_add", "index_copy", "index_fill", "index_put",
     "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
     "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan",
     "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp",

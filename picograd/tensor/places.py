@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   `gradient`, `unravel_index`, `histogramdd`, `segment_reduce`; `real`, `to_dlpack`
-Next:  picograd/tensor/promotion.py
+Next:  picograd/tensor/draws.py
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
       edge_order:  1 or 2
 
     Raises:
-      ArgumentError: another edge_order, or spacings for another number of axes.
+      ArgumentError: another edge_order, an axis twice, or spacings for another number of axes.
       ShapeError:    an axis has fewer than edge_order + 1 points, or another number of coordinates.
 
     >>> gradient(Tensor([1.0, 2.0, 4.0, 7.0]))[0]
@@ -45,6 +45,9 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
         axes = axes_of("gradient", input.shape, dim)
     else:
         axes = tuple(axis_of("gradient", input.shape, axis) for axis in dim)
+        if len(set(axes)) != len(axes):
+            raise ArgumentError(f"gradient: axes {tuple(dim)} of shape {input.shape} name one axis twice.")
+    spacing = 1 if spacing is None else spacing
     spacings = [spacing] * len(axes) if isinstance(spacing, (int, float)) else list(spacing)
     if len(spacings) != len(axes):
         raise ArgumentError(f"gradient: {len(spacings)} spacings were given for {len(axes)} axes.")
@@ -108,7 +111,8 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
         raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
     if any(length < 0 for length in lengths):
         raise ArgumentError(f"unravel_index: lengths must not be negative, got {tuple(lengths)}.")
-    return tuple(indices // math.prod(lengths[axis + 1 :]) % length for axis, length in enumerate(lengths))
+    flat = indices.long()
+    return tuple(flat // math.prod(lengths[axis + 1 :]) % length for axis, length in enumerate(lengths))
 
 
 class HistogramDD(NamedTuple):
@@ -216,9 +220,8 @@ def segment_reduce(
         raise ShapeError(f"segment_reduce: lengths and offsets are vectors, got shape {given.shape}.")
     sizes = given.diff() if lengths is None else lengths
     count = known("segment_reduce", sizes.shape, 0)
-    rows = known("segment_reduce", data.shape, 0)
     ends = sizes.cumsum(0)
-    segment = ends.searchsorted(Tensor.arange(rows, device=data.device, dtype=ends.dtype), right=True)
+    segment = ends.searchsorted(Tensor.arange(data.shape[0], device=data.device, dtype=ends.dtype), right=True)
     place = segment.reshape(-1, *(1,) * (data.ndim - 1)).expand(*data.shape)
     start = EMPTY["sum" if reduce == "mean" else reduce] if initial is None else initial
     base = Tensor.full((count, *data.shape[1:]), start, dtype=data.dtype, device=data.device)

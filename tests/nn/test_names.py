@@ -32,17 +32,10 @@ NEVER = {
 }
 NOT_YET = {
     "nn": """
-        AdaptiveLogSoftmaxWithLoss FractionalMaxPool2d FractionalMaxPool3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d
-        LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d
-        LazyInstanceNorm2d LazyInstanceNorm3d LazyLinear LinearCrossEntropyLoss LinearCrossEntropyOptions
-        UninitializedBuffer UninitializedParameter
+        LinearCrossEntropyLoss LinearCrossEntropyOptions UninitializedBuffer UninitializedParameter
     """,
     "parameter": "UninitializedBuffer UninitializedParameter is_lazy",
-    "Module": """
-        register_load_state_dict_post_hook register_load_state_dict_pre_hook register_state_dict_post_hook
-        register_state_dict_pre_hook
-    """,
-    "optim": "swa_utils swap_in_optimizer_params_and_state",
+    "optim": "swap_in_optimizer_params_and_state",
     "Optimizer": """
         register_load_state_dict_post_hook register_load_state_dict_pre_hook register_state_dict_post_hook
         register_state_dict_pre_hook
@@ -68,7 +61,6 @@ SURFACES: dict[str, tuple[Any, Any]] = {
     "ModuleDict": (torch.nn.ModuleDict, nn.ModuleDict),
     "Sequential": (torch.nn.Sequential, nn.Sequential),
 }
-NOT_YET |= dict.fromkeys(("ModuleList", "ModuleDict", "Sequential"), NOT_YET["Module"])
 
 
 def names_of(surface: Any) -> list[str]:

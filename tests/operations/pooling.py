@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
+import picograd as pg
 from tests.operations.table import Operation, Rng, Sample, sample
 
 # Distinct values half a unit apart, so that no dtype has ties that rounding made; whole ones, with many ties, come after.
@@ -83,7 +84,26 @@ def unpooled(name: str, shape: tuple[int, ...]) -> Operation:
 
 
 RETURNED = {"return_indices": True}
+def drawn_windows(axes: int, variant: str = "", **more: Any) -> Operation:
+    """Returns a row of fractional max pooling; the draws are given, and have no gradient."""
+
+    def samples(rng: Rng) -> list[Sample]:
+        x, u = images(rng, (2, 3, *(7, 6, 8)[:axes])), rng.uniform(0, 1, (2, 3, axes))
+        calls = [((x, u, 2), {"output_size": 3}), ((x, u, (2, 1, 3)[:axes]), {"output_size": (4, 2, 5)[:axes]})]
+        calls += [((x, u, 3), {"output_ratio": (0.5, 0.4, 0.6)[:axes]}), ((x[0], u[:1], 2), {"output_size": 2})]
+        return [Sample(args, {**kwargs, **more}) for args, kwargs in calls]
+
+    def called(library: Any) -> Any:
+        function = getattr(library.nn.functional, f"fractional_max_pool{axes}d")
+        return lambda x, u, size, **kwargs: function(x, size, _random_samples=u.detach(), **kwargs)
+
+    name = f"nn.functional.fractional_max_pool{axes}d"
+    return Operation(name, samples, called(torch), called(pg), dtypes="", variant=variant)
+
+
 OPERATIONS = [
+    *[drawn_windows(axes) for axes in (2, 3)],
+    drawn_windows(2, "indices", return_indices=True),
     maxima("max_pool1d", 1, ((2, 3, 7), {"kernel_size": 2}), ((3, 9), {"kernel_size": 3, "stride": 2, "padding": 1})),
     maxima("max_pool2d", 2, ((2, 2, 5, 6), {"kernel_size": 2}),
            ((2, 5, 6), {"kernel_size": (3, 2), "stride": 1, **RETURNED}),

@@ -58,6 +58,10 @@ OPERATIONS = [
     ),
     row("upsample", (on(2, 3, 5), (7,), {}), (on(2, 2, 3, 4), (), {"scale_factor": 2.0, "mode": "bilinear"}),
         torch=quiet("upsample")),
+    row("upsample_nearest", (on(2, 3, 5), (7,), {}), (on(2, 2, 3, 4), (), {"scale_factor": 2.0}),
+        torch=quiet("upsample_nearest")),
+    row("upsample_bilinear", (on(2, 2, 3, 4), (5,), {}), (on(2, 2, 3, 4), (), {"scale_factor": (2.0, 1.5)}),
+        torch=quiet("upsample_bilinear")),
     *(
         row("grid_sample", *((shapes, (), {"mode": mode, "padding_mode": padding, "align_corners": corners})
                              for padding in ("zeros", "border", "reflection") for corners in (True, False)

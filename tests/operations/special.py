@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
+import picograd as pg
 from tests.operations.table import Operation, Rng, Sample, broadcasting, sample, uniform
 
 WIDE, POSITIVE, UNIT = (-2.0, 2.0), (0.1, 3.0), (0.05, 0.95)
@@ -34,6 +36,27 @@ def reversed_difference(rng: Rng) -> list[Sample]:
 def orders(rng: Rng) -> list[Sample]:
     """Calls of polygamma, whose first argument is its order."""
     return [sample(n, rng.uniform(0.3, 4.0, (4, 5))) for n in (0, 1, 2, 3)]
+
+
+def degrees(rng: Rng) -> list[Sample]:
+    """Calls of a polynomial: a degree for each number, one for all, one number for several degrees."""
+    x, n = rng.uniform(-2.0, 2.0, (4, 5)), rng.integers(-1, 8, (4, 5))
+    ends = np.array([1.0, -1.0, 0.0])
+    return [sample(x, n), sample(x, 3), sample(np.array(0.5), n), sample(x[:0], n[:0]), sample(ends, 9)]
+
+
+def incomplete(rng: Rng) -> list[Sample]:
+    """Calls of the incomplete gamma functions: orders small and large, limits beside them and far away."""
+    a = 10.0 ** rng.uniform(-2, 3, (4, 5))
+    edges = [np.array(v) for v in ([0.0, 0.0, 1.0, np.inf, 3.0], [0.0, 2.0, 0.0, 1.0, np.inf])]
+    beside, none = a * rng.uniform(0.3, 2.0, (4, 5)), rng.uniform(1, 2, (0, 5))
+    calls = [sample(a, beside), sample(a, np.array(2.0)), sample(a[:0], none)]
+    return [*calls, sample(*edges)]
+
+
+def by_the_limit(library: Any, name: str) -> Any:
+    """Returns the function with a gradient by its limit alone, as PyTorch has it."""
+    return lambda a, x: getattr(library, name)(a.detach(), x)
 
 
 def windows(rng: Rng) -> list[Sample]:
@@ -98,6 +121,30 @@ OPERATIONS = [
     *[special(name, POSITIVE) for name in ("digamma", "psi", "gammaln", "log1p")],
     special("erfinv", (-0.9, 0.9)),
     special("xlogy", WIDE, POSITIVE),
+    *[special(name, (-12.0, 12.0), rtol=1e-5, atol=1e-6, orders=0) for name in (
+        "airy_ai", "bessel_j0", "bessel_j1", "modified_bessel_i0", "modified_bessel_i1", "spherical_bessel_j0",
+    )],
+    *[special(name, (0.1, 40.0), orders=0) for name in (
+        "bessel_y0", "bessel_y1", "modified_bessel_k0", "modified_bessel_k1", "scaled_modified_bessel_k0",
+        "scaled_modified_bessel_k1",
+    )],
+    *[
+        Operation(f"special.{name}", degrees, dtypes="", orders=0, rtol=1e-4, atol=1e-5)
+        for kind in ("chebyshev_polynomial_", "shifted_chebyshev_polynomial_") for name in (f"{kind}{c}" for c in "tuvw")
+    ],
+    *[
+        Operation(f"special.{name}", degrees, dtypes="", orders=0, rtol=1e-4, atol=1e-5)
+        for name in ("hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p")
+    ],
+    *[
+        row
+        for name, alias in (("igamma", "special.gammainc"), ("igammac", "special.gammaincc"))
+        for row in (
+            Operation(f"Tensor.{name}", incomplete, dtypes="", orders=0, also=(alias,)),
+            Operation(f"Tensor.{name}", lambda rng: incomplete(rng)[:3], by_the_limit(torch, name), by_the_limit(pg, name),
+                      dtypes="", variant="limit"),
+        )
+    ],
     Operation("polygamma", orders, dtypes="", rtol=1e-4),
     Operation("trapezoid", areas, dtypes="i"),
     Operation("cumulative_trapezoid", areas, dtypes="i"),

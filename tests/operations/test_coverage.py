@@ -19,8 +19,9 @@ MODULES = ("", "nn.functional", "special", "linalg", "fft")
 # reason: names, as users write them after `pg.`; a method stands for the function of the same name, too
 WITHOUT = {
     "random numbers, which are not PyTorch's: means, bounds and seeds in tests/tensor/test_random.py, test_draws.py": """
-        bernoulli multinomial normal rand randint randn randperm rand_like randint_like randn_like Tensor.bernoulli
-        Tensor.multinomial Tensor.rand Tensor.randint Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
+        bernoulli binomial multinomial normal poisson rand randint randn randperm rand_like randint_like randn_like
+        Tensor.bernoulli Tensor.multinomial Tensor.rand Tensor.randint
+        Tensor.randn Tensor.randperm Tensor.rand_like Tensor.randint_like
         Tensor.randn_like Tensor.bernoulli_ Tensor.cauchy_ Tensor.exponential_ Tensor.geometric_ Tensor.log_normal_
         Tensor.normal_ Tensor.random_ Tensor.uniform_
     """,
@@ -46,11 +47,12 @@ WITHOUT = {
         Tensor.is_pinned Tensor.pin_memory Tensor.storage_offset Tensor.stride Tensor.type
     """,
     "what a tensor is, and how gradients are collected: tests/tensor/test_autograd.py, test_hooks.py": """
-        Tensor.backward Tensor.is_leaf Tensor.register_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
+        Tensor.backward Tensor.is_leaf Tensor.register_hook
+        Tensor.register_post_accumulate_grad_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
         Tensor.dtype Tensor.grad_fn Tensor.itemsize Tensor.nbytes Tensor.ndim Tensor.retains_grad Tensor.shape
     """,
     "stores a value, whatever function it comes from: tests/tensor/test_inplace*.py, test_cell.py": """
-        Tensor.assign Tensor.copy_ Tensor.fill_ Tensor.fill_diagonal_ Tensor.zero_
+        Tensor.assign Tensor.copy_ Tensor.fill_ Tensor.zero_
     """,
     "not PyTorch's: tests/tensor/test_elementwise.py, tests/ir, tests/fft": """
         Tensor.bitcast Tensor.cast Tensor.choose fft.pairs
@@ -97,7 +99,7 @@ def without_rows() -> list[str]:
 
 def is_in_place(name: str) -> bool:
     """True for exp_ beside exp: test_in_place.py."""
-    return name.endswith("_") and hasattr(Tensor, name.split(".")[-1][:-1])
+    return name.endswith("_") and any(hasattr(place, name.split(".")[-1][:-1]) for place in (Tensor, pg.nn.functional))
 
 
 REASONS = {name: reason for reason, names in WITHOUT.items() for name in names.split()}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor
 from picograd.errors import PicogradError
 from tests.operations.table import Array, Operation, Sample, all_operations, arrays_of, with_arrays
@@ -71,6 +72,16 @@ def test_it_stores_what_pytorch_stores(row: Operation, rng: np.random.Generator,
         compare(row, call, "float32")
     for dtype in (name for kind in row.dtypes for name in KINDS[kind]):
         compare(row, calls[0], dtype)
+
+
+@pytest.mark.req("C3")
+@pytest.mark.parametrize("name", [name for name in dir(pg.nn.functional) if name.endswith("_") and name[0] != "_"])
+def test_a_function_of_networks_stores_what_pytorch_stores(name: str, rng: np.random.Generator) -> None:
+    values, more = rng.uniform(-3.0, 3.0, (4, 5)).astype(np.float32), (0.5, -1.0) if name == "threshold_" else ()
+    ours, theirs = Tensor(values), torch.tensor(values)
+    assert getattr(pg.nn.functional, name)(ours, *more) is ours
+    getattr(torch.nn.functional, name)(theirs, *more)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_there_are_many() -> None:

@@ -23,7 +23,7 @@ REFUSED = {
     """,
     "the number of results, or their shape, is no sum or multiple of the length": """
         Tensor.split Tensor.split_with_sizes Tensor.chunk Tensor.tensor_split Tensor.vsplit Tensor.unbind Tensor.unfold
-        Tensor.diagonal* linalg.diagonal* Tensor.diag Tensor.trace Tensor.corrcoef Tensor.combinations
+        Tensor.diagonal* linalg.diagonal* Tensor.diag Tensor.trace Tensor.combinations
         nn.functional.pdist
     """,
     "the call gives a number for the length, which is right for one of its values alone": """
@@ -33,7 +33,8 @@ REFUSED = {
     """,
     "a function of the host, whose matrices and transforms have sides of known lengths": """
         Tensor.cholesky* Tensor.det Tensor.inverse Tensor.logdet Tensor.matrix_exp Tensor.matrix_power Tensor.pinverse
-        Tensor.qr Tensor.slogdet Tensor.svd fft.*fftn linalg.cholesky* linalg.det* linalg.eigh* linalg.eigvalsh
+        Tensor.qr Tensor.slogdet Tensor.svd Tensor.lu* lu_unpack Tensor.triangular_solve* fft.*fftn
+        linalg.cholesky* linalg.det* linalg.eigh* linalg.eigvalsh
         linalg.householder_product linalg.inv* linalg.lstsq linalg.lu* linalg.matrix_power linalg.matrix_rank
         linalg.pinv* linalg.qr* linalg.slogdet linalg.solve* linalg.svd*
     """,
@@ -41,8 +42,11 @@ REFUSED = {
         Tensor.median Tensor.nanmedian Tensor.quantile* Tensor.nanquantile Tensor.searchsorted
         Tensor.searchsorted-right Tensor.searchsorted-int32 fft.*fftshift
     """,
+    "the length may be one, and two points are needed": """
+        gradient
+    """,
     "elements are counted on the host": """
-        Tensor.histogram Tensor.numel Tensor.fill_diagonal_ result_type
+        Tensor.numel Tensor.fill_diagonal_ result_type
     """,
 }
 ROWS = all_operations()

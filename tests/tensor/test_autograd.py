@@ -529,3 +529,24 @@ def test_detach_in_place() -> None:
     z.sum().backward()  # made before
     assert x.grad.tolist() == [6.0, 6.0]
     assert not x.detach_().requires_grad and x.tolist() == [1.0, 2.0]
+
+
+def test_a_hook_after_accumulation_sees_the_leaf_and_may_use_up_its_gradient() -> None:
+    x, seen = Tensor([1.0, 2.0], requires_grad=True), []
+
+    def use(leaf: Tensor) -> None:
+        seen.append(leaf.grad.tolist())
+        leaf.grad = None
+
+    handle = x.register_post_accumulate_grad_hook(use)
+    for _ in range(2):
+        (x * x).sum().backward()
+    assert seen == [[2.0, 4.0], [2.0, 4.0]] and x.grad is None
+    handle.remove()
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0] and len(seen) == 2
+
+
+def test_a_hook_after_accumulation_needs_a_leaf() -> None:
+    with pytest.raises(GradientError, match="is no leaf that requires grad"):
+        (Tensor([1.0], requires_grad=True) * 2).register_post_accumulate_grad_hook(print)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +99,41 @@ def test_what_has_no_meaning_is_refused_on_its_line(name: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert caught.value.fact == fact and caught.value.line.file == __file__  # type: ignore[attr-defined]
+
+
+def _fits(counts: np.ndarray, weights: np.ndarray) -> None:
+    """Checks that the counts of a sample are those of a distribution, by its chi-squared statistic."""
+    seen = np.bincount(counts.astype(np.int64), minlength=len(weights))[: len(weights)]
+    expected = weights * len(counts)
+    likely = expected > 10
+    statistic = ((seen - expected)[likely] ** 2 / expected[likely]).sum()
+    assert statistic < likely.sum() + 5 * np.sqrt(2 * likely.sum())
+
+
+@pytest.mark.parametrize("rate", [0.3, 4.0, 60.0])
+def test_poisson_counts_have_their_probabilities(rate: float, device: str) -> None:
+    counts = pg.poisson(Tensor.full((20000,), rate), generator=pg.Generator(3)).numpy()
+    k = np.arange(150)
+    _fits(counts, np.exp(k * np.log(rate) - rate - np.array([math.lgamma(n + 1) for n in k])))
+    assert counts.dtype == np.float32
+
+
+def test_large_rates_are_nearly_normal() -> None:
+    counts = pg.poisson(Tensor.full((2000,), 1e7, dtype=pg.float64), generator=pg.Generator(3)).numpy()
+    assert abs(counts.mean() - 1e7) < 5 * np.sqrt(1e7 / 2000) and abs(counts.std() / np.sqrt(1e7) - 1) < 0.08
+
+
+@pytest.mark.parametrize(("count", "prob"), [(1.0, 0.3), (10.0, 0.8), (300.0, 0.05)])
+def test_binomial_counts_have_their_probabilities(count: float, prob: float, device: str) -> None:
+    counts = pg.binomial(Tensor.full((20000,), count), Tensor(prob), generator=pg.Generator(5)).numpy()
+    k = np.arange(int(count) + 1)
+    weights = np.array([math.comb(int(count), n) for n in k], float) * prob**k * (1 - prob) ** (count - k)
+    _fits(counts, weights)
+
+
+def test_counts_repeat_with_their_seed_and_need_floats() -> None:
+    rates = Tensor([[0.5, 3.0], [20.0, 0.0]])
+    first, again = (pg.poisson(rates, generator=pg.Generator(1)).tolist() for _ in range(2))
+    assert first == again and first[1][1] == 0
+    with pytest.raises(pg.DTypeError, match="poisson: needs floats, got int64"):
+        pg.poisson(Tensor([1]))

@@ -25,7 +25,7 @@ OF_ONE = """
 OF_TWO = """
     add sub mul div subtract multiply divide true_divide atan2 arctan2 copysign eq ne lt le gt ge not_equal less less_equal
     greater greater_equal floor_divide fmod heaviside hypot ldexp logical_and logical_or logical_xor nextafter pow remainder
-    xlogy clamp_min clamp_max
+    igamma igammac xlogy clamp_min clamp_max
 """
 OF_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm")
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {

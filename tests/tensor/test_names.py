@@ -73,24 +73,11 @@ OF_FUNCTIONAL = """
 """
 NOT_YET = {
     "torch": """
-        alpha_dropout_ binomial celu_ dropout_ feature_alpha_dropout_ feature_dropout feature_dropout_ igamma
-        igammac poisson rrelu_ selu_ threshold_
+        alpha_dropout_ celu_ dropout_ feature_alpha_dropout_ feature_dropout feature_dropout_ rrelu_ selu_ threshold_
     """,
-    "Tensor": """
-        igamma igamma_ igammac igammac_ prelu register_post_accumulate_grad_hook
-    """,
-    "functional": """
-        celu_ elu_ fractional_max_pool2d fractional_max_pool3d hardtanh_ leaky_relu_ linear_cross_entropy relu_
-        rrelu_ selu_ threshold_ upsample_bilinear upsample_nearest
-    """,
-    "special": """
-        airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u
-        chebyshev_polynomial_v chebyshev_polynomial_w gammainc gammaincc hermite_polynomial_h
-        hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p modified_bessel_i0 modified_bessel_i1
-        modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1
-        shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
-        shifted_chebyshev_polynomial_w spherical_bessel_j0
-    """,
+    "Tensor": "prelu",
+    "functional": "linear_cross_entropy",
+    "special": "",
 }
 SURFACES: dict[str, tuple[Any, Any]] = {
     "torch": (torch, pg),

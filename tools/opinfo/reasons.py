@@ -13,8 +13,8 @@ LAZY = "values are not read before they are asked for"
 REASONS = {
     "left out": {
         **dict.fromkeys((
-            "view_as_real", "view_as_complex", "complex", "polar", "imag", "cdouble", "cfloat", "chalf", "linalg.eig",
-            "linalg.eigvals",
+            "view_as_real", "view_as_complex", "complex", "polar", "stft", "istft", "imag", "cdouble", "cfloat", "chalf",
+            "linalg.eig", "linalg.eigvals",
         ), COMPLEX),
         **dict.fromkeys((
             "as_strided*", "new_empty_strided", "empty_strided", "empty_permuted", "resize_", "resize_as_",
@@ -23,6 +23,10 @@ REASONS = {
         "jiterator_*": "CUDA source as text: PyTorch's own", "hash_tensor": PRIVATE,
         "_*": PRIVATE, "torch.*": PRIVATE, "native_*": PRIVATE, "unsafe_*": PRIVATE, "grid_sampler_*": PRIVATE,
         "max_pool2d_with_indices_backward": PRIVATE, "constant_pad_nd": PRIVATE, "slice": PRIVATE,
+        **dict.fromkeys((
+            "alias_copy", "diagonal_copy", "expand_copy", "permute_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy",
+            "transpose_copy", "unbind_copy", "unfold_copy", "unsqueeze_copy", "view_copy",
+        ), PRIVATE),
         "__rdiv__": "Python 2's division",
         "masked.*": "torch.masked is a prototype",
     },
@@ -43,7 +47,10 @@ REASONS = {
         ),
         "nextafter": "made of bits: it has none",
     },
-    "coarse": {"Muon": "PyTorch makes the step orthogonal in bfloat16, picograd in float32"},
+    "coarse": {
+        "Muon": "PyTorch makes the step orthogonal in bfloat16, picograd in float32",
+        "LBFGS": "a line search stops where the loss is flat to its last bit",
+    },
     "signs": dict.fromkeys(
         ("svd", "linalg.svd", "linalg.eigh", "linalg.pinv"),
         "vectors have a free sign: what does not depend on it is compared",
@@ -60,7 +67,7 @@ ACCEPTED = {
     "multinomial": (("probability", "categories", "sum of probabilities", "invalid multinomial"), LAZY),
     "cov": (("negative",), LAZY),
     **dict.fromkeys((
-        "Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+        "Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "LBFGS", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
     ), (("an iterable",), "one tensor stands for a list of one")),
     **dict.fromkeys(("Adam", "AdamW"), (
         ("capturable", "betas must be either", "an iterable"),
@@ -68,8 +75,6 @@ ACCEPTED = {
     )),
     "nn.NLLLoss": (("expected scalar type",), "dtypes promote"),
     **dict.fromkeys(("nn.RNN", "nn.GRU", "nn.LSTM"), (("should be of type bool",), "0 and 1 are False and True")),
-    "linspace": (("invalid combination",), "a whole float is a number of steps"),
-    "logspace": (("invalid combination",), "a whole float is a number of steps"),
 }  # fmt: skip
 
 

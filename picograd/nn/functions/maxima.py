@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors, with return_indices a pair: values, and where each stands in its image (int64, row-major)
-Next:  picograd/nn/functions/means.py
+Next:  picograd/nn/functions/fractional.py
 
 The place of each maximum is found first, window by window; the value is then read there. So a gradient goes to one
 element of a window, the first of equal ones, and costs no more than the windows there are.
@@ -86,7 +86,7 @@ def max_pool2d(
     Returns:   (N, C, H', W') with H' = (H + 2 p - d (K - 1) - 1) // s + 1, or a pair
 
     Raises:
-      ShapeError:    input has another number of axes, or no window fits.
+      ShapeError:    input has another number of axes, one but the batch is empty, or no window fits.
       ArgumentError: an argument is no number that fits.
 
     >>> max_pool2d(Tensor([[[1.0, 2.0], [4.0, 3.0]]]), 2)
@@ -224,6 +224,8 @@ def _max_pool(
     function: str, axes: int, x: Tensor, numbers: Sequence[Each | None], ceil_mode: bool, return_indices: bool
 ) -> Pooled:
     op, has_batch = with_batch(function, x, axes)
+    if 0 in op.shape[1:]:
+        raise ShapeError(f"{function}: no axis but the batch may be empty, got input {x.shape}.")
     windows = pooling_windows(function, op, numbers, ceil_mode)
     return _pair(x, max_of_windows(op, windows), has_batch, return_indices)
 

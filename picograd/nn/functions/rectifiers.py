@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/functions/activations.py
+Next:  picograd/nn/functions/stored.py
 
 Where two pieces meet, the gradient is the one PyTorch has. A piece that may overflow where it is not used gets
 another input there.

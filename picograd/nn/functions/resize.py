@@ -86,6 +86,34 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None  # noqa: A002
+) -> Tensor:
+    """Returns input with each element repeated along its spatial axes: an old name of `interpolate`.
+
+    Args:
+      input, size, scale_factor: as in `interpolate`
+
+    >>> upsample_nearest(Tensor([[[1.0, 3.0]]]), 4)
+    Tensor([[[1., 1., 3., 3.]]])
+    """
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None  # noqa: A002
+) -> Tensor:
+    """Returns (N, C, H, W) by lines between its elements, corners at corners: an old name of `interpolate`.
+
+    Args:
+      input, size, scale_factor: as in `interpolate`
+
+    >>> upsample_bilinear(Tensor([[[[1.0, 3.0]]]]), (1, 3))
+    Tensor([[[[1., 2., 3.]]]])
+    """
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
+
+
 # ---- arguments ----
 def _check_mode(op: Op, mode: str, align_corners: bool | None, antialias: bool) -> None:
     """Raises unless interpolate has this mode for an input of so many axes, with these options."""

@@ -20,9 +20,9 @@ class Tanh(Module):
     Tensor([0.])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return x.tanh()
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return input.tanh()
 
 
 class Sigmoid(Module):
@@ -32,9 +32,9 @@ class Sigmoid(Module):
     Tensor([0.5])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return x.sigmoid()
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return input.sigmoid()
 
 
 class GELU(Module):
@@ -47,9 +47,9 @@ class GELU(Module):
     def __init__(self, approximate: str = "none"):
         self.approximate = approximate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return x.gelu(self.approximate)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return input.gelu(self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -65,9 +65,9 @@ class SiLU(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.silu(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.silu(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -83,9 +83,9 @@ class Mish(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.mish(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.mish(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -101,9 +101,9 @@ class Softplus(Module):
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.softplus(x, self.beta, self.threshold)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.softplus(input, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
         return f"beta={self.beta}, threshold={self.threshold}"
@@ -116,9 +116,9 @@ class LogSigmoid(Module):
     Tensor([-0.6931472])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.logsigmoid(x)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.logsigmoid(input)
 
 
 class Softsign(Module):
@@ -128,9 +128,9 @@ class Softsign(Module):
     Tensor([-0.5])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.softsign(x)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.softsign(input)
 
 
 class Tanhshrink(Module):
@@ -140,9 +140,9 @@ class Tanhshrink(Module):
     Tensor([0.])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.tanhshrink(x)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.tanhshrink(input)
 
 
 class GLU(Module):
@@ -155,9 +155,9 @@ class GLU(Module):
     def __init__(self, dim: int = -1):
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., 2 C, ...) -> (..., C, ...)."""
-        return functional.glu(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., 2 C, ...) -> (..., C, ...)."""
+        return functional.glu(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -173,9 +173,9 @@ class Softmax(Module):
     def __init__(self, dim: int):
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.softmax(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -191,9 +191,9 @@ class LogSoftmax(Module):
     def __init__(self, dim: int):
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.log_softmax(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.log_softmax(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -209,9 +209,9 @@ class Softmin(Module):
     def __init__(self, dim: int):
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.softmin(x, self.dim)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.softmin(input, self.dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"
@@ -224,12 +224,12 @@ class Softmax2d(Module):
     Tensor([0.5, 0.5])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) or (C, H, W) -> the same shape.
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) or (C, H, W) -> the same shape.
 
         Raises:
-          ShapeError: x has neither three axes nor four.
+          ShapeError: input has neither three axes nor four.
         """
-        if x.ndim not in (3, 4):
-            raise ShapeError(f"Softmax2d: x must be (N, C, H, W) or (C, H, W), got {x.shape}.")
-        return x.softmax(-3)
+        if input.ndim not in (3, 4):
+            raise ShapeError(f"Softmax2d: input must be (N, C, H, W) or (C, H, W), got {input.shape}.")
+        return input.softmax(-3)

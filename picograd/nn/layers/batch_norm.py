@@ -75,17 +75,17 @@ class _BatchNorm(_Running):
         self.eps, self.momentum = eps, momentum
         self._start(num_features, affine, bias, track_running_stats, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        self._check(x)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        self._check(input)
         momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                momentum = 1.0 / self.num_batches_tracked.to(x.dtype.wide)
+                momentum = 1.0 / self.num_batches_tracked.to(input.dtype.wide)
         of_batch = self.training or self.running_mean is None
         running = (self.running_mean, self.running_var)
-        return functional.batch_norm(x, *running, self.weight, self.bias, of_batch, momentum, self.eps)
+        return functional.batch_norm(input, *running, self.weight, self.bias, of_batch, momentum, self.eps)
 
     def extra_repr(self) -> str:
         shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
@@ -108,14 +108,14 @@ class _InstanceNorm(_Running):
         self.eps, self.momentum = eps, momentum
         self._start(num_features, affine, bias, track_running_stats, device, dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...), or (C, ...) -> the same shape."""
-        self._check(x)
-        batch = x if x.ndim == max(self.ranks) else x.unsqueeze(0)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...), or (C, ...) -> the same shape."""
+        self._check(input)
+        batch = input if input.ndim == max(self.ranks) else input.unsqueeze(0)
         of_example = self.training or self.running_mean is None
         running = (self.running_mean, self.running_var)
         result = functional.instance_norm(batch, *running, self.weight, self.bias, of_example, self.momentum, self.eps)
-        return result if batch is x else result.squeeze(0)
+        return result if batch is input else result.squeeze(0)
 
     def extra_repr(self) -> str:
         shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"

@@ -2,7 +2,7 @@
 
 In:    predictions and targets
 Out:   losses
-Next:  picograd/nn/layers/convolution.py
+Next:  picograd/nn/layers/adaptive_softmax.py
 """
 
 from __future__ import annotations

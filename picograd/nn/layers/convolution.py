@@ -111,10 +111,10 @@ class Conv1d(_Conv):
 
     axes = 1
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, L) -> (N, O, L')."""
-        x, padding = self._padded(x)
-        return convolve.conv1d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, L) -> (N, O, L')."""
+        input, padding = self._padded(input)
+        return convolve.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Conv):
@@ -133,10 +133,10 @@ class Conv2d(_Conv):
 
     axes = 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> (N, O, H', W')."""
-        x, padding = self._padded(x)
-        return convolve.conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, O, H', W')."""
+        input, padding = self._padded(input)
+        return convolve.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Conv):
@@ -155,10 +155,10 @@ class Conv3d(_Conv):
 
     axes = 3
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, D, H, W) -> (N, O, D', H', W')."""
-        x, padding = self._padded(x)
-        return convolve.conv3d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, O, D', H', W')."""
+        input, padding = self._padded(input)
+        return convolve.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _ConvTranspose(_Convolution):
@@ -209,12 +209,12 @@ class ConvTranspose1d(_ConvTranspose):
 
     axes = 1
 
-    def forward(self, x: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
-        """x (N, C, L) -> (N, O, L'), of output_size if that is given."""
-        more = self._extra(x, output_size)
+    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, L) -> (N, O, L'), of output_size if that is given."""
+        more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
         return convolve.conv_transpose1d(
-            x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip
 
 
@@ -235,12 +235,12 @@ class ConvTranspose2d(_ConvTranspose):
 
     axes = 2
 
-    def forward(self, x: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
-        """x (N, C, H, W) -> (N, O, H', W'), of output_size if that is given."""
-        more = self._extra(x, output_size)
+    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, O, H', W'), of output_size if that is given."""
+        more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
         return convolve.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip
 
 
@@ -261,10 +261,10 @@ class ConvTranspose3d(_ConvTranspose):
 
     axes = 3
 
-    def forward(self, x: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
-        """x (N, C, D, H, W) -> (N, O, D', H', W'), of output_size if that is given."""
-        more = self._extra(x, output_size)
+    def forward(self, input: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, O, D', H', W'), of output_size if that is given."""
+        more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
         return convolve.conv_transpose3d(
-            x, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
+            input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip

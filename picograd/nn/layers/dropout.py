@@ -29,9 +29,9 @@ class Dropout(Module):
         check_probability("Dropout", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -53,9 +53,9 @@ class Dropout1d(Module):
         check_probability("Dropout1d", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, L) or (C, L) -> the same shape."""
-        return functional.dropout1d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, L) or (C, L) -> the same shape."""
+        return functional.dropout1d(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -77,9 +77,9 @@ class Dropout2d(Module):
         check_probability("Dropout2d", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) or (N, C, L) -> the same shape."""
-        return functional.dropout2d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) or (N, C, L) -> the same shape."""
+        return functional.dropout2d(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -101,9 +101,9 @@ class Dropout3d(Module):
         check_probability("Dropout3d", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
-        return functional.dropout3d(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
+        return functional.dropout3d(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -125,9 +125,9 @@ class AlphaDropout(Module):
         check_probability("AlphaDropout", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.alpha_dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
@@ -149,9 +149,9 @@ class FeatureAlphaDropout(Module):
         check_probability("FeatureAlphaDropout", p)
         self.p, self.inplace = p, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        return functional.feature_alpha_dropout(x, self.p, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

@@ -42,9 +42,9 @@ class Linear(Module):
         init.uniform_(self.weight, -bound, bound)
         self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., in_features) -> (..., out_features)."""
-        return functional.linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., in_features) -> (..., out_features)."""
+        return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
@@ -92,9 +92,9 @@ class Identity(Module):
     def __init__(self, *args: Any, **kwargs: Any):
         pass
 
-    def forward(self, x: Any) -> Any:
-        """x -> x."""
-        return x
+    def forward(self, input: Any) -> Any:  # noqa: A002
+        """Returns input itself."""
+        return input
 
 
 class Flatten(Module):
@@ -107,9 +107,9 @@ class Flatten(Module):
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, ...) -> (N, product of the others)."""
-        return x.flatten(self.start_dim, self.end_dim)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, ...) -> (N, product of the others)."""
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
@@ -125,9 +125,9 @@ class Unflatten(Module):
     def __init__(self, dim: int, unflattened_size: Sequence[int]):
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., M, ...) -> (..., *unflattened_size, ...)."""
-        return x.unflatten(self.dim, self.unflattened_size)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., M, ...) -> (..., *unflattened_size, ...)."""
+        return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
@@ -195,10 +195,10 @@ class Embedding(Module):
         layer.weight.requires_grad_(not freeze)
         return layer
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (...) integers -> (..., embedding_dim)."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (...) integers -> (..., embedding_dim)."""
         rule = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
-        return functional.embedding(x, self.weight, *rule)
+        return functional.embedding(input, self.weight, *rule)
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -244,10 +244,12 @@ class EmbeddingBag(Module):
         if self.padding_idx is not None:
             self.weight.detach()[self.padding_idx].zero_()
 
-    def forward(self, x: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
-        """x (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights: of the shape of x, for "sum"."""
+    def forward(
+        self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None  # noqa: A002
+    ) -> Tensor:
+        """input (B, L), or (N,) with offsets (B,) -> (B, embedding_dim); per_sample_weights, for "sum", of its shape."""
         return functional.embedding_bag(
-            x, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
+            input, self.weight, offsets, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode,
             per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
             padding_idx=self.padding_idx,
         )  # fmt: skip
@@ -281,10 +283,10 @@ class MLP(Module):
         self.layers = ModuleList(Linear(k, n, device=device) for k, n in zip(widths, widths[1:]))
         self.activation, self.final_activation = activation, final_activation
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., nin) -> (..., nouts[-1])."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., nin) -> (..., nouts[-1])."""
         for place, layer in enumerate(self.layers):
-            x = layer(x)
+            input = layer(input)
             if place < len(self.layers) - 1:
-                x = self.activation(x)
-        return x if self.final_activation is None else self.final_activation(x)
+                input = self.activation(input)
+        return input if self.final_activation is None else self.final_activation(input)

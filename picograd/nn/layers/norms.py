@@ -46,9 +46,9 @@ class LayerNorm(Module):
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if affine else None
         self.bias = init.zeros_(new_parameter(self.normalized_shape, device, dtype)) if affine and bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., *normalized_shape) -> the same shape."""
-        return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., *normalized_shape) -> the same shape."""
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         shown = f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
@@ -123,9 +123,9 @@ class GroupNorm(Module):
         self.weight = init.ones_(new_parameter((num_channels,), device, dtype)) if affine else None
         self.bias = init.zeros_(new_parameter((num_channels,), device, dtype)) if affine and bias else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.weight is not None}" + (
@@ -143,9 +143,9 @@ class LocalResponseNorm(Module):
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        return functional.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/layers/multihead.py
+Next:  picograd/nn/layers/lazy.py
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class _Margin(Module):
     def __init__(self, padding: Each):
         self.padding = each_axis(type(self).__name__, "padding", padding, 2 * self.axes, -(1 << 31))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, *lengths) -> (N, C, *lengths with margins)."""
-        return pad(x, self.padding, self.mode)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, *lengths) -> (N, C, *lengths with margins)."""
+        return pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:
         return str(self.padding)
@@ -39,9 +39,9 @@ class _ConstantMargin(_Margin):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., *lengths) -> (..., *lengths with margins)."""
-        return pad(x, self.padding, self.mode, self.value)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., *lengths) -> (..., *lengths with margins)."""
+        return pad(input, self.padding, self.mode, self.value)
 
     def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"

@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   tensors
-Next:  picograd/nn/layers/resample.py
+Next:  picograd/nn/layers/fractional.py
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class MaxPool1d(_MaxPool):
     Tensor([[3., 5.]])
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, L) -> (N, C, L'), or with return_indices a pair."""
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool1d(x, *numbers, self.ceil_mode, self.return_indices)
+        return maxima.max_pool1d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class MaxPool2d(_MaxPool):
@@ -60,10 +60,10 @@ class MaxPool2d(_MaxPool):
     Tensor([[[4.]]])
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool2d(x, *numbers, self.ceil_mode, self.return_indices)
+        return maxima.max_pool2d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class MaxPool3d(_MaxPool):
@@ -76,10 +76,10 @@ class MaxPool3d(_MaxPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool3d(x, *numbers, self.ceil_mode, self.return_indices)
+        return maxima.max_pool3d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class _AdaptiveMaxPool(Module):
@@ -100,9 +100,9 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     Tensor([[3., 5.]])
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, L) -> (N, C, L'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool1d(x, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
+        return maxima.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
@@ -115,9 +115,9 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     Tensor([[[4.]]])
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool2d(x, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
+        return maxima.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
@@ -130,9 +130,9 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Pooled:
-        """x (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+    def forward(self, input: Tensor) -> Pooled:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
+        return maxima.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _MaxUnpool(Module):
@@ -157,9 +157,9 @@ class MaxUnpool1d(_MaxUnpool):
     Tensor([[0., 3., 0., 5.]])
     """
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """x (N, C, L), indices of its shape -> (N, C, L'), of output_size if that is given."""
-        return maxima.max_unpool1d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, L), indices of its shape -> (N, C, L'), of output_size if that is given."""
+        return maxima.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool2d(_MaxUnpool):
@@ -175,9 +175,9 @@ class MaxUnpool2d(_MaxUnpool):
 
     axes = 2
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """x (N, C, H, W), indices of its shape -> (N, C, H', W'), of output_size if that is given."""
-        return maxima.max_unpool2d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, H, W), indices of its shape -> (N, C, H', W'), of output_size if that is given."""
+        return maxima.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool3d(_MaxUnpool):
@@ -192,9 +192,9 @@ class MaxUnpool3d(_MaxUnpool):
 
     axes = 3
 
-    def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        """x (N, C, D, H, W), indices of its shape -> (N, C, D', H', W'), of output_size if that is given."""
-        return maxima.max_unpool3d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W), indices of its shape -> (N, C, D', H', W'), of output_size if that is given."""
+        return maxima.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 # ---- means ----
@@ -229,10 +229,10 @@ class AvgPool1d(_AvgPool):
         size, step, margin = (each_axis("AvgPool1d", name, value, 1, 0) for name, value in each.items())
         super().__init__(size, step, margin, ceil_mode, count_include_pad)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, L) -> (N, C, L')."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, L) -> (N, C, L')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool1d(x, *numbers, self.ceil_mode, self.count_include_pad)
+        return means.avg_pool1d(input, *numbers, self.ceil_mode, self.count_include_pad)
 
 
 class AvgPool2d(_AvgPool):
@@ -245,10 +245,10 @@ class AvgPool2d(_AvgPool):
     Tensor([[[2.5]]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> (N, C, H', W')."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, C, H', W')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool2d(x, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return means.avg_pool2d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
 class AvgPool3d(_AvgPool):
@@ -261,10 +261,10 @@ class AvgPool3d(_AvgPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, D, H, W) -> (N, C, D', H', W')."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool3d(x, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return means.avg_pool3d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
 class _AdaptiveAvgPool(Module):
@@ -285,9 +285,9 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
     Tensor([[2. , 3.5]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, L) -> (N, C, L')."""
-        return means.adaptive_avg_pool1d(x, self.output_size)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, L) -> (N, C, L')."""
+        return means.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
@@ -300,9 +300,9 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     Tensor([[[2.5]]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> (N, C, H', W')."""
-        return means.adaptive_avg_pool2d(x, self.output_size)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, C, H', W')."""
+        return means.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
@@ -315,9 +315,9 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     (1, 1, 2, 2, 2)
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return means.adaptive_avg_pool3d(x, self.output_size)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
+        return means.adaptive_avg_pool3d(input, self.output_size)
 
 
 # ---- norms ----
@@ -341,9 +341,9 @@ class LPPool1d(_LPPool):
     Tensor([[5.]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, L) -> (N, C, L')."""
-        return means.lp_pool1d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, L) -> (N, C, L')."""
+        return means.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool2d(_LPPool):
@@ -356,9 +356,9 @@ class LPPool2d(_LPPool):
     Tensor([[[5.]]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> (N, C, H', W')."""
-        return means.lp_pool2d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, C, H', W')."""
+        return means.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool3d(_LPPool):
@@ -371,6 +371,6 @@ class LPPool3d(_LPPool):
     Tensor([[[[[2.]]]]])
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return means.lp_pool3d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, D, H, W) -> (N, C, D', H', W')."""
+        return means.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

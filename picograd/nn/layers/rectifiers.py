@@ -25,9 +25,9 @@ class ReLU(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.relu(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.relu(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -43,9 +43,9 @@ class ReLU6(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.relu6(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.relu6(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -61,9 +61,9 @@ class Hardtanh(Module):
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.hardtanh(x, self.min_val, self.max_val, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.hardtanh(input, self.min_val, self.max_val, self.inplace)
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}" + ", inplace=True" * self.inplace
@@ -79,9 +79,9 @@ class Hardsigmoid(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.hardsigmoid(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.hardsigmoid(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -97,9 +97,9 @@ class Hardswish(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.hardswish(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.hardswish(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -115,9 +115,9 @@ class Hardshrink(Module):
     def __init__(self, lambd: float = 0.5):
         self.lambd = lambd
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.hardshrink(x, self.lambd)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.hardshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
         return str(self.lambd)
@@ -133,9 +133,9 @@ class Softshrink(Module):
     def __init__(self, lambd: float = 0.5):
         self.lambd = lambd
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.softshrink(x, self.lambd)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.softshrink(input, self.lambd)
 
     def extra_repr(self) -> str:
         return str(self.lambd)
@@ -151,9 +151,9 @@ class LeakyReLU(Module):
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
         self.negative_slope, self.inplace = negative_slope, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.leaky_relu(x, self.negative_slope, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.leaky_relu(input, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
         return f"negative_slope={self.negative_slope}" + ", inplace=True" * self.inplace
@@ -176,9 +176,9 @@ class PReLU(Module):
         self.num_parameters = num_parameters
         self.weight = constant_(new_parameter((num_parameters,), device, dtype), init)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        return functional.prelu(x, self.weight)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return functional.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"
@@ -196,9 +196,9 @@ class RReLU(Module):
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False):
         self.lower, self.upper, self.inplace = lower, upper, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.rrelu(x, self.lower, self.upper, self.training, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:
         return f"lower={self.lower}, upper={self.upper}" + ", inplace=True" * self.inplace
@@ -214,9 +214,9 @@ class ELU(Module):
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.elu(x, self.alpha, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.elu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}" + ", inplace=True" * self.inplace
@@ -232,9 +232,9 @@ class SELU(Module):
     def __init__(self, inplace: bool = False):
         self.inplace = inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.selu(x, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.selu(input, self.inplace)
 
     def extra_repr(self) -> str:
         return "inplace=True" * self.inplace
@@ -250,9 +250,9 @@ class CELU(Module):
     def __init__(self, alpha: float = 1.0, inplace: bool = False):
         self.alpha, self.inplace = alpha, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.celu(x, self.alpha, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.celu(input, self.alpha, self.inplace)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}" + ", inplace=True" * self.inplace
@@ -268,9 +268,9 @@ class Threshold(Module):
     def __init__(self, threshold: float, value: float, inplace: bool = False):
         self.threshold, self.value, self.inplace = threshold, value, inplace
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x of any shape -> the same shape."""
-        return functional.threshold(x, self.threshold, self.value, self.inplace)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input of any shape -> the same shape."""
+        return functional.threshold(input, self.threshold, self.value, self.inplace)
 
     def extra_repr(self) -> str:
         return f"threshold={self.threshold}, value={self.value}" + ", inplace=True" * self.inplace

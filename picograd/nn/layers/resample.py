@@ -34,10 +34,10 @@ class Upsample(Module):
         self.size, self.scale_factor, self.mode = size, scale_factor, mode
         self.align_corners, self.recompute_scale_factor = align_corners, recompute_scale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, *lengths) -> (N, C, *other lengths)."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, *lengths) -> (N, C, *other lengths)."""
         return resize.interpolate(
-            x, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+            input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
         )
 
     def extra_repr(self) -> str:
@@ -93,9 +93,9 @@ class Unfold(Module):
     def __init__(self, kernel_size: Each, dilation: Each = 1, padding: Each = 0, stride: Each = 1):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> (N, C * taps, windows)."""
-        return slide.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, H, W) -> (N, C * taps, windows)."""
+        return slide.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -117,9 +117,9 @@ class Fold(Module):
         self.output_size, self.kernel_size = output_size, kernel_size
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C * taps, windows) -> (N, C, H, W)."""
-        return slide.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C * taps, windows) -> (N, C, H, W)."""
+        return slide.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -141,9 +141,9 @@ class PixelShuffle(Module):
     def __init__(self, upscale_factor: int):
         self.upscale_factor = upscale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., C r r, H, W) -> (..., C, H r, W r)."""
-        return slide.pixel_shuffle(x, self.upscale_factor)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., C r r, H, W) -> (..., C, H r, W r)."""
+        return slide.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -162,9 +162,9 @@ class PixelUnshuffle(Module):
     def __init__(self, downscale_factor: int):
         self.downscale_factor = downscale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., C, H r, W r) -> (..., C r r, H, W)."""
-        return slide.pixel_unshuffle(x, self.downscale_factor)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (..., C, H r, W r) -> (..., C r r, H, W)."""
+        return slide.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -183,9 +183,9 @@ class ChannelShuffle(Module):
     def __init__(self, groups: int):
         self.groups = groups
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (N, C, ...) -> the same shape."""
-        return slide.channel_shuffle(x, self.groups)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        """input (N, C, ...) -> the same shape."""
+        return slide.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"

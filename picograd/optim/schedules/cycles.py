@@ -2,7 +2,7 @@
 
 In:    an optimizer
 Out:   new learning rates and momenta in its groups
-Next:  picograd/optim/scaler.py
+Next:  picograd/optim/swa_utils.py
 """
 
 from __future__ import annotations

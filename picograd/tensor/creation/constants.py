@@ -20,7 +20,7 @@ from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import broadcast_to, cast, sizes
+from picograd.tensor.build import broadcast_to, cast, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import default_device, device_named, fitting
 from picograd.tensor.movement.patterns import Patterns
@@ -165,15 +165,15 @@ class Creation(Patterns):
         """Returns `steps` numbers from `start` to `end`, both included, at equal distances.
 
         Raises:
-          ArgumentError: steps is negative.
+          ArgumentError: steps is negative, or no integer.
 
         >>> Tensor.linspace(0.0, 1.0, 5)
         Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
         """
-        if steps < 0:
+        if whole("linspace", "steps", steps) < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
-        op = cast(_evenly(start, end, steps), dtypes.known("linspace", dtype, dtypes.default_float))
-        return cls._made(op, device, requires_grad)
+        chosen = dtypes.known("linspace", dtype, dtypes.default_float)
+        return cls._made(cast(_evenly(start, end, steps, chosen), chosen), device, requires_grad)
 
     @classmethod
     def logspace(
@@ -190,16 +190,17 @@ class Creation(Patterns):
         """Returns base ** x for `steps` numbers x from `start` to `end`, both included, at equal distances.
 
         Raises:
-          ArgumentError: steps is negative.
+          ArgumentError: steps is negative, or no integer.
 
         >>> Tensor.logspace(0.0, 2.0, 3)
         Tensor([  1.,  10., 100.])
         """
-        if steps < 0:
+        if whole("logspace", "steps", steps) < 0:
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
-        exponent = _evenly(start, end, steps)
-        op = Op(OpCode.POW, exponent.dtype, (exponent.filled(base), exponent))
-        return cls._made(cast(op, dtypes.known("logspace", dtype, dtypes.default_float)), device, requires_grad)
+        chosen = dtypes.known("logspace", dtype, dtypes.default_float)
+        exponent = _evenly(start, end, steps, chosen)
+        op = Op(OpCode.POW, exponent.dtype, (filled(base, exponent.dtype, exponent.shape), exponent))
+        return cls._made(cast(op, chosen), device, requires_grad)
 
     @classmethod
     def eye(
@@ -377,8 +378,12 @@ def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
     return cast(op, dtypes.known("arange", dtype, dtypes.default_int))
 
 
-def _evenly(start: float, end: float, steps: int) -> Op:
-    """Returns numbers at equal distances in float64, counted from the nearer end, so that both ends are exact."""
+def _evenly(start: float, end: float, steps: int, dtype: DType) -> Op:
+    """Returns numbers at equal distances in float64, counted from the nearer end, so that both ends are exact.
+
+    The ends are of `dtype`: for integers they lose their fractions first.
+    """
+    start, end = (start, end) if dtype.is_float else (int(start), int(end))
     place = iota(steps)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     rising = cast(place, dtypes.float64) * step + start

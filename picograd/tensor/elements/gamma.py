@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 
 from picograd.ir.build import both, compare, unary, where
+from picograd.ir.host import host_call
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import detached
 from picograd.tensor.elements.inverses import is_negative, turned
 from picograd.tensor.elements.pointwise import is_infinite, polynomial, round_even
 
@@ -121,6 +123,11 @@ def _cotangent_terms(n: int) -> list[int]:
         slope = [k * term for k, term in enumerate(terms)][1:]
         terms = [-(a + b) for a, b in zip([*slope, 0, 0], [0, 0, *slope])]
     return terms
+
+
+def incomplete(name: str, a: Op, x: Op) -> Op:
+    """A part of gamma(a), "gammainc" up to x or "gammaincc" from x on: the host's, since it goes on until it converges."""
+    return host_call(name, a.dtype, (a, x, detached(lgamma(a + 1.0))))
 
 
 def mvlgamma(x: Op, p: int) -> Op:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.op import Op
 from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elements import arithmetic, inverses
+from picograd.tensor.elements import arithmetic, gamma, inverses
 from picograd.tensor.elements.choices import Choices
 from picograd.tensor.elements.operators import Elementwise, Operand, is_true, scalar_of
 
@@ -47,6 +48,43 @@ class Pairs(Choices):
         Tensor([ 5., 13.])
         """
         return self._pair("hypot", inverses.hypot, other)
+
+    def _incomplete_gamma(self, function: str, name: str, other: Operand) -> Self:
+        is_float = other.dtype.is_float if isinstance(other, TensorCore) else isinstance(other, float)
+        if not (self.dtype.is_float or is_float):
+            fact = f"{function}: one of both must be a float, got {self.dtype} of shape {self.shape}."
+            raise DTypeError(fact, hint="x.float()")
+        lhs, rhs = self._operands(function, other, "f")
+        result = computed_in(dtypes.float64, lambda a, x: gamma.incomplete(name, a, x), (lhs, rhs))
+        return self._result(function, result, other)
+
+    def igamma(self, other: Operand) -> Self:
+        """Returns the lower incomplete gamma function, of order self up to `other`, as a part of the whole: 0..1.
+
+        1 / gamma(self) times the integral of t^(self - 1) e^-t from 0 to other; NaN where one is negative or both are 0
+
+        Raises:
+          DTypeError: both are integers.
+
+        Gradient: by other alone, as in PyTorch.
+
+        >>> Tensor([1.0, 2.0]).igamma(Tensor([1.0, 2.0]))
+        Tensor([0.63212055, 0.59399414])
+        """
+        return self._incomplete_gamma("igamma", "gammainc", other)
+
+    def igammac(self, other: Operand) -> Self:
+        """Returns the upper incomplete gamma function, 1 - self.igamma(other), with its digits where it vanishes.
+
+        Raises:
+          DTypeError: both are integers.
+
+        Gradient: by other alone, as in PyTorch.
+
+        >>> Tensor([1.0, 2.0]).igammac(Tensor([1.0, 2.0]))
+        Tensor([0.36787945, 0.40600586])
+        """
+        return self._incomplete_gamma("igammac", "gammaincc", other)
 
     def copysign(self, other: Operand) -> Self:
         """Returns |self| with the sign of `other`, -0.0 counting as negative.

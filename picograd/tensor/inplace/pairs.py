@@ -41,6 +41,22 @@ class InPlacePairs(InPlaceParts):
         """
         return self._in_place("hypot_", self.hypot(other))
 
+    def igamma_(self, other: Operand) -> Self:
+        """Stores igamma(other) in place.
+
+        >>> Tensor([1.0, 2.0]).igamma_(Tensor([1.0, 2.0]))
+        Tensor([0.63212055, 0.59399414])
+        """
+        return self._in_place("igamma_", self.igamma(other))
+
+    def igammac_(self, other: Operand) -> Self:
+        """Stores igammac(other) in place.
+
+        >>> Tensor([1.0, 2.0]).igammac_(Tensor([1.0, 2.0]))
+        Tensor([0.36787945, 0.40600586])
+        """
+        return self._in_place("igammac_", self.igammac(other))
+
     def copysign_(self, other: Operand) -> Self:
         """Stores |self| with the sign of `other` in place.
 

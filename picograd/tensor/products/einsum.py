@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import expand, permute, reduce, reshape
 from picograd.ir.matrices import diagonal
@@ -238,6 +239,18 @@ def _common(function: str, tensors: Sequence[TensorCore]) -> list[Op]:
     return [cast(op, whole.dtype) for op in ops]
 
 
+def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
+    """Returns the operands of einsum in one dtype: int64 where integers are summed over an axis of one operand alone."""
+    ops = [tensors[0].read()] if len(tensors) == 1 else _common("einsum", tensors)
+    counts = Counter(label for labels in plan.inputs for label in set(labels))
+    summed = any(
+        counts[label] == 1 and label not in plan.output and (dim != 1 or len(ops) == 1)
+        for op, labels in zip(ops, plan.inputs)
+        for label, dim in zip(labels, op.shape)
+    )
+    return [cast(op, dtypes.int64) for op in ops] if summed and not ops[0].dtype.is_float else ops
+
+
 def einsum(equation: Any, *operands: Any) -> Any:
     """Returns the sum of products that an equation names: "ij,jk->ik" is the product of two matrices.
 
@@ -269,7 +282,7 @@ def einsum(equation: Any, *operands: Any) -> Any:
         plan = parse(equation, [tensor.ndim for tensor in tensors])
     else:
         tensors, plan = _sublists((equation, *operands))
-    op = contract(plan, _common("einsum", tensors))
+    op = contract(plan, _factors(tensors, plan))
     return tensors[0].from_op(op, tensors[0].other_device("einsum", *tensors[1:]))
 
 

@@ -31,11 +31,11 @@ class LUData(NamedTuple):
 
 
 class LUDataInfo(NamedTuple):
-    """The same; infos is 0, or from 1 the first pivot that is 0."""
+    """The same; info is 0, or from 1 the first pivot that is 0."""
 
     LU: Any
     pivots: Any
-    infos: Any
+    info: Any
 
 
 class TriangularSolution(NamedTuple):
@@ -55,7 +55,7 @@ class Factored(Linalg):
 
         Args:
           pivot:      False: rows stay
-          get_infos:  infos is returned too
+          get_infos:  info is returned too
 
         Raises:
           ShapeError: there are less than two axes.

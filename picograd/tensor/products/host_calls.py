@@ -225,8 +225,8 @@ def where_possible(a: Op, info: Op) -> Op:
     return where(whole, one, a)
 
 
-def pseudoinverse(function: str, a: Op, least: Op) -> Op:
-    """Returns the pseudoinverse, in which singular values up to `least` count as 0."""
+def pseudoinverse(function: str, a: Op, absolute: Op, relative: Op) -> Op:
+    """Returns the pseudoinverse; singular values up to `absolute`, or `relative` times the greatest, count as 0."""
     matrix(function, a)
-    return call("pinv", a, broadcast_to(least, a.shape[:-2]), site=not_converged(function, a))
+    return call("pinv", a, absolute, relative, site=not_converged(function, a))
 

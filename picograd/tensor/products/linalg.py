@@ -238,7 +238,8 @@ class Linalg(Measures):
         [[0.5, 0.0]]
         """
         a = host_calls.matrix("pinverse", self.read())
-        return self._like(host_calls.pseudoinverse("pinverse", a, greatest_value("pinverse", a) * rcond))
+        bounds = (filled(bound, a.dtype, a.shape[:-2]) for bound in (0.0, float(rcond)))
+        return self._like(host_calls.pseudoinverse("pinverse", a, *bounds))
 
 
 # ---- on Ops ----

@@ -126,7 +126,8 @@ class Counts(Searching):
         >>> Tensor([1.0, 2.0, 2.5, 4.0]).histogram(2, range=(1, 3))
         HistogramResult(hist=Tensor([1., 2.]), bin_edges=Tensor([1., 2., 3.]))
         """
-        op, counted = detached(self._float_line("histogram")), filled(1, self.dtype, (self.numel(),))
+        op = detached(self._float_line("histogram"))
+        counted = filled(1, self.dtype, op.shape)
         if weight is not None:
             self._needs_dtype("histogram", "weight", weight)
             if weight.shape != self.shape:
@@ -156,7 +157,7 @@ class Counts(Searching):
             raise ArgumentError(f"histogram: range must be (least, greatest), got {tuple(bounds)}.")
         if bounds is not None and bounds[0] < bounds[1]:
             low, high = (filled(float(bound), op.dtype, ()) for bound in bounds)
-        elif op.numel and bounds is None:
+        elif op.shape != (0,) and bounds is None:
             low, high = (reduce(bound, OpCode.MAX, (0,)) for bound in _extent(op, 0.5))
         else:
             middle = float(bounds[0]) if bounds is not None else 0.5

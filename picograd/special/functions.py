@@ -2,7 +2,7 @@
 
 In:    tensors
 Out:   entr erfcx expit gammaln i0e i1 log_ndtr ndtri xlog1py zeta ..., and other names of methods of Tensor
-Next:  picograd/tensor/tensor.py
+Next:  picograd/special/polynomials.py
 
 Those of errors, gammas and Bessel functions are computed in float64 and rounded once.
 """
@@ -18,16 +18,10 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
-from picograd.tensor.free_functions import polygamma, xlogy
 from picograd.tensor.tensor import Tensor
 
-__all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e",
-    "log1p", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
-    "sinc", "softmax", "xlog1py", "xlogy", "zeta",
-]  # fmt: skip
-
 digamma = psi = Tensor.digamma
+gammainc, gammaincc, modified_bessel_i0 = Tensor.igamma, Tensor.igammac, Tensor.i0
 erf, erfc, erfinv, exp2, expit, expm1 = Tensor.erf, Tensor.erfc, Tensor.erfinv, Tensor.exp2, Tensor.sigmoid, Tensor.expm1
 gammaln, i0, log1p, logit, multigammaln = Tensor.lgamma, Tensor.i0, Tensor.log1p, Tensor.logit, Tensor.mvlgamma
 logsumexp, log_softmax, round, sinc, softmax = (
@@ -35,7 +29,7 @@ logsumexp, log_softmax, round, sinc, softmax = (
 )  # fmt: skip
 
 
-def _in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
+def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
     """Returns a function of tensors computed in float64, in the float dtype they have together."""
     first, *others = operands
     ops = [to_float(x.read()) for x in operands]
@@ -44,7 +38,7 @@ def _in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
     return Tensor.from_op(computed_in(dtypes.float64, function, same), first.other_device(name, *others))
 
 
-def _pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
+def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
     """Returns two operands as tensors, of which one may be a number."""
     return _beside(name, input, other), _beside(name, other, input)
 
@@ -67,7 +61,7 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
     def formula(x: Op) -> Op:
         return where(compare(OpCode.CMPLT, x, 0.0), float("-inf"), -arithmetic.xlogy(x, x))
 
-    return _in_double("entr", formula, input)
+    return in_double("entr", formula, input)
 
 
 def erfcx(input: Tensor) -> Tensor:  # noqa: A002
@@ -76,7 +70,7 @@ def erfcx(input: Tensor) -> Tensor:  # noqa: A002
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
     """
-    return _in_double("erfcx", normal.erfcx, input)
+    return in_double("erfcx", normal.erfcx, input)
 
 
 def i0e(input: Tensor) -> Tensor:  # noqa: A002
@@ -85,7 +79,7 @@ def i0e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i0e(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.4657596])
     """
-    return _in_double("i0e", lambda x: bessel.bessel(x, 0, True), input)
+    return in_double("i0e", lambda x: bessel.bessel(x, 0, True), input)
 
 
 def i1(input: Tensor) -> Tensor:  # noqa: A002
@@ -94,7 +88,7 @@ def i1(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1(Tensor([0.0, 1.0]))
     Tensor([0.       , 0.5651591])
     """
-    return _in_double("i1", lambda x: bessel.bessel(x, 1, False), input)
+    return in_double("i1", lambda x: bessel.bessel(x, 1, False), input)
 
 
 def i1e(input: Tensor) -> Tensor:  # noqa: A002
@@ -103,7 +97,10 @@ def i1e(input: Tensor) -> Tensor:  # noqa: A002
     >>> i1e(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.20791042])
     """
-    return _in_double("i1e", lambda x: bessel.bessel(x, 1, True), input)
+    return in_double("i1e", lambda x: bessel.bessel(x, 1, True), input)
+
+
+modified_bessel_i1 = i1
 
 
 def ndtr(input: Tensor) -> Tensor:  # noqa: A002
@@ -112,7 +109,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
     """
-    return _in_double("ndtr", normal.ndtr, input)
+    return in_double("ndtr", normal.ndtr, input)
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
@@ -121,7 +118,7 @@ def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
     """
-    return _in_double("log_ndtr", normal.log_ndtr, input)
+    return in_double("log_ndtr", normal.log_ndtr, input)
 
 
 def ndtri(input: Tensor) -> Tensor:  # noqa: A002
@@ -130,7 +127,7 @@ def ndtri(input: Tensor) -> Tensor:  # noqa: A002
     >>> ndtri(Tensor([0.5, 0.975]))
     Tensor([0.       , 1.9599644])
     """
-    return _in_double("ndtri", normal.ndtri, input)
+    return in_double("ndtri", normal.ndtri, input)
 
 
 def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -142,7 +139,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
     >>> xlog1py(0, Tensor([-1.0, 1.0]))
     Tensor([0., 0.])
     """
-    return _in_double("xlog1py", arithmetic.xlog1py, *_pair("xlog1py", input, other))
+    return in_double("xlog1py", arithmetic.xlog1py, *pair("xlog1py", input, other))
 
 
 def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A002
@@ -154,4 +151,4 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     >>> zeta(2, Tensor([1.0]))
     Tensor([1.644934])
     """
-    return _in_double("zeta", gamma.zeta, *_pair("zeta", input, other))
+    return in_double("zeta", gamma.zeta, *pair("zeta", input, other))

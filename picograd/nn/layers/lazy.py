@@ -1,0 +1,323 @@
+"""Layers that learn from their first input how many features or channels come in.
+
+In:    tensors
+Out:   tensors; the layer has become the ordinary one by then
+Next:  picograd/nn/layers/multihead.py
+
+Before its first input such a layer is the ordinary one for no features: its parameters are there, with nothing in them, so
+that it can be moved; `weight` stays the same tensor when it gets its shape.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from picograd.dtype import DType
+from picograd.nn.functions.placement import Each
+from picograd.nn.layers.batch_norm import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
+from picograd.nn.layers.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from picograd.nn.layers.features import Linear
+from picograd.nn.module import Module
+from picograd.tensor.cell import set_op
+from picograd.tensor.tensor import Tensor
+
+
+class _Lazy(Module):
+    """What all share.
+
+    becomes:   the class of the ordinary layer
+    features:  the name of its argument that is not known yet
+    """
+
+    becomes: ClassVar[Any]
+    features: ClassVar[str]
+
+    def _postpone(self, **settings: Any) -> None:
+        """Makes the layer for no features, and keeps the settings until their number is known."""
+        self.becomes.__init__(self, **{self.features: 0}, **settings)
+        self._settings = settings
+        self._until_loaded = self.register_load_state_dict_pre_hook(_become_as_saved)
+
+    def _coming_in(self, x: Tensor) -> int:
+        """Returns how many features an input has."""
+        raise NotImplementedError
+
+    def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
+        """Returns how many features a saved state is for; None: nothing in it says."""
+        return next((shape[0] for name, shape in shapes.items() if shape), None)
+
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
+        """The layer becomes the ordinary one for this input, and does what that does with input, args and kwargs."""
+        self._become(self._coming_in(input))
+        return self.forward(input, *args, **kwargs)
+
+    def _become(self, number: int) -> None:
+        made = self.becomes(**{self.features: number}, **self._settings)
+        for name, drawn in made._named_tensors("parameter", "buffer"):
+            held = getattr(self, name)
+            set_op(held.cell, drawn.detach().to(held.device, held.dtype).read())
+        for name, value in vars(made).items():
+            if not isinstance(value, Tensor) and name != "_state_kinds":
+                setattr(self, name, value)
+        self._until_loaded.remove()
+        del self._settings, self._until_loaded
+        self.__class__ = self.becomes
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings.items())
+
+
+def _become_as_saved(module: Any, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Lets a layer that has seen no input become one for the state it is about to load."""
+    own = [name for name in module._kinds() if prefix + name in state_dict]
+    number = module._saved({name: tuple(state_dict[prefix + name].shape) for name in own})
+    if number:
+        module._become(number)
+
+
+class LazyLinear(_Lazy, Linear):
+    """Linear whose in_features is the last axis of the first input; `out_features` and `bias` as there.
+
+    >>> layer = LazyLinear(2)
+    >>> layer(Tensor.ones(4, 3)).shape, layer
+    ((4, 2), Linear(in_features=3, out_features=2, bias=True))
+    """
+
+    becomes, features = Linear, "in_features"
+
+    def __init__(self, out_features: int, bias: bool = True, device: str | None = None, dtype: DType | None = None):
+        self._postpone(out_features=out_features, bias=bias, device=device, dtype=dtype)
+
+    def _coming_in(self, x: Tensor) -> int:
+        return x.shape[-1]
+
+    def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
+        return shapes["weight"][1] if "weight" in shapes else None
+
+
+# ---- convolutions ----
+class _LazyConvolution(_Lazy):
+    features = "in_channels"
+
+    def _coming_in(self, x: Tensor) -> int:
+        axes: int = self.becomes.axes
+        return x.shape[-1 - axes]
+
+    def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
+        if "weight" not in shapes:
+            return None
+        transposed, groups = self.becomes.transposed, self._settings["groups"]
+        return shapes["weight"][0] if transposed else shapes["weight"][1] * int(groups)
+
+
+class _LazyConv(_LazyConvolution):
+    def __init__(
+        self, out_channels: int, kernel_size: Each, stride: Each = 1, padding: str | Each = 0, dilation: Each = 1,
+        groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: str | None = None,
+        dtype: DType | None = None,
+    ):  # fmt: skip
+        self._postpone(
+            out_channels=out_channels, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation,
+            groups=groups, bias=bias, padding_mode=padding_mode, device=device, dtype=dtype,
+        )  # fmt: skip
+
+
+class _LazyConvTranspose(_LazyConvolution):
+    def __init__(
+        self, out_channels: int, kernel_size: Each, stride: Each = 1, padding: Each = 0, output_padding: Each = 0,
+        groups: int = 1, bias: bool = True, dilation: Each = 1, padding_mode: str = "zeros", device: str | None = None,
+        dtype: DType | None = None,
+    ):  # fmt: skip
+        self._postpone(
+            out_channels=out_channels, kernel_size=kernel_size, stride=stride, padding=padding,
+            output_padding=output_padding, groups=groups, bias=bias, dilation=dilation, padding_mode=padding_mode,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+
+
+class LazyConv1d(_LazyConv, Conv1d):
+    """Conv1d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConv1d(2, 3)(Tensor.ones(1, 3, 4)).shape
+    (1, 2, 2)
+    """
+
+    becomes = Conv1d
+
+
+class LazyConv2d(_LazyConv, Conv2d):
+    """Conv2d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConv2d(2, 3)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 2, 2, 2)
+    """
+
+    becomes = Conv2d
+
+
+class LazyConv3d(_LazyConv, Conv3d):
+    """Conv3d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConv3d(2, 3)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 2, 2, 2, 2)
+    """
+
+    becomes = Conv3d
+
+
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
+    """ConvTranspose1d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConvTranspose1d(2, 3)(Tensor.ones(1, 3, 4)).shape
+    (1, 2, 6)
+    """
+
+    becomes = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
+    """ConvTranspose2d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConvTranspose2d(2, 3)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 2, 6, 6)
+    """
+
+    becomes = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
+    """ConvTranspose3d whose in_channels are the channels of the first input; the other arguments as there.
+
+    `out_channels`, `kernel_size`, `stride`, `padding`, `output_padding`, `dilation`,
+    `groups`, `bias`, `padding_mode`: as there.
+
+    >>> LazyConvTranspose3d(2, 3)(Tensor.ones(1, 3, 4, 4, 4)).shape
+    (1, 2, 6, 6, 6)
+    """
+
+    becomes = ConvTranspose3d
+
+
+# ---- norms ----
+class _LazyNorm(_Lazy):
+    features = "num_features"
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ):
+        self._postpone(
+            eps=eps, momentum=momentum, affine=affine, track_running_stats=track_running_stats, device=device,
+            dtype=dtype, bias=bias,
+        )  # fmt: skip
+
+    def _coming_in(self, x: Tensor) -> int:
+        has_batch = x.ndim == max(self.becomes.ranks) or self.becomes is BatchNorm1d
+        return x.shape[1 if has_batch else 0]
+
+
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
+    """BatchNorm1d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+
+    >>> layer = LazyBatchNorm1d()
+    >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
+    ((2, 3, 4), 3)
+    """
+
+    becomes = BatchNorm1d
+
+
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
+    """BatchNorm2d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+
+    >>> layer = LazyBatchNorm2d()
+    >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
+    ((2, 3, 4, 4), 3)
+    """
+
+    becomes = BatchNorm2d
+
+
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
+    """BatchNorm3d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there.
+
+    >>> layer = LazyBatchNorm3d()
+    >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features
+    ((2, 3, 4, 4, 4), 3)
+    """
+
+    becomes = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
+    """InstanceNorm1d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+
+    >>> layer = LazyInstanceNorm1d()
+    >>> layer(Tensor.ones(2, 3, 4)).shape, layer.num_features
+    ((2, 3, 4), 3)
+    """
+
+    becomes = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
+    """InstanceNorm2d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+
+    >>> layer = LazyInstanceNorm2d()
+    >>> layer(Tensor.ones(2, 3, 4, 4)).shape, layer.num_features
+    ((2, 3, 4, 4), 3)
+    """
+
+    becomes = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
+    """InstanceNorm3d whose num_features are the channels of the first input.
+
+    `eps`, `momentum`, `affine`, `track_running_stats`, `bias`: as there; both switches are on here.
+
+    >>> layer = LazyInstanceNorm3d()
+    >>> layer(Tensor.ones(2, 3, 4, 4, 4)).shape, layer.num_features
+    ((2, 3, 4, 4, 4), 3)
+    """
+
+    becomes = InstanceNorm3d
