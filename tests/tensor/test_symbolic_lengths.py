@@ -417,6 +417,7 @@ ELSEWHERE = [
     "cuda",
     "requires_grad",
     "register_hook",
+    "register_post_accumulate_grad_hook",
     "retain_grad",
     "backward",
 ]
