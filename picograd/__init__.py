@@ -64,7 +64,9 @@ from picograd.errors import (
 from picograd.linalg import named
 from picograd.linalg.named import *  # noqa: F403
 from picograd.nn.state import load, save
+from picograd.optim import lr_scheduler
 from picograd.optim.scaler import GradScaler
+from picograd.public import publish, publish_methods
 from picograd.tensor import names
 from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
@@ -109,6 +111,13 @@ __all__ = [
     "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__ + named.__all__
+
+# ---- whoever calls these from outside is told which argument does not fit ----
+# Not these methods: picograd itself calls them at every step, for each tensor.
+publish_methods(Tensor, without=frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write"}))
+for page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
+    publish(vars(page))
+publish(globals(), [name for name in __all__ if name != "Tensor"])
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
