@@ -113,10 +113,12 @@ __all__ = [
 __all__ += names.__all__ + named.__all__
 
 # ---- whoever calls these from outside is told which argument does not fit ----
-# Not these methods: picograd itself calls them at every step, for each tensor.
-publish_methods(Tensor, without=frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write"}))
-for page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
-    publish(vars(page))
+# Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
+_INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
+                    "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
+publish_methods(Tensor, without=_INSIDE)
+for _page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
+    publish(vars(_page))
 publish(globals(), [name for name in __all__ if name != "Tensor"])
 
 

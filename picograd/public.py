@@ -48,14 +48,21 @@ def publish(page: dict[str, Any], names: Iterable[str] | None = None) -> None:
 
 
 def publish_methods(owner: type, without: frozenset[str]) -> None:
-    """Wraps the public methods of a class, those it inherits too, but for `without` and for properties."""
-    for name in dir(owner):
-        found = inspect.getattr_static(owner, name)
+    """Wraps the public methods of a class that take arguments, those it inherits too, but for `without`."""
+    methods = {name: found for home in reversed(owner.__mro__) for name, found in vars(home).items()}
+    for name, found in methods.items():
         function = getattr(found, "__func__", found)
-        if name.startswith("_") or name in without or not isinstance(function, FunctionType):
+        if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
             continue
         wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
         setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)
+
+
+def _is_alone(function: FunctionType) -> bool:
+    """True for a method that takes nothing but self."""
+    code = function.__code__
+    more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return not more and code.co_argcount + code.co_kwonlyargcount == 1
 
 
 def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R]:

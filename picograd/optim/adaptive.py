@@ -59,7 +59,7 @@ class Adamax(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -122,7 +122,7 @@ class NAdam(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 2e-3,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -187,7 +187,7 @@ class RAdam(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -252,7 +252,7 @@ class Adagrad(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
@@ -313,7 +313,7 @@ class Adadelta(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1.0,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
@@ -369,7 +369,7 @@ class RMSprop(Counted):
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float = 1e-2,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,

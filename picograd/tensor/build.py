@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.annotations import shown
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
@@ -141,14 +142,17 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     """Returns the axes that `dim` (or its other name `axis`) means, in rising order; None is all of them.
 
     Raises:
-      ArgumentError: both names were given, or an axis twice.
-      IndexingError: the shape has no such axis.
+      ArgumentTypeError: it is neither an axis nor several.
+      ArgumentError:     both names were given, or an axis twice.
+      IndexingError:     the shape has no such axis.
     """
     dim = one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
     if isinstance(dim, int):
         return (axis_of(function, shape, dim),) if shape else ()
+    if not isinstance(dim, Iterable):
+        raise ArgumentTypeError(f"{function}: dim must be an int, a sequence of ints or None, got {shown(dim)}.")
     chosen = [axis_of(function, shape, d) for d in dim]
     if len(set(chosen)) != len(chosen):
         raise ArgumentError(f"{function}: axes {tuple(dim)} of shape {shape} name one axis twice.")
@@ -166,7 +170,7 @@ def static(dim: Dim) -> int:
     return dim.__index__()
 
 
-def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
+def sizes(function: str, args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
     """Returns the dimensions given as f(2, 3), as f((2, 3)) or by name.
 
     Raises:
@@ -174,7 +178,7 @@ def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
     """
     if named is not None:
         if args:
-            raise ArgumentError(f"{args} and {named} are given for one argument; give one.")
+            raise ArgumentError(f"{function}: {args} and {named} are given for one argument; give one.")
         args = (named,)
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         return tuple(args[0])

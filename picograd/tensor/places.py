@@ -20,7 +20,13 @@ from picograd.tensor.variable import known
 
 
 # ---- slopes ----
-def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:  # noqa: A002
+def gradient(
+    input: Tensor,  # noqa: A002
+    *,
+    spacing: float | Sequence[float | Tensor] = 1,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:
     """Returns along each axis the slope of a function whose values at the points of a grid are given.
 
     Inside, that of the parabola through a point and its neighbours; at the edges that of a line, or with edge_order=2 of a
@@ -120,7 +126,7 @@ class HistogramDD(NamedTuple):
 
 def histogramdd(
     input: Tensor,  # noqa: A002
-    bins: Any,
+    bins: int | Sequence[int | Tensor],
     *,
     range: Sequence[float] | None = None,  # noqa: A002
     weight: Tensor | None = None,

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 def gradcheck(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -84,8 +84,8 @@ def gradcheck(
 
 def gradgradcheck(
     func: Callable[..., Any],
-    inputs: Any,
-    grad_outputs: Any = None,
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Any] | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,

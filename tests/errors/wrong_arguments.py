@@ -91,7 +91,123 @@ BY_ANNOTATION: dict[str, Callable[[], Any]] = {
     "int | Sequence[int]": lambda: 2,
     "Callable[..., Any]": lambda: lambda *args: args[0].sum(),
 }
-CALLS: dict[str, Callable[[], Sample]] = {}
+
+
+def loss(x: Tensor) -> Tensor:
+    return (x * x).sum()
+
+
+def schedule(*args: Any, **kwargs: Any) -> Callable[[], Sample]:
+    """Returns what makes the call of a schedule."""
+    return lambda: sample(optim.SGD([parameter()], lr=0.1), *args, **kwargs)
+
+
+def sequence() -> Sample:
+    optimizer = optim.SGD([parameter()], lr=0.1)
+    parts = [optim.lr_scheduler.StepLR(optimizer, 2), optim.lr_scheduler.StepLR(optimizer, 3)]
+    return sample(optimizer, parts, [4])
+
+
+LEAF = parameter()
+VECTOR, SQUARE, ROWS = np.array([1.0, 2.0]), np.array([[2.0, 1.0], [1.0, 3.0]]), np.ones((2, 3))
+INTS, INDEX, MASK = np.array([[1, 2, 3], [4, 5, 6]]), np.array([0, 1]), np.ones((2, 3), bool)
+POINTS = np.ones((1, 2, 4, 4))
+CALLS: dict[str, Callable[[], Sample]] = {
+    "accumulate": lambda: sample(lambda x: (x * LEAF[0]).sum(), ROWS),
+    "addmv_": lambda: sample(VECTOR, SQUARE, VECTOR),
+    "as_tensor": lambda: sample([1.0, 2.0]),
+    "asarray": lambda: sample([1.0, 2.0]),
+    "tensor": lambda: sample([1.0, 2.0]),
+    "scalar_tensor": lambda: sample(2.0),
+    "can_cast": lambda: sample(pg.int32, pg.float32),
+    "promote_types": lambda: sample(pg.int32, pg.float32),
+    "finfo": lambda: sample(pg.float32),
+    "iinfo": lambda: sample(pg.int32),
+    "checkpoint": lambda: sample(loss, ROWS),
+    "outline": lambda: sample(loss),
+    "cholesky_inverse": lambda: sample(SQUARE),
+    "cholesky_solve": lambda: sample(ROWS, SQUARE),
+    "clamp_": lambda: sample(ROWS, 0.0, 1.0),
+    "explain": lambda: sample(ROWS),
+    "fill_": lambda: sample(ROWS, 1.0),
+    "from_dlpack": lambda: sample(ROWS),
+    "functional_call": lambda: sample(nn.Linear(3, 2), {}, (ROWS,)),
+    "grad": lambda: sample(loss),
+    "gradcheck": lambda: sample(loss, (Tensor([0.3], dtype=pg.float64, requires_grad=True),)),
+    "gradgradcheck": lambda: sample(loss, (Tensor([0.3], dtype=pg.float64, requires_grad=True),)),
+    "hvp": lambda: sample(loss, VECTOR, VECTOR),
+    "vhp": lambda: sample(loss, VECTOR, VECTOR),
+    "jvp": lambda: sample(loss, (VECTOR,), (VECTOR,)),
+    "vjp": lambda: sample(loss, VECTOR),
+    "linearize": lambda: sample(loss, VECTOR),
+    "index_put_": lambda: sample(ROWS, (INDEX,), np.array(1.0)),
+    "is_tensor": lambda: sample(ROWS),
+    "realize": lambda: sample([ROWS]),
+    "scan": lambda: sample(lambda carry, x: (carry + x, carry), np.array(0.0), VECTOR),
+    "multinomial": lambda: sample(VECTOR, 1),
+    "Variable": lambda: sample("n", 1, 4),
+    "device": lambda: sample("cpu"),
+    "nn.functional.batch_norm": lambda: sample(ROWS, np.zeros(3), np.ones(3)),
+    "nn.functional.ctc_loss": lambda: sample(np.zeros((4, 2, 3)), np.ones((2, 2), np.int64), (4, 4), (2, 2)),
+    "nn.functional.dropout2d": lambda: sample(POINTS),
+    "nn.functional.dropout3d": lambda: sample(POINTS[None]),
+    "nn.functional.instance_norm": lambda: sample(POINTS),
+    "nn.functional.one_hot": lambda: sample(INDEX),
+    "nn.init.calculate_gain": lambda: sample("relu"),
+    "nn.init.dirac_": lambda: sample(np.ones((2, 2, 3))),
+    "nn.MLP": lambda: sample(2, [3, 1]),
+    "nn.TransformerDecoder": lambda: sample(nn.TransformerDecoderLayer(4, 2), 2),
+    "nn.TransformerEncoder": lambda: sample(nn.TransformerEncoderLayer(4, 2), 2),
+    "nn.Parameter": lambda: sample(ROWS),
+    "optim.Muon": lambda: sample([Tensor(SQUARE).requires_grad_()]),
+    "optim.Optimizer": lambda: sample([parameter()], {"lr": 0.1}),
+    "optim.lr_scheduler.CyclicLR": schedule(0.1, 0.2),
+    "optim.lr_scheduler.OneCycleLR": schedule(0.1, 4),
+    "optim.lr_scheduler.LambdaLR": schedule(lambda step: 0.5),
+    "optim.lr_scheduler.MultiplicativeLR": schedule(lambda step: 0.5),
+    "optim.lr_scheduler.MultiStepLR": schedule([1, 2]),
+    "optim.lr_scheduler.SequentialLR": lambda: sequence(),
+    "optim.lr_scheduler.ChainedScheduler": lambda: sample([optim.lr_scheduler.StepLR(optim.SGD([parameter()]), 2)]),
+    "fft.pairs": lambda: sample(VECTOR),
+    "Tensor.addbmm_": lambda: sample(SQUARE, SQUARE[None], SQUARE[None]),
+    "Tensor.addmm_": lambda: sample(SQUARE, SQUARE, SQUARE),
+    "Tensor.addr_": lambda: sample(SQUARE, VECTOR, VECTOR),
+    "Tensor.baddbmm_": lambda: sample(SQUARE[None], SQUARE[None], SQUARE[None]),
+    "Tensor.assign": lambda: sample(ROWS, ROWS),
+    "Tensor.backward": lambda: sample(loss(parameter())),
+    "Tensor.bitcast": lambda: sample(ROWS, pg.int32),
+    "Tensor.cast": lambda: sample(ROWS, pg.int32),
+    "Tensor.choose": lambda: sample(MASK, 1.0, ROWS),
+    "Tensor.cumprod_": lambda: sample(ROWS, 1),
+    "Tensor.cumsum_": lambda: sample(ROWS, 1),
+    "Tensor.fill_diagonal_": lambda: sample(SQUARE, 1.0),
+    "Tensor.index_add_": lambda: sample(ROWS, 0, INDEX, ROWS),
+    "Tensor.index_copy_": lambda: sample(ROWS, 0, INDEX, ROWS),
+    "Tensor.index_fill_": lambda: sample(ROWS, 0, INDEX, 1.0),
+    "Tensor.index_reduce_": lambda: sample(ROWS, 0, INDEX, ROWS, "prod"),
+    "Tensor.masked_fill_": lambda: sample(ROWS, MASK, 1.0),
+    "Tensor.masked_scatter_": lambda: sample(ROWS, MASK, ROWS),
+    "Tensor.put_": lambda: sample(ROWS, INDEX, VECTOR),
+    "Tensor.renorm_": lambda: sample(ROWS, 2.0, 0, 1.0),
+    "Tensor.register_hook": lambda: sample(parameter(), loss),
+    "Tensor.scatter_": lambda: sample(VECTOR, 0, INDEX, VECTOR),
+    "Tensor.scatter_add_": lambda: sample(VECTOR, 0, INDEX, VECTOR),
+    "Tensor.scatter_reduce_": lambda: sample(VECTOR, 0, INDEX, VECTOR, "sum"),
+    "Tensor.swapaxes_": lambda: sample(ROWS, 0, 1),
+    "Tensor.swapdims_": lambda: sample(ROWS, 0, 1),
+    "Tensor.to_device": lambda: sample(ROWS, "NUMPY"),
+    "Tensor.where": lambda: sample(ROWS, MASK, ROWS),
+}
+for name in ("eigh", "eigvalsh", "lu", "lu_factor", "lu_factor_ex", "qr", "svd"):
+    CALLS[f"linalg.{name}"] = lambda: sample(SQUARE)
+for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"):
+    CALLS[name] = CALLS[f"Tensor.{name}_"] = lambda: sample(INTS, INTS)
+CALLS["Tensor.bitwise_not_"] = lambda: sample(INTS)
+CALLS["Tensor.float_power_"] = lambda: sample(Tensor(ROWS), 2.0)  # of float64
+CALLS["Tensor.item"] = lambda: sample(np.array(1.0))
+CALLS["Tensor.retain_grad"] = lambda: sample(loss(parameter()))
+for name in ("gcd_", "lcm_"):
+    CALLS[name] = lambda: sample(INTS, INTS)
 
 
 def from_annotations(function: Callable[..., Any]) -> Sample | None:
@@ -126,7 +242,8 @@ def places(call: Call) -> list[int | str]:
     taken: list[int | str] = list(range(len(call.sample.args)))
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return taken + [name for name in named if name not in positional[: len(taken)]]
+    taken = taken[call.name.startswith("Tensor.") :]  # a method without its tensor is no method
+    return taken + [name for name in named if name not in positional[: len(call.sample.args)]]
 
 
 def replaced(call: Call, place: int | str, value: Any) -> Callable[[], Any]:

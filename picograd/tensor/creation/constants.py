@@ -20,11 +20,11 @@ from picograd.ir.build import compare, iota, positions, where
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import bounds, subtract
-from picograd.tensor.build import broadcast_to, cast, sizes
+from picograd.tensor.build import broadcast_to, cast, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import default_device, device_named, fitting
 from picograd.tensor.movement.patterns import Patterns
-from picograd.tensor.variable import Length, lengths
+from picograd.tensor.variable import Length, held
 
 
 class Creation(Patterns):
@@ -149,6 +149,7 @@ class Creation(Patterns):
         >>> Tensor.linspace(0.0, 1.0, 5)
         Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
         """
+        steps = whole("linspace", "steps", steps)
         if steps < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
         op = cast(_evenly(start, end, steps), dtypes.known("linspace", dtype, dtypes.default_float))
@@ -174,6 +175,7 @@ class Creation(Patterns):
         >>> Tensor.logspace(0.0, 2.0, 3)
         Tensor([  1.,  10., 100.])
         """
+        steps = whole("logspace", "steps", steps)
         if steps < 0:
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
         exponent = _evenly(start, end, steps)
@@ -294,7 +296,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_zeros(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_zeros", size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_ones(
         self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -304,7 +306,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_ones(3)
         Tensor([1, 1, 1])
         """
-        return self.new_full(sizes(size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_ones", size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_empty(
         self, *size: Any, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -314,7 +316,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_empty(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_empty", size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_tensor(
         self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -329,7 +331,7 @@ class Creation(Patterns):
 
 def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
     """Returns start, start + 1, ... up to but without end, one of them or both symbolic integers."""
-    first, last = lengths((start, end))
+    first, last = held((start, end))
     if step != 1 or not all(isinstance(dim, int | Op) for dim in (first, last)):
         operator.index(end if isinstance(end, Op | Length) else start)  # raises: it stands where a number is needed
     count = subtract(last, first)
@@ -356,7 +358,7 @@ def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
     Raises:
       ShapeError: a length is negative or no integer.
     """
-    given = lengths(sizes(args))
+    given = held(sizes(function, args))
     for length in given:
         if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
             raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")

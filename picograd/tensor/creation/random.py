@@ -26,7 +26,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to, cast, whole
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
@@ -64,6 +64,9 @@ class Generator:
     def manual_seed(self, seed: int) -> Generator:
         """Starts the sequence of `seed` anew on every device; returns self.
 
+        Raises:
+          ArgumentError: seed is no integer.
+
         >>> a = Generator(1)
         >>> Tensor.rand(2, generator=a)
         Tensor([0.8626317, 0.6300258])
@@ -72,7 +75,7 @@ class Generator:
         """
         if trace.get() not in (None, self._made_in):
             self.state(default_device())  # so that the second trace finds what the first finds
-        self.initial_seed = seed & (2**64 - 1)
+        self.initial_seed = whole("manual_seed", "seed", seed) & (2**64 - 1)
         for state in self.states.values():
             device = state.seed.device or default_device()
             set_op(state.seed, _word(self.initial_seed, device))

@@ -20,7 +20,7 @@ from picograd.ir.symbolic import subtract
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast
 
 Scatter = Callable[[Op, Op, Op, OpCode | None, int], Op]
-CODES = {"sum": OpCode.ADD, "mean": OpCode.ADD, "prod": OpCode.MUL, "amax": OpCode.MAX, "amin": OpCode.MIN}
+CODES = {"sum": OpCode.ADD, "prod": OpCode.MUL, "mean": OpCode.ADD, "amax": OpCode.MAX, "amin": OpCode.MIN}
 
 
 def scattered_along(base: Op, places: Op, updates: Op, code: OpCode | None, axis: int) -> Op:

@@ -155,6 +155,7 @@ class Selection(Slices):
             if (counts < 0).any():
                 raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {counts.min()}.")
             total = int(counts.sum()) * (1 if times.shape == (length,) else length)
+        total = whole("repeat_interleave", "output_size", total)
         times = broadcast_to(reshape(times, times.shape or (1,)), (length,))
         device = self.other_device("repeat_interleave", repeats)
         if not total or not length:

@@ -38,7 +38,7 @@ class Joining(Diagonals):
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts = lengths(sizes(times, repeats))
+        counts = lengths("repeat", sizes("repeat", times, repeats))
         if len(counts) < self.ndim:
             raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
         shape = (1,) * (len(counts) - self.ndim) + self.shape
@@ -54,7 +54,7 @@ class Joining(Diagonals):
         >>> Tensor([1, 2]).tile(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts = lengths(sizes(times, dims))
+        counts = lengths("tile", sizes("tile", times, dims))
         return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
 
     # ---- order ----
@@ -64,7 +64,7 @@ class Joining(Diagonals):
         >>> Tensor([1, 2, 3]).flip(0)
         Tensor([3, 2, 1])
         """
-        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes(axes, dims)}))
+        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
         op = self.read()
         return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
 

@@ -37,7 +37,7 @@ class Movement(TensorCore):
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
-        target = lengths(sizes(shape))
+        target = lengths("reshape", sizes("reshape", shape))
         if target == self.op.shape:
             return self.viewed(OpCode.RESHAPE, target)
         return self.viewed(OpCode.RESHAPE, self._full_shape(target))
@@ -163,7 +163,7 @@ class Movement(TensorCore):
         >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
         """
-        axes = tuple(axis_of("permute", self.shape, d) for d in sizes(order, dims))
+        axes = tuple(axis_of("permute", self.shape, d) for d in sizes("permute", order, dims))
         if sorted(axes) != list(range(self.ndim)):
             raise ShapeError(f"permute: {axes} is no order of the {self.ndim} axes of {self.shape}.")
         return self.viewed(OpCode.PERMUTE, axes)
@@ -294,7 +294,7 @@ class Movement(TensorCore):
         Tensor([[1, 1, 1],
                 [2, 2, 2]])
         """
-        target, own = lengths(sizes(shape)), self.shape
+        target, own = lengths("expand", sizes("expand", shape)), self.shape
         extra = len(target) - len(own)
         if extra < 0:
             raise ShapeError(f"expand: {own} has more axes than {target}.")
