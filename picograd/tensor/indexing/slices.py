@@ -9,7 +9,7 @@ Each has a form that returns a new tensor and one that writes in place, with a _
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import ShapeError

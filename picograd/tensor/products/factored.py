@@ -159,7 +159,7 @@ def rows_of(name: str, exchanged: Op, n: int) -> Op:
     """
     if not exchanged.dtype.is_int:
         raise DTypeError(f"{name}: pivots must be integers, got {exchanged.dtype} of shape {exchanged.shape}.")
-    site = Site(f"{name}: a pivot names row {{}}, counted from 0, of {n} rows.", f"pivots are 1 to {n}, as lu_factor has them.")
+    site = Site(f"{name}: a pivot names row {{}}, counted from 0, of {n} rows.", f"pivots are 1 to {n}.")
     places = checked(cast(exchanged, dtypes.int64) - 1, n, site)
     return host_calls.call("rows_of_pivots", places + 1, options=(n,))
 
