@@ -179,7 +179,7 @@ class ModuleState:
         """
         for _, tensor in self._named_tensors("parameter"):
             if set_to_none:
-                tensor.grad = None
+                tensor._grad = None
             elif tensor.grad is not None:
                 tensor.grad.zero_()
 

@@ -154,7 +154,7 @@ class Optimizer:
         """
         for tensor in self.parameters():
             if set_to_none:
-                tensor.grad = None
+                tensor._grad = None
             elif tensor.grad is not None:
                 tensor.grad.zero_()
 

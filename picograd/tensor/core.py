@@ -41,15 +41,15 @@ class TensorCore(Extent):
 
     cell:  the storage, shared with every other view of it
     steps: view of the cell: what leads from the cell's Op to this tensor's
-    grad:  gradient that backward() has accumulated, or None
+    _grad: gradient that backward() has accumulated, or None
     _role: "parameter", "buffer" or "temporary" where a module is to hold it as such; mostly unset
     """
 
-    __slots__ = ("cell", "steps", "grad", "_shown", "_role", "__weakref__")
+    __slots__ = ("cell", "steps", "_grad", "_shown", "_role", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
-    grad: Self | None
+    _grad: Self | None
     _role: str
 
     def __init__(
@@ -86,7 +86,7 @@ class TensorCore(Extent):
 
     # ---- making tensors from Ops ----
     def _start(self, cell: Cell, view: View = ()) -> None:
-        self.cell, self.steps, self.grad = cell, view, None
+        self.cell, self.steps, self._grad = cell, view, None
         self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
 
     @classmethod
@@ -94,7 +94,7 @@ class TensorCore(Extent):
         """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
         tensor = object.__new__(cls)
         tensor.cell = cell = Cell(op, device)
-        tensor.steps, tensor.grad, tensor._shown = (), None, None
+        tensor.steps, tensor._grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
@@ -107,7 +107,7 @@ class TensorCore(Extent):
         """Returns a tensor whose value is in memory that a plan has filled."""
         tensor = object.__new__(cls)
         tensor.cell = Cell(held, device)
-        tensor.steps, tensor.grad, tensor._shown = (), None, None
+        tensor.steps, tensor._grad, tensor._shown = (), None, None
         return tensor
 
     def viewed(self, code: OpCode, arg: Any) -> Self:
@@ -125,7 +125,7 @@ class TensorCore(Extent):
             if op is not before:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))
-        tensor.cell, tensor.steps, tensor.grad = self.cell, taken, None
+        tensor.cell, tensor.steps, tensor._grad = self.cell, taken, None
         tensor._shown = (self.cell.op, op)
         record(op)
         return tensor

@@ -2,7 +2,7 @@
 
 In:    shapes, and a Generator whose state is a tensor cell
 Out:   `Random`, `Generator`, `manual_seed`
-Next:  picograd/tensor/creation/distributions.py
+Next:  picograd/tensor/creation/probabilities.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
 Outside a trace the number is known on the host and enters the graph as a small buffer, so that equal draws are equal
@@ -26,10 +26,11 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, const, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, whole
+from picograd.tensor.build import broadcast_to, cast, detached, whole
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
+from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.exchange.host import default_device, device_named
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3": 4, "float8_e5m2": 3}
@@ -265,7 +266,8 @@ class Random(Creation):
         """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
 
         Raises:
-          DTypeError: the elements are the probabilities and no floats.
+          DTypeError:    the elements are the probabilities and no floats.
+          ArgumentError: p is not in [0, 1]; when it is computed: an element is not.
 
         >>> Tensor([0.0, 1.0]).bernoulli()
         Tensor([0., 1.])
@@ -273,7 +275,10 @@ class Random(Creation):
         if p is None and not self.dtype.is_float:
             raise DTypeError(f"bernoulli: probabilities must be floats, got {self.dtype} of shape {self.shape}.")
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
-        chance = filled(p, dtypes.float32, self.op.shape) if p is not None else cast(self.read(), dtypes.float32)
+        if p is None:
+            chance = probabilities("bernoulli", self.read())
+        else:
+            chance = filled(probability("bernoulli", p), dtypes.float32, self.op.shape)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
@@ -283,29 +288,33 @@ class Random(Creation):
 
         Raises:
           ShapeError:    self has neither one axis nor two.
-          ArgumentError: no sample, or more than classes, without replacement.
+          ArgumentError: no sample, or more than classes, without replacement; when it is computed: a weight is
+                         negative, infinite or NaN, or all of a row are 0.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
         Tensor([1])
         """
-        if num_samples < 1:
+        if whole("multinomial", "num_samples", num_samples) < 1:
             raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
         if self.ndim not in (1, 2) or not self.dtype.is_float:
             raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")
         classes = self.shape[-1]
-        weights = self.detach()
+        mass = self.from_op(weights("multinomial", detached(self.read())), self.cell.device)
         if not replacement and num_samples > 1:
             if num_samples > classes:
                 raise ArgumentError(f"multinomial: without replacement {classes} classes give no {num_samples} samples.")
             uniform = type(self).rand_like(self, generator=generator)
-            keys = (-((1 - uniform).log()) / weights).read()
+            keys = (-((1 - uniform).log()) / mass).read()
+            keys = not_all_zero("multinomial", keys, mass.sum(-1, keepdim=True).read())
             order = self.from_op(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)), self.cell.device)
             return order[..., :num_samples]
-        bounds = weights.cumsum(-1)
+        bounds = mass.cumsum(-1)
+        last = bounds[..., -1:].read()
+        total = self.from_op(not_all_zero("multinomial", last, last), self.cell.device)
         uniform = type(self).rand(
             (*self.shape[:-1], num_samples), generator=generator, dtype=self.dtype, device=self.device
         )
-        return bounds.searchsorted(uniform * bounds[..., -1:], right=True).clamp(max=classes - 1)
+        return bounds.searchsorted(uniform * total, right=True).clamp(max=classes - 1)
 
     # ---- in place ----
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:
