@@ -66,7 +66,7 @@ from picograd.linalg.named import *  # noqa: F403
 from picograd.nn.state import load, save
 from picograd.optim import lr_scheduler
 from picograd.optim.scaler import GradScaler
-from picograd.public import publish, publish_methods
+from picograd.public import publish, publish_constructor, publish_methods
 from picograd.tensor import names
 from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
@@ -117,9 +117,10 @@ __all__ += names.__all__ + named.__all__
 _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
 publish_methods(Tensor, without=_INSIDE)
+publish_constructor(Tensor, looks_first=False)
 for _page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
     publish(vars(_page))
-publish(globals(), [name for name in __all__ if name != "Tensor"])
+publish(globals(), __all__)
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.

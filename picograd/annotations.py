@@ -83,7 +83,8 @@ def described(wanted: Any) -> str:
     if origin is tuple and parts[-1] is not Ellipsis:
         return f"{len(parts)} {_plural(parts[0])}"
     if origin in (Sequence, Iterable, list, tuple):
-        return f"a sequence of {_plural(parts[0])}"
+        kind = "an iterable" if origin is Iterable else "a sequence"
+        return f"{kind} of {_plural(parts[0])}"
     if origin is Mapping:
         return f"a dict of {_plural(parts[1])}"
     kind = origin or wanted

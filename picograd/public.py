@@ -44,7 +44,7 @@ def publish(page: dict[str, Any], names: Iterable[str] | None = None) -> None:
         elif isinstance(value, MethodType):
             page[name] = MethodType(published(value.__func__, page["__name__"], name), value.__self__)
         elif isinstance(value, type) and not issubclass(value, BaseException):
-            check_constructor(value)
+            publish_constructor(value)
 
 
 def publish_methods(owner: type, without: frozenset[str]) -> None:
@@ -94,8 +94,8 @@ def plain(function: Any) -> Any:
     return _behind.get(function, function) if isinstance(function, FunctionType) else function
 
 
-def check_constructor(owner: type) -> None:
-    """Wraps the constructor of a class, or the one it inherits: arguments are compared with annotations first."""
+def publish_constructor(owner: type, looks_first: bool = True) -> None:
+    """Wraps the constructor of a class, or the one it inherits; `looks_first`: arguments are compared before it runs."""
     home = next((base for base in owner.__mro__ if "__init__" in vars(base)), object)
     init = vars(home)["__init__"]
     if not home.__module__.startswith("picograd") or init in _behind or not isinstance(init, FunctionType):
@@ -103,7 +103,8 @@ def check_constructor(owner: type) -> None:
 
     @functools.wraps(init)
     def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-        check_arguments(class_name(self), init, (self, *args), kwargs)
+        if looks_first:
+            check_arguments(class_name(self), init, (self, *args), kwargs)
         try:
             init(self, *args, **kwargs)
         except Exception as error:
@@ -139,7 +140,7 @@ def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ..
     Raises:
       ArgumentTypeError: there are too many or too few, or one does not fit.
     """
-    signature, hints = _signature(function)
+    signature, hints = signature_of(function)
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -159,7 +160,7 @@ def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ..
 
 
 @functools.cache
-def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     """Returns the signature of a function, and the types that its annotations stand for; self is of the class it is in."""
     signature, hints = inspect.signature(function), get_type_hints(function)
     if "self" in signature.parameters:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import ArgumentError, JitError, PicogradError
+from picograd.errors import ArgumentError, ArgumentTypeError, JitError, PicogradError
 from picograd.ir.op import Op
 from picograd.nn.hooks import Handle, registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
@@ -42,6 +42,7 @@ class Optimizer:
     self.state[p] is a dict for each parameter p.
 
     Raises:
+      ArgumentTypeError: a tensor in place of several, or a setting that is no number.
       ArgumentError: no parameters, one that is no leaf or is there twice, names for some of them only, or a setting that
                      must not be negative and is.
 
@@ -52,7 +53,10 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
-        given: list[Any] = [params] if isinstance(params, Tensor) else list(params)
+        if isinstance(params, Tensor):
+            name = type(self).__name__
+            raise ArgumentTypeError(f"{name}: params must be several tensors, got one.", hint=f"{name}([tensor], ...)")
+        given = list(params)
         if not given:
             raise ArgumentError(f"{type(self).__name__}: got no parameters.")
         self.defaults = dict(defaults)

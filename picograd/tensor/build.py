@@ -2,7 +2,7 @@
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/movement/views.py
+Next:  picograd/tensor/arguments.py
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.tensor.build import whole
 from picograd.tensor.creation.random import Generator
 from picograd.tensor.tensor import Tensor
 
@@ -129,6 +130,7 @@ def _places(
     function: str, find: Callable[..., Any], row: int, col: int, offset: int, dtype: DType | None, device: str | None
 ) -> Tensor:
     """Returns what NumPy's function of that name finds, as one tensor."""
+    row, col, offset = (whole(function, *named) for named in (("row", row), ("col", col), ("offset", offset)))
     if row < 0 or col < 0:
         raise ShapeError(f"{function}: lengths of axes must not be negative, got ({row}, {col}).")
     return Tensor(np.stack(find(row, offset, col)), dtype or dtypes.default_int, device)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import axes_of, axis_of
+from picograd.tensor.build import axes_of, axis_of, whole
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
@@ -109,7 +109,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
     [[1, 1], [1, 2]]
     """
-    lengths = [shape] if isinstance(shape, int) else list(shape)
+    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, int) else shape)]
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
     if any(length < 0 for length in lengths):

@@ -46,6 +46,8 @@ class _Convolution(Module):
         self.kernel_size = each_axis(name, "kernel_size", kernel_size, axes, 1)
         self.stride = each_axis(name, "stride", stride, axes, 1)
         self.dilation = each_axis(name, "dilation", dilation, axes, 1)
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(f'{name}: padding must be "same", "valid" or numbers, got {padding!r}.')
         self.padding = padding if isinstance(padding, str) else each_axis(name, "padding", padding, axes, 0)
         self.padding_mode = padding_mode
         channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)

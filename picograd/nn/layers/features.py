@@ -18,6 +18,7 @@ from picograd.nn.containers import ModuleList
 from picograd.nn.functions.embedding import padding_row
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
+from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
 
@@ -36,7 +37,8 @@ class Linear(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = at_least("Linear", "in_features", in_features, 0)
+        self.out_features = at_least("Linear", "out_features", out_features, 0)
         bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
         self.weight = new_parameter((out_features, in_features), device, dtype)
         init.uniform_(self.weight, -bound, bound)

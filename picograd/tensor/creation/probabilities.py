@@ -47,7 +47,7 @@ def weights(function: str, op: Op) -> Op:
 
 
 def not_all_zero(function: str, op: Op, total: Op) -> Op:
-    """Returns `op`, (..., N) or (..., 1); when it is computed, a sum of weights (..., 1) that is not above 0 is an error."""
+    """Returns `op`, whose rows have sums of weights (..., 1): when it is computed, a sum not above 0 is an error."""
     return _guarded(op, compare(OpCode.CMPLT, total.filled(0), total), f"{function}: all weights of a row are 0.")
 
 

@@ -198,6 +198,7 @@ class Random(Creation):
         """
         if high is None or not isinstance(high, int):
             low, high, size = 0, low, size if high is None else high
+        low, high = whole("randint", "low", low), whole("randint", "high", high)
         if low >= high:
             raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
         lengths = shape_of_sizes("randint", (size,))

@@ -364,7 +364,7 @@ class Elementwise(Stacking):
         >>> Tensor([0, 2]).logical_and(Tensor([1, 1]))
         Tensor([False,  True])
         """
-        return self.ne(0) & (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        return self.ne(0) & (other.ne(0) if isinstance(other, Elementwise) else bool(scalar_of("logical_and", other)))
 
     def logical_or(self, other: Operand) -> Self:
         """Returns True where one is not zero.
@@ -372,7 +372,7 @@ class Elementwise(Stacking):
         >>> Tensor([0, 2]).logical_or(Tensor([0, 0]))
         Tensor([False,  True])
         """
-        return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        return self.ne(0) | (other.ne(0) if isinstance(other, Elementwise) else bool(scalar_of("logical_or", other)))
 
 
 def scalar_of(function: str, value: Any) -> Scalar:

@@ -16,7 +16,7 @@ from picograd.tensor.build import cast
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, inverses
 from picograd.tensor.elements.mathematics import Mathematics
-from picograd.tensor.elements.operators import Elementwise, Operand
+from picograd.tensor.elements.operators import Elementwise, Operand, scalar_of
 
 
 class Pairs(Mathematics):
@@ -203,7 +203,7 @@ class Pairs(Mathematics):
         >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
         Tensor([ True, False])
         """
-        return self.ne(0) ^ (other.ne(0) if isinstance(other, Elementwise) else bool(other))
+        return self.ne(0) ^ (other.ne(0) if isinstance(other, Elementwise) else bool(scalar_of("logical_xor", other)))
 
     # ---- three operands ----
     def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:

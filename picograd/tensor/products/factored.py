@@ -109,7 +109,7 @@ class Factored(Linalg):
         host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
         matrix, right = host_calls.in_one_batch(name, matrix, right)
         turned = swap_last(matrix) if transpose else matrix
-        solution = host_calls.triangular(name, turned, right, upper != transpose, unitriangular)
+        solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
         return TriangularSolution(self._result(name, solution, A), self._like(matrix))
 
 
