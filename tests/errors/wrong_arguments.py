@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,16 +23,17 @@ MODULES = ("", "nn.functional", "nn.init", "linalg", "fft", "special", "nn", "op
 
 
 class Call(NamedTuple):
-    """A function as users name it, with arguments that are right."""
+    """A function as users name it, with what makes arguments that are right."""
 
     name: str
     function: Callable[..., Any]
-    sample: Sample
+    make: Callable[[], Sample]
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Returns them with arrays as new tensors, float64 as float32."""
-        args: list[Any] = with_arrays(list(self.sample.args), tensor)
-        kwargs: dict[str, Any] = with_arrays(dict(self.sample.kwargs), tensor)
+        """Returns new ones, arrays as tensors, float64 as float32."""
+        made = self.make()
+        args: list[Any] = with_arrays(list(made.args), tensor)
+        kwargs: dict[str, Any] = with_arrays(dict(made.kwargs), tensor)
         return args, kwargs
 
 
@@ -114,12 +116,11 @@ def sequence() -> Sample:
     return sample(optimizer, parts, [4])
 
 
-LEAF = parameter()
 VECTOR, SQUARE, ROWS = np.array([1.0, 2.0]), np.array([[2.0, 1.0], [1.0, 3.0]]), np.ones((2, 3))
 INTS, INDEX, MASK = np.array([[1, 2, 3], [4, 5, 6]]), np.array([0, 1]), np.ones((2, 3), bool)
 POINTS = np.ones((1, 2, 4, 4))
 CALLS: dict[str, Callable[[], Sample]] = {
-    "accumulate": lambda: sample(lambda x: (x * LEAF[0]).sum(), ROWS),
+    "accumulate": lambda: sample(lambda x: (x * parameter()[0]).sum(), ROWS),
     "addmv_": lambda: sample(VECTOR, SQUARE, VECTOR),
     "as_tensor": lambda: sample([1.0, 2.0]),
     "asarray": lambda: sample([1.0, 2.0]),
@@ -229,14 +230,12 @@ WITHOUT_CALL = {
 }
 
 
-def from_annotations(function: Callable[..., Any]) -> Sample | None:
-    """Returns a call with what must be given, by the annotations; None where one of them says nothing."""
+def from_annotations(function: Callable[..., Any]) -> Sample:
+    """Returns a call with what must be given, by the annotations."""
     given = []
     for name, p in inspect.signature(function).parameters.items():
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             annotation = "Tensor" if name == "self" else str(p.annotation)
-            if annotation not in BY_ANNOTATION:
-                return None
             given.append(BY_ANNOTATION[annotation]())
     return Sample(tuple(given))
 
@@ -248,22 +247,23 @@ def calls() -> Iterator[Call]:
         if name in WITHOUT_CALL:
             continue
         if name in CALLS:
-            found: Sample | None = CALLS[name]()
+            yield Call(name, function, CALLS[name])
+        elif plain(function) in table:
+            yield Call(name, function, partial(table.get, plain(function)))
         else:
-            found = table.get(plain(function)) or from_annotations(function)
-        if found is not None:
-            yield Call(name, function, found)
+            yield Call(name, function, partial(from_annotations, function))
 
 
 # ---- one argument replaced ----
 def places(call: Call) -> list[int | str]:
     """Returns where an argument can be replaced: a position, or the name of one that is not given or given by name."""
     parameters = list(inspect.signature(call.function).parameters.values())
-    taken: list[int | str] = list(range(len(call.sample.args)))
+    count = len(call.make().args)
+    taken: list[int | str] = list(range(count))
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     taken = taken[call.name.startswith("Tensor.") :]  # a method without its tensor is no method
-    return taken + [name for name in named if name not in positional[: len(call.sample.args)]]
+    return taken + [name for name in named if name not in positional[:count]]
 
 
 def replaced(call: Call, place: int | str, value: Any) -> Callable[[], Any]:
