@@ -25,7 +25,10 @@ SAID = {
 }  # fmt: skip
 # Classes of picograd by what users call them; others by their own name.
 SAID_BY_NAME = {"Tensor": "a tensor", "DType": "a dtype", "Generator": "a Generator", "Module": "a module"}
-PLURAL = {"a number": "numbers", "an int": "ints", "a tensor": "tensors", "a str": "strs", "a module": "modules"}
+PLURAL = {
+    "a number": "numbers", "an int": "ints", "a tensor": "tensors", "a str": "strs", "a module": "modules",
+    "a function": "functions", "a bool": "bools", "a LRScheduler": "schedules",
+}  # fmt: skip
 
 
 # ---- does it fit ----
@@ -75,20 +78,25 @@ def described(wanted: Any) -> str:
     """
     origin, parts = get_origin(wanted), get_args(wanted)
     if origin in (Union, UnionType):
-        words = list(dict.fromkeys(map(described, parts)))
-        words = [word for word in words if word not in ("a bool", "an int") or "a number" not in words]
-        return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+        return _either([described(part) for part in parts])
     if origin is Literal:
-        return " or ".join(map(repr, parts))
+        return _either([repr(part) for part in parts])
     if origin is tuple and parts[-1] is not Ellipsis:
         return f"{len(parts)} {_plural(parts[0])}"
-    if origin in (Sequence, Iterable, list, tuple):
-        kind = "an iterable" if origin is Iterable else "a sequence"
-        return f"{kind} of {_plural(parts[0])}"
+    if origin in (Sequence, list, tuple):
+        return f"a sequence of {_plural(parts[0])}"
+    if origin is Iterable:
+        return "an iterable" if parts[0] is Any else f"an iterable of {_plural(parts[0])}"
     if origin is Mapping:
         return f"a dict of {_plural(parts[1])}"
     kind = origin or wanted
     return SAID.get(kind) or _class_described(kind)
+
+
+def _either(words: Sequence[str]) -> str:
+    """Returns "a, b or c"; a number is said once, whatever kinds of numbers there are."""
+    kept = [word for word in dict.fromkeys(words) if word not in ("a bool", "an int") or "a number" not in words]
+    return f"{', '.join(kept[:-1])} or {kept[-1]}" if len(kept) > 1 else kept[0]
 
 
 def _class_described(kind: Any) -> str:
@@ -97,14 +105,21 @@ def _class_described(kind: Any) -> str:
     if "Extent" in names:
         return "a tensor"
     name = getattr(kind, "__name__", str(kind))
-    return SAID_BY_NAME.get(name, f"a {name}" if name[:1] not in "AEIOU" else f"an {name}")
+    return SAID_BY_NAME.get(name) or with_article(name)
+
+
+def with_article(name: str) -> str:
+    """Returns a name with "a" or "an" before it."""
+    return f"an {name}" if name[:1] in "AEIOU" or name.startswith("nd") else f"a {name}"
 
 
 def _plural(wanted: Any) -> str:
     if wanted is Any:
         return "values"
+    if get_origin(wanted) in (Union, UnionType):
+        return _either([_plural(part) for part in get_args(wanted)])
     said = described(wanted)
-    return PLURAL.get(said, f"what is {said}")
+    return PLURAL.get(said, said)
 
 
 def shown(value: Any) -> str:
@@ -113,10 +128,11 @@ def shown(value: Any) -> str:
         return "None"
     kind = type(value).__name__
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"a {kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+        return f"{with_article(kind)} of shape {tuple(value.shape)} and dtype {value.dtype}"
     if isinstance(value, (numbers.Number, str)):
         return f"{kind} {reprlib.repr(value)}"
     if isinstance(value, (list, tuple)):
         parts = [reprlib.repr(part) if isinstance(part, (numbers.Number, str)) else shown(part) for part in value[:5]]
-        return f"{kind} ({', '.join(parts)}{', ...' if len(value) > 5 else ''})"
+        text = ", ".join([*parts, "..."] if len(value) > 5 else parts)
+        return f"list [{text}]" if isinstance(value, list) else f"{kind} ({text})"
     return f"class {value.__name__}" if isinstance(value, type) else kind

@@ -466,7 +466,8 @@ def test_the_tables_name_every_public_method() -> None:
         for name in dir(Tensor)
         if not name.startswith("_") and name not in ELSEWHERE and f".{name}" not in named and f" {name}" not in named
         and f'"{name}' not in named and f"Tensor.{name}" not in rows and getattr(Tensor, name) not in functions
-        and not getattr(plain(getattr(Tensor, name)), "__module__", "").startswith("picograd.tensor.inplace.")  # stores a result
+        # what stores a result
+        and not getattr(plain(getattr(Tensor, name)), "__module__", "").startswith("picograd.tensor.inplace.")
     ]  # fmt: skip
     assert not missing, missing
 

@@ -29,7 +29,7 @@ from picograd.nn.functions.placement import (
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import cast, static
+from picograd.tensor.build import cast, static, whole
 from picograd.tensor.tensor import Tensor
 
 
@@ -201,7 +201,7 @@ def _avg_pool(
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op)
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
-    if divisor == 0:
+    if divisor is not None and whole(function, "divisor_override", divisor) == 0:
         raise ArgumentError(f"{function}: divisor_override must not be 0.")
     wide = cast(op, op.dtype.wide)
     if divisor is not None:

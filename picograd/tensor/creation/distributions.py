@@ -16,7 +16,7 @@ from picograd.errors import ArgumentError, DTypeError
 from picograd.ir.build import compare, unary
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to, cast, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.probabilities import probabilities, probability
 from picograd.tensor.creation.random import (
@@ -137,6 +137,7 @@ class Draws(Random):
         if high is None:
             digits = MANTISSA_BITS.get(self.dtype.name)
             high = 1 + (min(int(self.dtype.max), 2**63 - 2) if digits is None else 2**digits)
+        low, high = whole("random_", "low", low), whole("random_", "high", high)
         if low >= high:
             raise ArgumentError(f"random_: there is no integer from {low} up to but without {high}.")
         op = integers_op(random_bits(self.op.shape, generator, self.device), low, high)

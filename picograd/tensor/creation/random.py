@@ -216,7 +216,7 @@ class Random(Creation):
         Tensor([3, 2, 1, 4, 0])
         """
         place = device_named(device) if device is not None else default_device()
-        bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
+        bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
         return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
 

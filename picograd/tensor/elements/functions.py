@@ -12,7 +12,7 @@ from typing import Any, Self
 from picograd.errors import ArgumentError
 from picograd.ir.build import unary
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import cast, to_float
+from picograd.tensor.build import cast, to_float, whole
 from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.casts import Casts
 
@@ -281,7 +281,7 @@ class Functions(Casts):
         >>> Tensor([0.5, 1.5, 2.347]).round()
         Tensor([0., 2., 2.])
         """
-        if decimals == 0 or not self.dtype.is_float:
+        if whole("round", "decimals", decimals) == 0 or not self.dtype.is_float:
             return self._composed(pointwise.round_even)
         scale = 10.0**decimals
         return (self * scale).round() / scale
