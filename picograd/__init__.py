@@ -99,8 +99,8 @@ Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, sin
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator",
-    "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor",
-    "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
+    "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError",
+    "Tensor", "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
     "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes",
     "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2",
     "func",
