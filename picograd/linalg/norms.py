@@ -18,7 +18,7 @@ from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, least_value, taken
-from picograd.tensor.build import axes_of, broadcast_to
+from picograd.tensor.build import INTS, axes_of, broadcast_to
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products import host_calls
 from picograd.tensor.reductions.norms import norm_op
@@ -145,7 +145,7 @@ def norm(
     op = _in_dtype(name, a.read(), dtype)
     if dim is None and ord is not None and len(op.shape) not in (1, 2):
         raise ShapeError(f"{name}: with ord and without dim, A must have one or two axes, got {op.shape}.", "name dim.")
-    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if isinstance(dim, INTS) else tuple(dim)
     if len(dims) == 2 and ord is not None:
         return given(_matrix(name, op, ord, _matrix_axes(name, op, dims), keepdim), name, a)
     return given(_vector(name, op, 2 if ord is None else ord, axes_of(name, op.shape, dims), keepdim), name, a)

@@ -12,6 +12,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.dtype import DType
@@ -20,6 +22,7 @@ from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 
+INTS = (int, np.integer)
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
 
 
@@ -107,11 +110,11 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
       IndexingError: the shape has no such axis.
     """
     rank = len(shape) + extra
-    if not isinstance(axis, int):
+    if not isinstance(axis, INTS):
         raise ArgumentError(f"{function}: an axis must be an int, got {axis!r}.")
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
-    return axis % rank if rank else 0
+    return int(axis) % rank if rank else 0
 
 
 def whole(function: str, name: str, value: Any) -> int:
@@ -122,7 +125,7 @@ def whole(function: str, name: str, value: Any) -> int:
     """
     if not hasattr(value, "__index__"):
         raise ArgumentError(f"{function}: {name} must be an int, got {value!r}.")
-    return operator.index(value)
+    return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
 
 
 def one_name(function: str, dim: Any, axis: Any, default: Any = None) -> Any:
@@ -149,7 +152,7 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     dim = one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
-    if isinstance(dim, int):
+    if isinstance(dim, INTS):
         return (axis_of(function, shape, dim),) if shape else ()
     if not isinstance(dim, Iterable):
         raise ArgumentTypeError(f"{function}: dim must be an int, a sequence of ints or None, got {shown(dim)}.")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import axes_of, axis_of, whole
+from picograd.tensor.build import INTS, axes_of, axis_of, whole
 from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
@@ -48,11 +48,11 @@ def gradient(
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order must be 1 or 2, got {edge_order!r}.")
-    if dim is None or isinstance(dim, int):
+    if dim is None or isinstance(dim, INTS):
         axes = axes_of("gradient", input.shape, dim)
     else:
         axes = tuple(axis_of("gradient", input.shape, axis) for axis in dim)
-    spacings = [spacing] * len(axes) if isinstance(spacing, (int, float)) else list(spacing)
+    spacings = [spacing] * len(axes) if isinstance(spacing, (float, np.floating, *INTS)) else list(spacing)
     if len(spacings) != len(axes):
         raise ArgumentError(f"gradient: {len(spacings)} spacings were given for {len(axes)} axes.")
     return tuple(_slopes(input, axis, step, edge_order) for axis, step in zip(axes, spacings))
@@ -110,7 +110,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
     [[1, 1], [1, 2]]
     """
-    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, int) else shape)]
+    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, INTS) else shape)]
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
     if any(length < 0 for length in lengths):
@@ -152,7 +152,7 @@ def histogramdd(
     if input.ndim != 2:
         raise ShapeError(f"histogramdd: needs points (N, D), got shape {input.shape}.")
     columns = known("histogramdd", input.shape, 1)
-    each = [bins] * columns if isinstance(bins, int) else list(bins)
+    each = [bins] * columns if isinstance(bins, INTS) else list(bins)
     if len(each) != columns or (range is not None and len(range) != 2 * columns):
         raise ArgumentError(f"histogramdd: points of {columns} axes need {columns} bins and {2 * columns} ends of ranges.")
     if weight is not None and weight.shape != input.shape[:1]:

@@ -102,11 +102,12 @@ def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
     Raises:
       ArgumentTypeError: one is no integer.
     """
-    found = held(dims)
-    for dim in found:
+    found = []
+    for dim in held(dims):
         if not isinstance(dim, (int, Op, np.integer)):
             raise ArgumentTypeError(f"{function}: lengths of axes must be ints, got {shown(dim)}.")
-    return found
+        found.append(dim if isinstance(dim, Op) else int(dim))
+    return tuple(found)
 
 
 def known(function: str, shape: Shape, axis: int) -> int:

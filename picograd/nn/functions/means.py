@@ -292,6 +292,8 @@ def _lp_pool(
     function: str, axes: int, x: Tensor, p: float, kernel_size: Each, stride: Each | None, ceil_mode: bool
 ) -> Tensor:
     kernel = each_axis(function, "kernel_size", kernel_size, axes, 1)
+    if p == 0:
+        raise ArgumentError(f"{function}: norm_type must not be 0.")
     mean = _avg_pool(function, axes, x.pow(p), (kernel, stride, 0), ceil_mode, True, None)
     total = mean.sign() * mean.abs().relu() * float(prod(kernel))
     return total.pow(1.0 / p)

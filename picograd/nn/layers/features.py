@@ -70,7 +70,8 @@ class Bilinear(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.in1_features = at_least("Bilinear", "in1_features", in1_features, 0)
+        self.in2_features, self.out_features = in2_features, out_features
         bound = 1.0 / math.sqrt(in1_features) if in1_features else 0.0
         self.weight = init.uniform_(new_parameter((out_features, in1_features, in2_features), device, dtype), -bound, bound)
         self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None

@@ -255,7 +255,7 @@ class ReduceLROnPlateau:
                 f" {threshold_mode!r}."
             )
         groups = len(optimizer.param_groups)
-        self.min_lrs = [min_lr] * groups if isinstance(min_lr, (int, float)) else list(min_lr)
+        self.min_lrs = [min_lr] * groups if not isinstance(min_lr, Sequence) else list(min_lr)
         if len(self.min_lrs) != groups:
             raise ArgumentError(f"ReduceLROnPlateau: min_lr has {len(self.min_lrs)} values for {groups} groups.")
         self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience

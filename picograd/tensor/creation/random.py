@@ -295,7 +295,8 @@ class Random(Creation):
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
         Tensor([1])
         """
-        if whole("multinomial", "num_samples", num_samples) < 1:
+        num_samples = whole("multinomial", "num_samples", num_samples)
+        if num_samples < 1:
             raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
         if self.ndim not in (1, 2) or not self.dtype.is_float:
             raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")

@@ -281,7 +281,8 @@ class Functions(Casts):
         >>> Tensor([0.5, 1.5, 2.347]).round()
         Tensor([0., 2., 2.])
         """
-        if whole("round", "decimals", decimals) == 0 or not self.dtype.is_float:
+        decimals = whole("round", "decimals", decimals)
+        if decimals == 0 or not self.dtype.is_float:
             return self._composed(pointwise.round_even)
         scale = 10.0**decimals
         return (self * scale).round() / scale

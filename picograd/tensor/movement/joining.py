@@ -18,7 +18,7 @@ from picograd.ir.build import pad, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
-from picograd.tensor.build import axis_of, broadcast_to, cast, sizes, whole
+from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement.diagonals import Diagonals
 from picograd.tensor.variable import lengths
@@ -153,8 +153,8 @@ class Joining(Diagonals):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-        axes = (dims,) if isinstance(dims, int) else tuple(dims)
+        moves = (shifts,) if isinstance(shifts, INTS) else tuple(shifts)
+        axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
         if len(moves) != len(axes):
             raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
         result = self

@@ -16,7 +16,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mul
-from picograd.tensor.build import axes_of, axis_of, sizes
+from picograd.tensor.build import INTS, axes_of, axis_of, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.widths import with_width
 from picograd.tensor.variable import lengths
@@ -263,7 +263,7 @@ class Movement(TensorCore):
         """
         shape = self.shape
         starts, ends = (
-            tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, int) else dims))
+            tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, INTS) else dims))
             for dims in (source, destination)
         )
         if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
