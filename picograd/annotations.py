@@ -64,8 +64,8 @@ def _parts_fit(value: Any, origin: type, parts: tuple[Any, ...]) -> bool:
     if origin is Mapping:
         return all(fits(key, parts[0]) and fits(item, parts[1]) for key, item in value.items())
     if origin in (Sequence, Iterable, list, tuple):
-        if isinstance(value, str):
-            return parts[0] in (Any, str)
+        if isinstance(value, (str, bytes)) or getattr(value, "ndim", 1) == 0:  # nothing to go through
+            return isinstance(value, str) and parts[0] in (Any, str)
         return not isinstance(value, (Sequence, np.ndarray)) or all(fits(item, parts[0]) for item in islice(value, 1000))
     return True
 

@@ -98,9 +98,9 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
     sizes = [-1] * len(axes) if sizes is None else sizes
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes:
         raise ArgumentError(f"{name}: dim={dim} and lengths {lengths} must name as many different axes.")
-    if any(not isinstance(length, int) or (length < 1 and length != -1) for length in sizes):
+    if any(not isinstance(length, INTS) or (length < 1 and length != -1) for length in sizes):
         raise ArgumentError(f"{name}: a length must be 1 or more, got {lengths}.")
-    return Request(name, tuple(sizes), axes, norm or "backward")
+    return Request(name, tuple(map(int, sizes)), tuple(map(int, axes)), norm or "backward")
 
 
 def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:

@@ -80,7 +80,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
         raise ShapeError(f"vander: needs a vector, got shape {op.shape}.")
     if N is not None and (not isinstance(N, int) or N < 0):
         raise ArgumentError(f"vander: N must be 0 or more, got {N!r}.")
-    columns = powers(op, op.shape[0] if N is None else N)
+    columns = powers(op, op.shape[0] if N is None else int(N))
     return Tensor.from_op(columns if increasing else flip(columns, (1,)), found.cell.device)
 
 

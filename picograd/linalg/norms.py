@@ -103,7 +103,7 @@ def _reduced(name: str, x: Op, code: OpCode, axis: int) -> Op:
 
 
 def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
+    A: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:  # fmt: skip
     """Returns a norm of each matrix.
 
@@ -126,7 +126,7 @@ def matrix_norm(
 
 
 def norm(
-    A: Any, ord: Any = None, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Any, ord: float | str | None = None, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:  # fmt: skip
     """Returns the norm of vectors along one axis, or of matrices along two.
 
@@ -151,7 +151,7 @@ def norm(
     return given(_vector(name, op, 2 if ord is None else ord, axes_of(name, op.shape, dims), keepdim), name, a)
 
 
-def cond(A: Any, p: Any = None) -> Tensor:
+def cond(A: Any, p: float | str | None = None) -> Tensor:
     """Returns the condition number of each matrix: its norm times that of its inverse, inf of a singular one.
 
     Args:

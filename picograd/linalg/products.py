@@ -250,7 +250,7 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     if N is None and not op.shape:
         raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
     op = op if op.shape else reshape(op, (1,))
-    count = op.shape[-1] if N is None else N
+    count = op.shape[-1] if N is None else int(N)
     if N is not None and (not isinstance(N, int) or N < 2):
         raise ArgumentError(f"{name}: N must be 2 or more, got {N!r}.")
     return given(powers(op, count), name, a)

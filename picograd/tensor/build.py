@@ -123,7 +123,7 @@ def whole(function: str, name: str, value: Any) -> int:
     Raises:
       ArgumentError: it is none.
     """
-    if not hasattr(value, "__index__"):
+    if not hasattr(type(value), "__index__") or isinstance(value, np.ndarray):
         raise ArgumentError(f"{function}: {name} must be an int, got {value!r}.")
     return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
 

@@ -18,6 +18,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.tensor.build import axis_of, whole
 from picograd.tensor.creation.random import Generator
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import known
 
 Operand = Tensor | Scalar
 
@@ -318,7 +319,7 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0,
 def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     """Returns the area of each step."""
     dim = axis_of(function, y.shape, dim)
-    count = y.shape[dim]
+    count = known(function, y.shape, dim)
     parts = y.narrow(dim, 0, max(count - 1, 0)) + y.narrow(dim, min(1, count), max(count - 1, 0))
     if x is None:
         return parts * dx / 2

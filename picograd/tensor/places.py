@@ -52,7 +52,7 @@ def gradient(
         axes = axes_of("gradient", input.shape, dim)
     else:
         axes = tuple(axis_of("gradient", input.shape, axis) for axis in dim)
-    spacings = [spacing] * len(axes) if isinstance(spacing, (float, np.floating, *INTS)) else list(spacing)
+    spacings = list(spacing) if isinstance(spacing, Sequence) else [spacing] * len(axes)
     if len(spacings) != len(axes):
         raise ArgumentError(f"gradient: {len(spacings)} spacings were given for {len(axes)} axes.")
     return tuple(_slopes(input, axis, step, edge_order) for axis, step in zip(axes, spacings))

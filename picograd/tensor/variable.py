@@ -114,8 +114,10 @@ def known(function: str, shape: Shape, axis: int) -> int:
     """Returns the length of an axis that must be a number.
 
     Raises:
-      ShapeError: it is symbolic.
+      ShapeError: it is symbolic, or there are no axes.
     """
+    if not shape:
+        raise ShapeError(f"{function}: needs at least one axis, got shape ().")
     dim = shape[axis]
     if isinstance(dim, Op):
         raise ShapeError(

@@ -10,7 +10,7 @@ PyTorch has no formula, but what follows from the rate before, it is the same he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
@@ -129,7 +129,7 @@ class LRScheduler:
         [0.5]
         """
         groups = len(self.optimizer.param_groups)
-        values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
+        values = list(value) if isinstance(value, Iterable) else [value] * groups
         if len(values) != groups:
             raise ArgumentError(f"{type(self).__name__}: {name} has {len(values)} values for {groups} groups.")
         return values

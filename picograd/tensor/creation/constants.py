@@ -360,6 +360,7 @@ def shape_of_sizes(function: str, args: tuple[Any, ...]) -> Shape:
     """
     given = held(sizes(function, args))
     for length in given:
-        if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
+        has_index = hasattr(type(length), "__index__") and not hasattr(length, "shape")
+        if not isinstance(length, Op) and (not has_index or length < 0):
             raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
     return tuple(length if isinstance(length, Op) else int(length) for length in given)

@@ -33,7 +33,8 @@ class Joining(Diagonals):
         """Returns the tensor tiled `times`, or `repeats`, times along each axis.
 
         Raises:
-          ShapeError: there are fewer repeats than axes.
+          ShapeError:    there are fewer repeats than axes.
+          ArgumentError: one is negative.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
@@ -41,6 +42,8 @@ class Joining(Diagonals):
         counts = lengths("repeat", sizes("repeat", times, repeats))
         if len(counts) < self.ndim:
             raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+        if any(isinstance(count, int) and count < 0 for count in counts):
+            raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
         shape = (1,) * (len(counts) - self.ndim) + self.shape
         paired = tuple(n for dim in shape for n in (1, dim))
         tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
@@ -153,7 +156,7 @@ class Joining(Diagonals):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        moves = (shifts,) if isinstance(shifts, INTS) else tuple(shifts)
+        moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
         axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
         if len(moves) != len(axes):
             raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")

@@ -125,6 +125,8 @@ class Movement(TensorCore):
         """
         shape = self.shape
         axis = axis_of("unflatten", shape, dim)
+        if not shape:
+            raise ShapeError("unflatten: needs at least one axis, got shape ().")
         left = numel(tuple(length for length in sizes if length != -1))
         if -1 in sizes and left == 0:
             raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
