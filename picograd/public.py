@@ -78,10 +78,8 @@ def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            told = explanation(function, args, kwargs, error)
-            if told is None:
-                raise
-            raise told from None
+            explain(function, args, kwargs, error)
+            raise
 
     call.__module__, call.__qualname__ = module, name  # pickle looks there
     _behind[call], _published[function] = function, call
@@ -108,30 +106,30 @@ def publish_constructor(owner: type, looks_first: bool = True) -> None:
         try:
             init(self, *args, **kwargs)
         except Exception as error:
-            told = explanation(init, (self, *args), kwargs, error)
-            if told is None:
-                raise
-            raise told from None
+            explain(init, (self, *args), kwargs, error)
+            raise
 
     _behind[construct] = init
     home.__init__ = construct  # type: ignore[misc]
 
 
 # ---- explaining ----
-def explanation(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
-) -> ArgumentTypeError | None:
-    """Returns what is wrong with the arguments of a call that raised `error`; None where nothing is, or it is said."""
+def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
+    """Says what is wrong with the arguments of a call that raised `error`; returns where nothing is, or it is said.
+
+    Raises:
+      ArgumentTypeError: an argument does not fit.
+    """
     if isinstance(error, PicogradError) and not isinstance(error, ArgumentTypeError):
-        return None
-    if error.__traceback__ is None or has_user_code(error.__traceback__.tb_next):
-        return None
-    name = class_name(args[0]) if function.__name__ == "__init__" else function.__name__
+        return
+    is_ours = function.__module__.startswith("picograd")  # a forward may be the user's
+    if not is_ours or error.__traceback__ is None or has_user_code(error.__traceback__.tb_next):
+        return
+    of_class = function.__name__ in ("__init__", "forward")
     try:
-        check_arguments(name, function, args, kwargs)
+        check_arguments(class_name(args[0]) if of_class else function.__name__, function, args, kwargs)
     except ArgumentTypeError as told:
-        return told
-    return None
+        raise told from None
 
 
 def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

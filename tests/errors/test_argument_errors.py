@@ -50,7 +50,11 @@ TYPES: list[tuple[Callable[[], Any], str]] = [
         "  hint: Tensor(data, dtype=None, device=None, requires_grad=False)",
     ),
     (lambda: F.linear(X, None), "linear: weight must be a tensor, got None."),
-    (lambda: nn.Linear(2, 3)(None), "linear: input must be a tensor, got None."),
+    (lambda: nn.Linear(2, 3)(None), "Linear: x must be a tensor, got None."),
+    (
+        lambda: nn.BCELoss()(X),
+        "BCELoss: missing a required argument: 'target'.\n  hint: BCELoss(input, target)",
+    ),
     (lambda: nn.Linear(2.5, 3), "Linear: in_features must be an int, got float 2.5."),
     (lambda: nn.Conv2d(1, 1, 2.5), "Conv2d: kernel_size must be an int or a sequence of ints, got float 2.5."),
     (lambda: nn.Dropout("x"), "Dropout: p must be a number, got str 'x'."),

@@ -8,11 +8,12 @@ from __future__ import annotations
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from picograd import Tensor
+from picograd import Tensor, nn
 from picograd.errors import PicogradError
 from picograd.public import plain, signature_of
 from tests.errors import wrong_arguments
@@ -60,6 +61,18 @@ def test_a_wrong_argument_is_named(call: Call) -> None:
         for kind, make in WRONG.items()
         if (text := outcome(call.name, replaced(call, place, make()))) is not None
     }
+    assert not found
+
+
+LAYERS = [call for call in CALLS if isinstance(call.function, type) and issubclass(call.function, nn.Module)]
+WITH_FORWARD = [call for call in LAYERS if call.function.forward is not nn.Module.forward]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("call", WITH_FORWARD, ids=[call.name for call in WITH_FORWARD])
+def test_a_wrong_input_of_a_layer_is_named(call: Call) -> None:
+    args, kwargs = call.arguments()
+    layer = call.function(*args, **kwargs)
+    found = {kind: text for kind, make in WRONG.items() if (text := outcome(call.name, partial(layer, make())))}
     assert not found
 
 
