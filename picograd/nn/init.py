@@ -97,6 +97,9 @@ def trunc_normal_(
 
     mean + sqrt(2) std erfinv(2 u - 1), with u even between the values of the distribution function at a and b.
 
+    Raises:
+      ArgumentError: std is not positive.
+
     >>> bool((trunc_normal_(Tensor.zeros(1000)).abs() <= 2).all())
     True
     """
