@@ -48,6 +48,7 @@ from picograd.dtype import finfo as finfo
 from picograd.dtype import iinfo as iinfo
 from picograd.errors import (
     ArgumentError,
+    ArgumentTypeError,
     CompileError,
     DataError,
     DeviceError,
@@ -65,7 +66,9 @@ from picograd.errors import (
 from picograd.linalg import named
 from picograd.linalg.named import *  # noqa: F403
 from picograd.nn.state import load, save
+from picograd.optim import lr_scheduler
 from picograd.optim.scaler import GradScaler
+from picograd.public import publish, publish_constructor, publish_methods
 from picograd.tensor import names
 from picograd.tensor.autocast import autocast, is_autocast_enabled
 from picograd.tensor.core import realize
@@ -96,9 +99,9 @@ Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, sin
 
 __version__ = "0.1.0"
 __all__ = [
-    "ArgumentError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator", "GradientError",
-    "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError", "Tensor",
-    "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
+    "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator",
+    "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError",
+    "Tensor", "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
     "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes",
     "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2",
     "func",
@@ -110,6 +113,16 @@ __all__ = [
     "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
 __all__ += names.__all__ + named.__all__
+
+# ---- whoever calls these from outside is told which argument does not fit ----
+# Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
+_INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "write", "other_device", "forget_old",
+                    "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
+publish_methods(Tensor, without=_INSIDE)
+publish_constructor(Tensor, looks_first=False)
+for _page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
+    publish(vars(_page))
+publish(globals(), __all__)
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.

@@ -94,6 +94,10 @@ class ArgumentError(PicogradError, ValueError):
     """An argument whose value the function has no meaning for."""
 
 
+class ArgumentTypeError(PicogradError, TypeError):
+    """An argument of a type the function has no meaning for, or a call with too many or too few of them."""
+
+
 class LinAlgError(PicogradError, ValueError):
     """A matrix without the result asked for: a singular one has no inverse."""
 

@@ -14,6 +14,7 @@ import pytest
 import picograd
 import picograd.ir.op
 from picograd.ir.opcode import OpCode
+from picograd.public import plain
 
 SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
 NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd}
@@ -27,7 +28,13 @@ def examples() -> list[doctest.DocTest]:
             continue
         module = importlib.import_module(info.name)
         names = {**NAMES, **vars(module)}
-        found += [test for test in doctest.DocTestFinder().find(module, globs=names) if test.examples]
+        elsewhere = {
+            f"{module.__name__}.{name}"
+            for name, value in vars(module).items()
+            if plain(value) is not value and plain(value).__module__ != module.__name__
+        }  # published here, made in a module of its own
+        tests = doctest.DocTestFinder().find(module, globs=names)
+        found += [test for test in tests if test.examples and test.name not in elsewhere]
     return found
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import picograd
+from picograd.public import plain
 from tests.operations.table import Operation, all_operations
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
@@ -38,15 +39,15 @@ def page() -> str:
     chapters = [chapter for name in MODULES for chapter in chapters_of(name)]
     contents = "\n".join(f"- [{title}](#{anchor(title)}): {len(entries)}" for title, _, entries in chapters)
     parts = [HEAD.format(count=sum(len(entries) for _, _, entries in chapters), contents=contents)]
-    first: dict[int, str] = {}  # by function or class, the name that it is described under
+    first: dict[int, str] = {}  # by the function that does the work, or the class, the name that it is described under
     for title, about, entries in chapters:
         parts.append(f"## {title}\n\n{about}\n")
-        others = [(name, first[id(value)]) for name, value in entries if id(value) in first]
+        others = [(name, first[id(plain(value))]) for name, value in entries if id(plain(value)) in first]
         if others:
             parts.append("The same by another name: " + ", ".join(f"`{name}` ({home})" for name, home in others) + ".\n")
         for name, value in entries:
-            if id(value) not in first:
-                first[id(value)] = name
+            if id(plain(value)) not in first:
+                first[id(plain(value))] = name
                 parts.append(entry_text(name, value, rows.get(name, [])))
     return "\n".join(parts).rstrip() + "\n"
 

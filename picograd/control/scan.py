@@ -272,14 +272,14 @@ def _tensors(taken: Taken, stands: Sequence[Op]) -> Any:
 
 # ---- gradients that tensors hold ----
 def _grads() -> list[tuple[int, Any]]:
-    return [(number, tensor.grad) for number, tensor in list(leaf_tensors.items())]
+    return [(number, tensor._grad) for number, tensor in list(leaf_tensors.items())]
 
 
 def _restore(grads: dict[int, Any]) -> None:
     for number, grad in grads.items():
         tensor = leaf_tensors.get(number)
         if tensor is not None:
-            tensor.grad = grad
+            tensor._grad = grad
 
 
 def _zeros(tensor: Any) -> Tensor:

@@ -23,7 +23,7 @@ from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
-from picograd.ir.checks import OutOfRange, Refused, Site, Unsolvable, site_of, with_site
+from picograd.ir.checks import Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.dims import dim_value
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Buffer, Dim, Op, Shape, const, toposort
@@ -109,7 +109,7 @@ class CheckError:
         assert found is not None, f"CheckError: {check} cannot fail"
         site, length = found
         assert not isinstance(site, int), "what a user's Op says stands in words"
-        kind = OutOfRange if check.code is OpCode.CHECK else Unsolvable
+        kind = refusal_of(site) if check.code is OpCode.CHECK else Unsolvable
         return CheckError(kind, site, length, line_of(check))
 
 

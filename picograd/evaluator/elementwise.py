@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from picograd.dtype import DType
-from picograd.ir.checks import OutOfRange
+from picograd.ir.checks import refusal_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -127,12 +127,12 @@ def check(op: Op, args: Sequence[Array], length: int) -> Array:
     """Returns the indices.
 
     Raises:
-      OutOfRange: one of them is not in 0 .. length - 1.
+      Refused: one of them is not in 0 .. length - 1.
     """
     index = np.asarray(args[0])
     outside = (index < 0) | (index >= length)
     if outside.any():
-        raise OutOfRange(op.arg[0], int(index[outside].flat[0]), length)
+        raise refusal_of(op.arg[0])(op.arg[0], int(index[outside].flat[0]), length)
     return index
 
 

@@ -21,6 +21,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, pad, permute, shrink
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
+from picograd.tensor.build import INTS
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
@@ -85,21 +86,21 @@ def request(name: str, rank: int, lengths: Any, dim: Any, norm: str | None, defa
     """
     if norm is not None and norm not in NORMS:
         raise ArgumentError(f"{name}: norm must be one of {', '.join(NORMS)}, got {norm!r}.")
-    sizes = None if lengths is None else [lengths] if isinstance(lengths, int) else list(lengths)
+    sizes = None if lengths is None else [lengths] if isinstance(lengths, INTS) else list(lengths)
     if dim is None:
         count = len(sizes) if sizes is not None else rank if default is None else default
         dims: list[Any] = list(range(-count, 0))
     else:
-        dims = [dim] if isinstance(dim, int) else list(dim)
-    if any(not isinstance(axis, int) or not -rank <= axis < rank for axis in dims):
+        dims = [dim] if isinstance(dim, INTS) else list(dim)
+    if any(not isinstance(axis, INTS) or not -rank <= axis < rank for axis in dims):
         raise ArgumentError(f"{name}: dim={dim} names axes that a signal of {rank} axes has not.")
     axes = tuple(axis % rank for axis in dims)
     sizes = [-1] * len(axes) if sizes is None else sizes
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes:
         raise ArgumentError(f"{name}: dim={dim} and lengths {lengths} must name as many different axes.")
-    if any(not isinstance(length, int) or (length < 1 and length != -1) for length in sizes):
+    if any(not isinstance(length, INTS) or (length < 1 and length != -1) for length in sizes):
         raise ArgumentError(f"{name}: a length must be 1 or more, got {lengths}.")
-    return Request(name, tuple(sizes), axes, norm or "backward")
+    return Request(name, tuple(map(int, sizes)), tuple(map(int, axes)), norm or "backward")
 
 
 def resized(name: str, x: Op, axis: int, length: int) -> tuple[Op, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from picograd import dtype as dtypes
-from picograd.errors import IndexingError, LinAlgError, Line, PicogradError
+from picograd.errors import ArgumentError, IndexingError, LinAlgError, Line, PicogradError
 from picograd.ir.host import HostCall
 from picograd.ir.lines import record
 from picograd.ir.op import Dim, Op
@@ -31,11 +31,13 @@ class Site:
     fact:      one sentence, with {} where the value stands
     hint:      one thing to do, or None
     from_end:  the user's negative indices were counted from the end before the CHECK: the error shows them as written
+    of_values: it is about what a value may be, not about places along an axis: an ArgumentError
     """
 
     fact: str
     hint: str | None = None
     from_end: bool = False
+    of_values: bool = False
 
 
 class Refused(PicogradError):
@@ -59,6 +61,10 @@ class OutOfRange(Refused, IndexingError):
     """An index that a CHECK did not let pass."""
 
 
+class OutOfDomain(Refused, ArgumentError):
+    """A value that a function has no meaning for."""
+
+
 class Unsolvable(Refused, LinAlgError):
     """A matrix for which a function of the host has no result."""
 
@@ -76,6 +82,11 @@ def site_of(op: Op) -> tuple[Site | int, Dim] | None:
 def with_site(op: Op, site: int) -> Any:
     """Returns the argument of an Op that may fail, with a number in place of its Site."""
     return (site, op.arg[1]) if op.code is OpCode.CHECK else replace(op.arg, site=site)
+
+
+def refusal_of(site: Site | int) -> type[Refused]:
+    """Returns the error of a CHECK."""
+    return OutOfDomain if isinstance(site, Site) and site.of_values else OutOfRange
 
 
 def checked(x: Op, length: Dim, site: Site) -> Op:

@@ -80,7 +80,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
         raise ShapeError(f"vander: needs a vector, got shape {op.shape}.")
     if N is not None and (not isinstance(N, int) or N < 0):
         raise ArgumentError(f"vander: N must be 0 or more, got {N!r}.")
-    columns = powers(op, op.shape[0] if N is None else N)
+    columns = powers(op, op.shape[0] if N is None else int(N))
     return Tensor.from_op(columns if increasing else flip(columns, (1,)), found.cell.device)
 
 
@@ -114,6 +114,6 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
         raise ShapeError(f"lu_unpack: LU_data {joined.shape} and LU_pivots {exchanged.shape} do not fit.")
     empty = filled(0, joined.dtype, (0,))
     lower, upper = host_calls.lu_parts(joined) if unpack_data else (empty, empty)
-    order = order_matrix(rows_of(exchanged, m), joined) if unpack_pivots else empty
+    order = order_matrix(rows_of("lu_unpack", exchanged, m), joined) if unpack_pivots else empty
     device = data.other_device("lu_unpack", pivots)
     return Unpacked(*(Tensor.from_op(op, device) for op in (order, lower, upper)))

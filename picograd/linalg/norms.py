@@ -18,7 +18,7 @@ from picograd.ir.build import cast, compare, permute, reduce, repeat_axes, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, least_value, taken
-from picograd.tensor.build import axes_of, broadcast_to, need_float
+from picograd.tensor.build import INTS, axes_of, broadcast_to, need_float
 from picograd.tensor.elements import pointwise
 from picograd.tensor.products import host_calls
 from picograd.tensor.reductions.norms import norm_op
@@ -101,7 +101,7 @@ def _reduced(name: str, x: Op, code: OpCode, axis: int) -> Op:
 
 
 def matrix_norm(
-    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
+    A: Any, ord: float | str = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:  # fmt: skip
     """Returns a norm of each matrix.
 
@@ -124,7 +124,7 @@ def matrix_norm(
 
 
 def norm(
-    A: Any, ord: Any = None, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None
+    A: Any, ord: float | str | None = None, dim: Axes = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:  # fmt: skip
     """Returns the norm of vectors along one axis, or of matrices along two.
 
@@ -143,13 +143,13 @@ def norm(
     op = _in_dtype(name, a.read(), dtype)
     if dim is None and ord is not None and len(op.shape) not in (1, 2):
         raise ShapeError(f"{name}: with ord and without dim, A must have one or two axes, got {op.shape}.", "name dim.")
-    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+    dims = tuple(range(len(op.shape))) if dim is None else (dim,) if isinstance(dim, INTS) else tuple(dim)
     if len(dims) == 2 and ord is not None:
         return given(_matrix(name, op, ord, _matrix_axes(name, op, dims), keepdim), name, a)
     return given(_vector(name, op, 2 if ord is None else ord, axes_of(name, op.shape, dims), keepdim), name, a)
 
 
-def cond(A: Any, p: Any = None) -> Tensor:
+def cond(A: Any, p: float | str | None = None) -> Tensor:
     """Returns the condition number of each matrix: its norm times that of its inverse, inf of a singular one.
 
     Args:

@@ -18,7 +18,7 @@ from picograd.ir.matrices import diagonal as diagonal_op
 from picograd.ir.op import Op, greatest
 from picograd.ir.opcode import OpCode
 from picograd.linalg.solving import given, taken
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, whole
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.linalg import LogDet, power_op, slogdet_ops
 from picograd.tensor.products.matmul import tensor_of
@@ -224,6 +224,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tens
     x = Tensor.from_op(a.read(), a.cell.device)
     x = x.permute(*(i for i in range(x.ndim) if i not in (first, second)), first, second)
     m, n = x.shape[-2:]
+    offset = whole("linalg.diagonal", "offset", offset)
     row, column = max(0, -offset), max(0, offset)
     length = max(0, min(m - row, n - column))
     kept = x[..., row : row + length, column : column + length]
@@ -249,7 +250,7 @@ def vander(x: Any, N: int | None = None) -> Tensor:
     if N is None and not op.shape:
         raise ShapeError(f"{name}: needs at least one axis, got a tensor of none.")
     op = op if op.shape else reshape(op, (1,))
-    count = op.shape[-1] if N is None else N
+    count = op.shape[-1] if N is None else int(N)
     if N is not None and (not isinstance(N, int) or N < 2):
         raise ArgumentError(f"{name}: N must be 2 or more, got {N!r}.")
     return given(powers(op, count), name, a)

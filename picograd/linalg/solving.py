@@ -8,6 +8,7 @@ Next:  picograd/linalg/factors.py
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from picograd import dtype as dtypes
@@ -15,7 +16,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, maximum, reduce, repeat_axes, swap_last
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, detached
+from picograd.tensor.build import INTS, axis_of, broadcast_to, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.linalg import greatest_value
@@ -312,7 +313,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
     return given(Op(OpCode.RESHAPE, op.dtype, (inverse,), (*op.shape[ind:], *op.shape[:ind])), name, a)
 
 
-def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
+def tensorsolve(A: Any, B: Any, dims: int | Sequence[int] | None = None) -> Tensor:
     """Returns X with tensordot(A, X, X.ndim) = B.
 
     Args:
@@ -329,7 +330,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Tensor:
     name, (first, second) = taken("tensorsolve", A, B)
     a, b = (Tensor.from_op(op) for op in common(name, first, second))
     if dims is not None:
-        axes = [axis % a.ndim for axis in ([dims] if isinstance(dims, int) else dims)]
+        axes = [axis_of(name, a.shape, axis) for axis in ([dims] if isinstance(dims, INTS) else dims)]
         a = a.permute(*(i for i in range(a.ndim) if i not in axes), *axes)
     shape = a.shape[b.ndim :]
     if math.prod(shape) != b.numel() or a.numel() != b.numel() ** 2:

@@ -61,7 +61,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ArgumentError(f'init: mode must be "fan_in" or "fan_out", got {mode!r}.')
-    return fans(tensor)[mode == "fan_out"]
+    return max(1, fans(tensor)[mode == "fan_out"])  # what has none is empty: there is nothing to store
 
 
 @no_grad()
@@ -97,9 +97,14 @@ def trunc_normal_(
 
     mean + sqrt(2) std erfinv(2 u - 1), with u even between the values of the distribution function at a and b.
 
+    Raises:
+      ArgumentError: std is not positive.
+
     >>> bool((trunc_normal_(Tensor.zeros(1000)).abs() <= 2).all())
     True
     """
+    if not std > 0:
+        raise ArgumentError(f"trunc_normal_: std must be positive, got {std}.")
     low, high = (0.5 * (1 + math.erf((bound - mean) / std / math.sqrt(2))) for bound in (a, b))
     levels = Tensor.rand_like(tensor, generator=generator) * (2 * (high - low)) + (2 * low - 1)
     return tensor.copy_((levels.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))

@@ -12,6 +12,7 @@ from typing import Any
 
 from picograd.nn.hooks import GradientWatch, after_forward, before_forward, registered
 from picograd.nn.module_state import ModuleState
+from picograd.public import explain
 from picograd.tensor.hooks import RemovableHandle
 
 
@@ -28,14 +29,18 @@ class ModuleHooks(ModuleState):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         hooks = vars(self)
-        if "_forward_pre_hooks" in hooks:
-            args, kwargs = before_forward(self, args, kwargs)
-        if "_backward_hooks" in hooks or "_backward_pre_hooks" in hooks:
-            watch = GradientWatch(self)
-            return watch.results(self._forward(watch.arguments(args), kwargs))
-        if "_forward_hooks" not in hooks:
-            return self.forward(*args, **kwargs)
-        return self._forward(args, kwargs)
+        try:
+            if "_forward_pre_hooks" in hooks:
+                args, kwargs = before_forward(self, args, kwargs)
+            if "_backward_hooks" in hooks or "_backward_pre_hooks" in hooks:
+                watch = GradientWatch(self)
+                return watch.results(self._forward(watch.arguments(args), kwargs))
+            if "_forward_hooks" not in hooks:
+                return self.forward(*args, **kwargs)
+            return self._forward(args, kwargs)
+        except Exception as error:
+            explain(type(self).forward, (self, *args), kwargs, error)
+            raise
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls forward and the hooks after it."""

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError
+from picograd.annotations import shown
+from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.tensor.arguments import number
 from picograd.tensor.autograd import listed, no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -104,6 +106,8 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     Raises:
       ArgumentError: see Optimizer.
     """
+    if "params" not in given:
+        raise ArgumentError(f'{name}: a group needs "params", got {sorted(given)}.', hint='{"params": [tensor], "lr": 0.1}')
     params, names = _split_names(name, given["params"])
     for tensor in params:
         if not isinstance(tensor, Tensor) or not tensor.is_leaf:
@@ -119,6 +123,8 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
     settings = {**defaults, **given}
     if isinstance(settings.get("lr"), Tensor) and settings["lr"].numel() != 1:
         raise ArgumentError(f"{name}: lr must be one number, got shape {settings['lr'].shape}.")
+    if not isinstance(settings.get("lr"), Tensor):
+        number(name, "lr", settings.get("lr"))
     for setting in NOT_NEGATIVE & settings.keys():
         if isinstance(settings[setting], (int, float)) and not settings[setting] >= 0:  # NaN is not either
             raise ArgumentError(f"{name}: {setting} must not be negative, got {settings[setting]}.")
@@ -127,6 +133,8 @@ def new_group(name: str, given: Mapping[str, Any], defaults: Mapping[str, Any], 
 
 def _split_names(name: str, given: Any) -> tuple[list[Tensor], list[str] | None]:
     """Returns parameters and their names, where they came as (name, parameter)."""
+    if not isinstance(given, Iterable):
+        raise ArgumentTypeError(f"{name}: the params of a group must be tensors, got {shown(given)}.")
     items: list[Any] = listed(given)
     named = [isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in items]
     if not any(named):

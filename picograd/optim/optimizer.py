@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from picograd.errors import ArgumentError, JitError, PicogradError
+from picograd.errors import ArgumentError, ArgumentTypeError, JitError, PicogradError
 from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import listed, no_grad, zero_grads
+from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
@@ -43,6 +43,7 @@ class Optimizer:
     self.state[p] is a dict for each parameter p.
 
     Raises:
+      ArgumentTypeError: a tensor in place of several, or a setting that is no number.
       ArgumentError: no parameters, one that is no leaf or is there twice, names for some of them only, or a setting that
                      must not be negative and is.
 
@@ -53,7 +54,10 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Any], defaults: Mapping[str, Any]):
-        given: list[Any] = listed(params)
+        if isinstance(params, Tensor):
+            name = type(self).__name__
+            raise ArgumentTypeError(f"{name}: params must be several tensors, got one.", hint=f"{name}([tensor], ...)")
+        given = list(params)
         if not given:
             raise ArgumentError(f"{type(self).__name__}: got no parameters.")
         self.defaults = dict(defaults)

@@ -28,7 +28,7 @@ def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) 
     cells = [tensor.cell for tensor in tensors]
     # NOTE: other threads make leaves and results meanwhile; only copies made at once can be walked.
     leaves = [reference() for reference in leaf_tensors.valuerefs()]
-    cells += [leaf.grad.cell for leaf in leaves if leaf is not None and leaf.grad is not None]
+    cells += [leaf._grad.cell for leaf in leaves if leaf is not None and leaf._grad is not None]
     results = [reference() for reference in list(differentiable_cells.data)]  # type: ignore[attr-defined]
     readers = _readers({cell: cell.op for cell in results if cell is not None}, set(replaced))
     try:

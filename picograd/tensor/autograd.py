@@ -2,7 +2,7 @@
 
 In:    tensors whose graphs reach leaves
 Out:   `Autograd`, `backward`, `grad`, `jvp`
-Next:  picograd/tensor/hooks.py
+Next:  picograd/tensor/collected.py
 
 A gradient is a graph like any other: nothing is computed until someone reads it. So a graph is never used up, and
 `retain_graph`, which says that it shall not be, is taken for the sake of PyTorch's programs and changes nothing.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 from picograd.autodiff.chain_rules import chain_rules
@@ -25,6 +26,7 @@ from picograd.rewrites.vmap import for_all
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell
 from picograd.tensor.change import last_change
+from picograd.tensor.collected import store_grad
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
@@ -41,9 +43,11 @@ Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 class Autograd(TensorCore):
-    """backward(), register_hook()."""
+    """grad, backward(), register_hook()."""
 
     __slots__ = ()
+    # attrgetter is no call of Python's: a step of an optimizer asks for every parameter's gradient.
+    grad = property(attrgetter("_grad"), store_grad, doc="The gradient that backward() has collected, or None; may be set.")
 
     def backward(
         self,
@@ -195,21 +199,21 @@ def backward(
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
-    if tensor.grad is None:
-        tensor.grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
-        expect(tensor.grad.cell)
+    if tensor._grad is None:
+        tensor._grad = type(tensor).from_op(grad, tensor.cell.device, settles=False)
+        expect(tensor._grad.cell)
     else:
-        tensor.grad.write("backward", tensor.grad.read() + grad)
-    return tensor.grad.cell
+        tensor._grad.write("backward", tensor._grad.read() + grad)
+    return tensor._grad.cell
 
 
 def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
     """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
     for tensor in tensors:
         if set_to_none:
-            tensor.grad = None
-        elif tensor.grad is not None:
-            tensor.grad.write("zero_grad", tensor.grad.op.filled(0))
+            tensor._grad = None
+        elif tensor._grad is not None:
+            tensor._grad.write("zero_grad", tensor._grad.op.filled(0))
 
 
 # ---- arguments ----

@@ -2,7 +2,7 @@
 
 In:    Ops and static arguments
 Out:   Ops
-Next:  picograd/tensor/movement/views.py
+Next:  picograd/tensor/arguments.py
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from picograd import dtype as dtypes
+from picograd.annotations import shown
 from picograd.dtype import DType
-from picograd.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, DTypeError, IndexingError, ShapeError
 from picograd.ir.build import expand, permute, reshape
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 
+INTS = (int, np.integer)
 CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2}  # PyTorch's: within one, a 0-d tensor does not widen the other
 
 
@@ -130,11 +134,11 @@ def axis_of(function: str, shape: Shape, axis: int, extra: int = 0) -> int:
       IndexingError: the shape has no such axis.
     """
     rank = len(shape) + extra
-    if not isinstance(axis, int):
+    if not isinstance(axis, INTS):
         raise ArgumentError(f"{function}: an axis must be an int, got {axis!r}.")
     if not -rank <= axis < rank and not (rank == 0 and axis in (-1, 0)):
         raise IndexingError(f"{function}: axis {axis} is out of range for shape {shape} with {len(shape)} axes.")
-    return axis % rank if rank else 0
+    return int(axis) % rank if rank else 0
 
 
 def whole(function: str, name: str, value: Any) -> int:
@@ -143,9 +147,9 @@ def whole(function: str, name: str, value: Any) -> int:
     Raises:
       ArgumentError: it is none.
     """
-    if not hasattr(value, "__index__"):
+    if not hasattr(type(value), "__index__") or isinstance(value, np.ndarray):
         raise ArgumentError(f"{function}: {name} must be an int, got {value!r}.")
-    return operator.index(value)
+    return int(operator.index(value))  # True is 1: Ops are equal where their arguments are
 
 
 def one_name(function: str, dim: Any, axis: Any, default: Any = None) -> Any:
@@ -165,14 +169,17 @@ def axes_of(function: str, shape: Shape, dim: int | Sequence[int] | None, axis: 
     """Returns the axes that `dim` (or its other name `axis`) means, in rising order; None is all of them.
 
     Raises:
-      ArgumentError: both names were given, or an axis twice.
-      IndexingError: the shape has no such axis.
+      ArgumentTypeError: it is neither an axis nor several.
+      ArgumentError:     both names were given, or an axis twice.
+      IndexingError:     the shape has no such axis.
     """
     dim = one_name(function, dim, axis)
     if dim is None:
         return tuple(range(len(shape)))
-    if isinstance(dim, int):
+    if isinstance(dim, INTS):
         return (axis_of(function, shape, dim),) if shape else ()
+    if not isinstance(dim, Iterable):
+        raise ArgumentTypeError(f"{function}: dim must be an int, a sequence of ints or None, got {shown(dim)}.")
     chosen = [axis_of(function, shape, d) for d in dim]
     if len(set(chosen)) != len(chosen):
         raise ArgumentError(f"{function}: axes {tuple(dim)} of shape {shape} name one axis twice.")
@@ -199,7 +206,7 @@ def static_numel(shape: Sequence[Dim]) -> int:
     return math.prod(map(static, shape))
 
 
-def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
+def sizes(function: str, args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
     """Returns the dimensions given as f(2, 3), as f((2, 3)) or by name.
 
     Raises:
@@ -207,7 +214,7 @@ def sizes(args: tuple[Any, ...], named: Any = None) -> tuple[Any, ...]:
     """
     if named is not None:
         if args:
-            raise ArgumentError(f"{args} and {named} are given for one argument; give one.")
+            raise ArgumentError(f"{function}: {args} and {named} are given for one argument; give one.")
         args = (named,)
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
         return tuple(args[0])

@@ -41,15 +41,15 @@ class TensorCore(Extent):
 
     cell:  the storage, shared with every other view of it
     steps: view of the cell: what leads from the cell's Op to this tensor's
-    grad:  gradient that backward() has accumulated, or None
+    _grad: gradient that backward() has accumulated, or None
     _role: "parameter", "buffer" or "temporary" where a module is to hold it as such; mostly unset
     """
 
-    __slots__ = ("cell", "steps", "grad", "_shown", "_role", "__weakref__")
+    __slots__ = ("cell", "steps", "_grad", "_shown", "_role", "__weakref__")
     __array_ufunc__ = None  # ndarray + Tensor is Tensor.__radd__
     cell: Cell
     steps: View
-    grad: Self | None
+    _grad: Self | None
     _role: str
 
     def __init__(
@@ -81,7 +81,7 @@ class TensorCore(Extent):
             array, kept = host_array(data, dtype)
             place = place or default_device()
             cell = Cell(from_host(array, kept, place), place)
-        self.cell, self.steps, self.grad = cell, (), None
+        self.cell, self.steps, self._grad = cell, (), None
         self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
         if requires_grad:
             self.requires_grad_()
@@ -91,7 +91,7 @@ class TensorCore(Extent):
     def from_cell(cls, cell: Cell, view: View = ()) -> Self:
         """Returns a view of a cell, without a copy of its value."""
         tensor = object.__new__(cls)
-        tensor.cell, tensor.steps, tensor.grad, tensor._shown = cell, view, None, None
+        tensor.cell, tensor.steps, tensor._grad, tensor._shown = cell, view, None, None
         return tensor
 
     @classmethod
@@ -99,7 +99,7 @@ class TensorCore(Extent):
         """Returns a tensor with new storage whose value is `op`; unless it `settles`, a graph however long it is."""
         tensor = object.__new__(cls)  # from_cell written out: every operation comes by here
         tensor.cell = cell = Cell(op, device)
-        tensor.steps, tensor.grad, tensor._shown = (), None, None
+        tensor.steps, tensor._grad, tensor._shown = (), None, None
         if op.needs_grad:
             differentiable_cells.add(cell)
         record(op)
@@ -127,7 +127,7 @@ class TensorCore(Extent):
             if op is not before:
                 taken = (*taken, step)
         tensor = object.__new__(type(self))  # from_cell written out, as in from_op
-        tensor.cell, tensor.steps, tensor.grad, tensor._shown = self.cell, taken, None, (self.cell.op, op)
+        tensor.cell, tensor.steps, tensor._grad, tensor._shown = self.cell, taken, None, (self.cell.op, op)
         record(op)
         return tensor
 

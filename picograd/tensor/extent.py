@@ -13,7 +13,7 @@ from picograd.device import device as Device
 from picograd.device import named
 from picograd.dtype import DType
 from picograd.ir.op import Op
-from picograd.tensor.build import static_numel
+from picograd.tensor.build import axis_of, static_numel
 from picograd.tensor.cell import Cell
 from picograd.tensor.exchange.host import default_device
 
@@ -74,7 +74,7 @@ class Extent:
         >>> Tensor.zeros(2, 3).size(-1)
         3
         """
-        return self.shape if dim is None else self.shape[dim]
+        return self.shape if dim is None else self.shape[axis_of("size", self.shape, dim)]
 
     def element_size(self) -> int:
         """Returns the bytes of one element.

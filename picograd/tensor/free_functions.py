@@ -15,8 +15,10 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.tensor.build import axis_of, whole
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
+from picograd.tensor.variable import known
 
 Operand = Tensor | Scalar
 
@@ -138,6 +140,7 @@ def _places(
     function: str, find: Callable[..., Any], row: int, col: int, offset: int, dtype: DType | None, device: str | None
 ) -> Tensor:
     """Returns what NumPy's function of that name finds, as one tensor."""
+    row, col, offset = (whole(function, *named) for named in (("row", row), ("col", col), ("offset", offset)))
     if row < 0 or col < 0:
         raise ShapeError(f"{function}: lengths of axes must not be negative, got ({row}, {col}).")
     return Tensor(np.stack(find(row, offset, col)), dtype or dtypes.default_int, device)
@@ -324,7 +327,8 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0,
 
 def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
     """Returns the area of each step."""
-    count = y.shape[dim]
+    dim = axis_of(function, y.shape, dim)
+    count = known(function, y.shape, dim)
     parts = y.narrow(dim, 0, max(count - 1, 0)) + y.narrow(dim, min(1, count), max(count - 1, 0))
     if x is None:
         return parts * dx / 2

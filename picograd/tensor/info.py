@@ -34,7 +34,7 @@ class Info(InPlace):
         >>> Tensor([1.0]).is_complex()
         False
         """
-        return False
+        return self.dtype.is_complex
 
     def is_conj(self) -> bool:
         """Returns False: real numbers have no conjugate to be computed later.
@@ -42,7 +42,7 @@ class Info(InPlace):
         >>> Tensor([1.0]).is_conj()
         False
         """
-        return False
+        return self.dtype.is_complex
 
     def is_neg(self) -> bool:
         """Returns False: no negation is left to be computed later.
@@ -50,7 +50,7 @@ class Info(InPlace):
         >>> Tensor([-1.0]).is_neg()
         False
         """
-        return False
+        return self.dtype.is_complex
 
     def is_signed(self) -> bool:
         """Returns True if the dtype has negative numbers.

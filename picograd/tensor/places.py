@@ -14,13 +14,20 @@ from typing import Any, NamedTuple
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import axes_of, axis_of
+from picograd.tensor.build import INTS, axes_of, axis_of, whole
+from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import known
 
 
 # ---- slopes ----
-def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:  # noqa: A002
+def gradient(
+    input: Tensor,  # noqa: A002
+    *,
+    spacing: float | Sequence[float | Tensor] = 1,
+    dim: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:
     """Returns along each axis the slope of a function whose values at the points of a grid are given.
 
     Inside, that of the parabola through a point and its neighbours; at the edges that of a line, or with edge_order=2 of a
@@ -41,14 +48,14 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"gradient: edge_order must be 1 or 2, got {edge_order!r}.")
-    if dim is None or isinstance(dim, int):
+    if dim is None or isinstance(dim, INTS):
         axes = axes_of("gradient", input.shape, dim)
     else:
         axes = tuple(axis_of("gradient", input.shape, axis) for axis in dim)
         if len(set(axes)) != len(axes):
             raise ArgumentError(f"gradient: axes {tuple(dim)} of shape {input.shape} name one axis twice.")
     spacing = 1 if spacing is None else spacing
-    spacings = [spacing] * len(axes) if isinstance(spacing, (int, float)) else list(spacing)
+    spacings = list(spacing) if isinstance(spacing, Sequence) else [spacing] * len(axes)
     if len(spacings) != len(axes):
         raise ArgumentError(f"gradient: {len(spacings)} spacings were given for {len(axes)} axes.")
     return tuple(_slopes(input, axis, step, edge_order) for axis, step in zip(axes, spacings))
@@ -106,7 +113,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
     [[1, 1], [1, 2]]
     """
-    lengths = [shape] if isinstance(shape, int) else list(shape)
+    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, INTS) else shape)]
     if not indices.dtype.is_int:
         raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
     if any(length < 0 for length in lengths):
@@ -124,7 +131,7 @@ class HistogramDD(NamedTuple):
 
 def histogramdd(
     input: Tensor,  # noqa: A002
-    bins: Any,
+    bins: int | Sequence[int | Tensor],
     *,
     range: Sequence[float] | None = None,  # noqa: A002
     weight: Tensor | None = None,
@@ -149,7 +156,7 @@ def histogramdd(
     if input.ndim != 2:
         raise ShapeError(f"histogramdd: needs points (N, D), got shape {input.shape}.")
     columns = known("histogramdd", input.shape, 1)
-    each = [bins] * columns if isinstance(bins, int) else list(bins)
+    each = [bins] * columns if isinstance(bins, INTS) else list(bins)
     if len(each) != columns or (range is not None and len(range) != 2 * columns):
         raise ArgumentError(f"histogramdd: points of {columns} axes need {columns} bins and {2 * columns} ends of ranges.")
     if weight is not None and weight.shape != input.shape[:1]:
@@ -241,7 +248,7 @@ def real(input: Tensor) -> Tensor:  # noqa: A002
     >>> real(x) is x
     True
     """
-    return input
+    return tensor_of("real", "input", input)  # type: ignore[return-value]  # it is no other kind of tensor
 
 
 def to_dlpack(tensor: Tensor) -> Any:

@@ -1,7 +1,7 @@
 """Symbolic lengths: one compiled kernel for every length an axis can have.
 
 In:    a name and bounds
-Out:   `Variable`, `Length`; `lengths`, `known`
+Out:   `Variable`, `Length`; `lengths`, `held`, `known`
 Next:  picograd/tensor/indexing/scattering.py
 """
 
@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from picograd import dtype as dtypes
-from picograd.errors import ArgumentError, JitError, ShapeError
+from picograd.annotations import shown
+from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeError
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, to_op
@@ -84,21 +87,37 @@ class Length:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _no_number
 
 
-def lengths(dims: Sequence[Any]) -> tuple[Any, ...]:
+def held(dims: Sequence[Any]) -> tuple[Any, ...]:
     """Returns dimensions as shapes hold them.
 
-    >>> lengths((2, Variable("n", 1, 8).bind(3)))
+    >>> held((2, Variable("n", 1, 8).bind(3)))
     (2, n=3)
     """
-    return tuple(dim.op if isinstance(dim, Length) else dim for dim in dims)
+    return tuple([dim.op if isinstance(dim, Length) else dim for dim in dims])
+
+
+def lengths(function: str, dims: Sequence[Any]) -> tuple[Dim, ...]:
+    """Returns lengths of axes as shapes hold them; -1 may be among them.
+
+    Raises:
+      ArgumentTypeError: one is no integer.
+    """
+    found = []
+    for dim in held(dims):
+        if not isinstance(dim, (int, Op, np.integer)):
+            raise ArgumentTypeError(f"{function}: lengths of axes must be ints, got {shown(dim)}.")
+        found.append(dim if isinstance(dim, Op) else int(dim))
+    return tuple(found)
 
 
 def known(function: str, shape: Shape, axis: int) -> int:
     """Returns the length of an axis that must be a number.
 
     Raises:
-      ShapeError: it is symbolic.
+      ShapeError: it is symbolic, or there are no axes.
     """
+    if not shape:
+        raise ShapeError(f"{function}: needs at least one axis, got shape ().")
     dim = shape[axis]
     if isinstance(dim, Op):
         raise ShapeError(

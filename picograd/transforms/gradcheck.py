@@ -7,6 +7,7 @@ Next:  picograd/control/accumulate.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +29,7 @@ Array = np.ndarray[Any, Any]
 
 def gradcheck(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Any],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -59,7 +60,7 @@ def gradcheck(
     Raises:
       GradientError: a derivative differs: says which, and by how much.
       DTypeError:    an input that is checked is no float64.
-      ArgumentError: no input is a float.
+      ArgumentError: no input is a float, or eps is not positive.
 
     Cost:      two runs of func for each element of the inputs, one of its gradient for each element of its results.
 
@@ -84,8 +85,8 @@ def gradcheck(
 
 def gradgradcheck(
     func: Callable[..., Any],
-    inputs: Any,
-    grad_outputs: Any = None,
+    inputs: Tensor | Sequence[Any],
+    grad_outputs: Tensor | Sequence[Any] | None = None,
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -115,7 +116,7 @@ def gradgradcheck(
     Raises:
       GradientError: a derivative differs: says which, and by how much.
       DTypeError:    an input that is checked is no float64.
-      ArgumentError: no input is a float.
+      ArgumentError: no input is a float, or eps is not positive.
 
     >>> gradgradcheck(lambda x: x.sin() * x, Tensor([0.5, 1.5], dtypes.float64))
     True
@@ -153,6 +154,8 @@ class _Check:
     rtol: float
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.eps < math.inf:
+            raise ArgumentError(f"{self.transform}: eps must be positive and finite, got {self.eps}.")
         args = (self.inputs,) if isinstance(self.inputs, Tensor) else tuple(self.inputs)
         self.taken = take(args, "inputs")
         floats = [i for i, tensor in enumerate(self.taken.tensors) if tensor.dtype.is_float]

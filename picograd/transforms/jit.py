@@ -178,7 +178,7 @@ class Jit:
         """Runs the Python function once on stand-ins for its tensors; nothing is computed."""
         watch = TraceOfFunction(self.name)
         token = trace.set(watch)
-        grads = {number: leaf.grad for number, leaf in list(leaf_tensors.items())}
+        grads = {number: leaf._grad for number, leaf in list(leaf_tensors.items())}
         modes = {module: module.training for module in modules_of(self.function, args, kwargs)}
         stand_ins = [_stand_in(tensor, buffer) for tensor, buffer in zip(given.tensors, given.buffers)]
         starts = [t.cell.op for t in stand_ins]
@@ -201,7 +201,7 @@ class Jit:
             for cell in watch.written:
                 cell.op = watch.before[cell]
             for number, leaf in list(leaf_tensors.items()):
-                leaf.grad = grads.get(number)
+                leaf._grad = grads.get(number)
             for module, mode in modes.items():
                 if module.training is not mode:
                     module.training = mode

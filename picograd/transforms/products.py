@@ -7,7 +7,7 @@ Next:  picograd/transforms/modules.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
@@ -16,7 +16,9 @@ from picograd.transforms.gradients import value_and_grad, vjp
 from picograd.transforms.tangents import jvp
 
 
-def hvp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]:
+def hvp(
+    func: Callable[..., Any], inputs: Tensor | Sequence[Tensor], v: Tensor | Sequence[Tensor] | None = None
+) -> tuple[Any, Any]:
     """Returns the value of a scalar function, and its Hessian times a vector: forward over reverse mode.
 
     H v        H[i, j] = d2f(x) / dx[i] dx[j]
@@ -42,7 +44,9 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]
     return value, _like(inputs, product)
 
 
-def vhp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]:
+def vhp(
+    func: Callable[..., Any], inputs: Tensor | Sequence[Tensor], v: Tensor | Sequence[Tensor] | None = None
+) -> tuple[Any, Any]:
     """Returns the value of a scalar function, and a vector times its Hessian: reverse over reverse mode.
 
     v^T H        H[i, j] = d2f(x) / dx[i] dx[j]

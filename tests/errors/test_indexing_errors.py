@@ -141,7 +141,7 @@ WRONG: dict[str, list[Case]] = {
          "unique: the slices along axis 0 of (2, 0) have no elements."),
     ],
     "what PyTorch refuses": [
-        (lambda: X.flip(0, dims=[1]), ArgumentError, "(0,) and [1] are given for one argument; give one."),
+        (lambda: X.flip(0, dims=[1]), ArgumentError, "flip: (0,) and [1] are given for one argument; give one."),
         (lambda: Tensor.arange(0, float("inf")), ArgumentError,
          "arange: start, end and step must be finite, got 0, inf, 1."),
         (lambda: X.uniform_(3, -1), ArgumentError, "uniform_: low must not be above high, got 3 and -1."),

@@ -12,6 +12,7 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.public import plain
 from tests.operations.table import all_operations
 from tools.api import INTERNAL
 
@@ -67,9 +68,8 @@ WITHOUT = {
 
 
 def found(name: str) -> Any:
-    """Returns what a dotted name stands for; of a method the plain function."""
-    value = reduce(getattr, name.split("."), pg)
-    return getattr(value, "__func__", value)
+    """Returns what a dotted name stands for; of a method and of a published function the one that does the work."""
+    return plain(reduce(getattr, name.split("."), pg))
 
 
 def public_names() -> Iterator[str]:

@@ -11,13 +11,14 @@ from collections.abc import Callable
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import ArgumentError, ShapeError, warn_user
+from picograd.errors import ShapeError, warn_user
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.rectifiers import SELU_ALPHA, SELU_SCALE
 from picograd.tensor.build import broadcast_to, need_float
 from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.creation.random import random_bits, uniform_op
 from picograd.tensor.tensor import Tensor
 
@@ -166,7 +167,7 @@ def _dropped(
     formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
     """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
-    check_probability(function, p)
+    probability(function, p)
     if not training or p == 0.0:
         return input
     need_float(function, input.op)
@@ -196,12 +197,6 @@ def _kept(input: Tensor, p: float, generator: Generator | None, axes: int) -> Op
     shape = input.op.shape[:axes] + (1,) * (input.ndim - axes)
     uniform = uniform_op(random_bits(shape, generator, input.device), dtypes.float32)
     return broadcast_to(compare(OpCode.CMPLE, filled(p, dtypes.float32, shape), uniform), input.op.shape)
-
-
-def check_probability(function: str, p: float, name: str = "p") -> None:
-    """Raises ArgumentError unless an argument, called `name`, is in [0, 1]."""
-    if not 0.0 <= p <= 1.0:
-        raise ArgumentError(f"{function}: {name} must be a probability, got {p}.")
 
 
 def _check_rank(function: str, input: Tensor, shapes: str, ranks: tuple[int, ...]) -> None:  # noqa: A002

@@ -15,7 +15,7 @@ from picograd.ir.build import scatter
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.autograd import no_grad
-from picograd.tensor.build import cast
+from picograd.tensor.build import cast, whole
 from picograd.tensor.indexing.brackets import along_axis, gather_op
 from picograd.tensor.tensor import Tensor
 
@@ -159,7 +159,7 @@ def _of_rows(rows_BLD: Tensor, counted_BL: Tensor, mode: str) -> Tensor:
 
 def padding_row(function: str, padding_idx: int, count: int) -> int:
     """Returns padding_idx counted from the front; ArgumentError where it is no row."""
-    if not -count <= padding_idx < count:
+    if not -count <= whole(function, "padding_idx", padding_idx) < count:
         raise ArgumentError(f"{function}: padding_idx {padding_idx} is none of {count} rows.")
     return padding_idx % count
 

@@ -28,7 +28,7 @@ from picograd.nn.functions.placement import (
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import cast, need_float, static
+from picograd.tensor.build import cast, need_float, static, whole
 from picograd.tensor.tensor import Tensor
 
 
@@ -201,7 +201,7 @@ def _avg_pool(
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op, "input")
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
-    if divisor == 0:
+    if divisor is not None and whole(function, "divisor_override", divisor) == 0:
         raise ArgumentError(f"{function}: divisor_override must not be 0.")
     wide = cast(op, op.dtype.wide)
     if divisor is not None:
@@ -293,6 +293,8 @@ def _lp_pool(
     function: str, axes: int, x: Tensor, p: float, kernel_size: Each, stride: Each | None, ceil_mode: bool
 ) -> Tensor:
     kernel = each_axis(function, "kernel_size", kernel_size, axes, 1)
+    if p == 0:
+        raise ArgumentError(f"{function}: norm_type must not be 0.")
     mean = _avg_pool(function, axes, x.pow(p), (kernel, stride, 0), ceil_mode, True, None)
     total = mean.sign() * mean.abs().relu() * float(prod(kernel))
     return total.pow(1.0 / p)

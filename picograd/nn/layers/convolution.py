@@ -18,6 +18,7 @@ from picograd.nn.functions.placement import Each, each_axis
 from picograd.nn.functions.slide import pad
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
+from picograd.tensor.arguments import at_least
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -36,6 +37,7 @@ class _Convolution(Module):
         groups: int, bias: bool, padding_mode: str, device: str | None, dtype: DType | None,
     ):  # fmt: skip
         name, axes = type(self).__name__, self.axes
+        at_least(name, "in_channels", in_channels, 0), at_least(name, "out_channels", out_channels, 0)
         if not isinstance(groups, int) or groups < 1 or in_channels % groups or out_channels % groups:
             raise ArgumentError(
                 f"{name}: groups={groups} must divide in_channels={in_channels} and out_channels={out_channels}."
@@ -46,6 +48,8 @@ class _Convolution(Module):
         self.kernel_size = each_axis(name, "kernel_size", kernel_size, axes, 1)
         self.stride = each_axis(name, "stride", stride, axes, 1)
         self.dilation = each_axis(name, "dilation", dilation, axes, 1)
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ArgumentError(f'{name}: padding must be "same", "valid" or numbers, got {padding!r}.')
         self.padding = padding if isinstance(padding, str) else each_axis(name, "padding", padding, axes, 0)
         self.padding_mode = padding_mode
         channels = (in_channels, out_channels // groups) if self.transposed else (out_channels, in_channels // groups)

@@ -18,6 +18,7 @@ from picograd.nn.containers import ModuleList
 from picograd.nn.functions.embedding import padding_row
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
+from picograd.tensor.arguments import at_least
 from picograd.tensor.tensor import Tensor
 
 
@@ -36,7 +37,8 @@ class Linear(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = at_least("Linear", "in_features", in_features, 0)
+        self.out_features = at_least("Linear", "out_features", out_features, 0)
         bound = 1.0 / math.sqrt(in_features) if in_features else 0.0
         self.weight = new_parameter((out_features, in_features), device, dtype)
         init.uniform_(self.weight, -bound, bound)
@@ -68,7 +70,8 @@ class Bilinear(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.in1_features = at_least("Bilinear", "in1_features", in1_features, 0)
+        self.in2_features, self.out_features = in2_features, out_features
         bound = 1.0 / math.sqrt(in1_features) if in1_features else 0.0
         self.weight = init.uniform_(new_parameter((out_features, in1_features, in2_features), device, dtype), -bound, bound)
         self.bias = init.uniform_(new_parameter((out_features,), device, dtype), -bound, bound) if bias else None

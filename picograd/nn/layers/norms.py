@@ -15,6 +15,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.nn.module import Module
 from picograd.nn.parameter import new_parameter
+from picograd.tensor.build import INTS
 from picograd.tensor.tensor import Tensor
 
 
@@ -40,7 +41,7 @@ class LayerNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, INTS) else tuple(normalized_shape)
         self.eps = eps
         affine = self.elementwise_affine = elementwise_affine
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if affine else None
@@ -77,7 +78,7 @@ class RMSNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, INTS) else tuple(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.weight = init.ones_(new_parameter(self.normalized_shape, device, dtype)) if elementwise_affine else None
 

@@ -20,9 +20,9 @@ import picograd.nn.functional as functional
 from picograd.control.scan import scan
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
-from picograd.nn.functions.dropout import check_probability
 from picograd.nn.layers.recurrent_steps import STEPS, Recurrent, State, gru_step, lstm_step
 from picograd.nn.utils.rnn import PackedSequence, packed_like, padded
+from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
 
@@ -60,7 +60,7 @@ class RNNBase(Recurrent):
         self.proj_size = proj_size
         if num_layers < 1:
             raise ArgumentError(f"{type(self).__name__}: num_layers must be at least 1, got {num_layers}.")
-        check_probability(type(self).__name__, dropout, "dropout")
+        probability(type(self).__name__, dropout, "dropout")
         self.num_layers, self.batch_first = num_layers, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
         directions = ("", "_reverse") if bidirectional else ("",)

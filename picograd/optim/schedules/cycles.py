@@ -67,6 +67,8 @@ class CyclicLR(LRScheduler):
         self.mode, self.gamma = mode, gamma
         self.scale_fn, self.scale_mode, self.cycle_momentum = scale_fn, scale_mode, cycle_momentum
         down = step_size_up if step_size_down is None else step_size_down
+        if step_size_up + down <= 0:
+            raise ArgumentError(f"CyclicLR: a cycle needs a step, got step_size_up={step_size_up}, step_size_down={down}.")
         self.total_size, self.step_ratio = float(step_size_up + down), step_size_up / (step_size_up + down)
         self.max_lrs = each_group("CyclicLR", optimizer, "max_lr", max_lr)
         for group, rate in zip(optimizer.param_groups, each_group("CyclicLR", optimizer, "base_lr", base_lr)):
@@ -169,6 +171,8 @@ class OneCycleLR(LRScheduler):
         else:
             self.phases.append((total_steps - 1.0, "peak", "end"))
         self.div_factor, self.final_div_factor = div_factor, final_div_factor
+        if div_factor == 0 or final_div_factor == 0:
+            raise ArgumentError(f"OneCycleLR: rates are divided by {div_factor} and {final_div_factor}; neither may be 0.")
         if last_epoch == -1:
             for group, peak in zip(optimizer.param_groups, self.peaks):
                 group["initial_lr"] = peak / div_factor

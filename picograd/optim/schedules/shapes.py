@@ -16,6 +16,7 @@ from picograd.errors import ArgumentError
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
+from picograd.tensor.arguments import at_least
 
 
 # ---- from the rate before ----
@@ -29,7 +30,7 @@ class StepLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = at_least("StepLR", "step_size", step_size, 1), gamma
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
@@ -169,7 +170,7 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
-        self.T_max, self.eta_min = T_max, eta_min
+        self.T_max, self.eta_min = at_least("CosineAnnealingLR", "T_max", T_max, 1), eta_min
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:

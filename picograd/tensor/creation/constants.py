@@ -24,7 +24,7 @@ from picograd.tensor.build import broadcast_to, cast, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import default_device, device_named, fitting
 from picograd.tensor.movement.patterns import Patterns
-from picograd.tensor.variable import Length, lengths
+from picograd.tensor.variable import Length, held
 
 
 class Creation(Patterns):
@@ -170,7 +170,8 @@ class Creation(Patterns):
         >>> Tensor.linspace(0.0, 1.0, 5)
         Tensor([0.  , 0.25, 0.5 , 0.75, 1.  ])
         """
-        if whole("linspace", "steps", steps) < 0:
+        steps = whole("linspace", "steps", steps)
+        if steps < 0:
             raise ArgumentError(f"linspace: steps must not be negative, got {steps}.")
         chosen = dtypes.known("linspace", dtype, dtypes.default_float)
         return cls._made(cast(_evenly(start, end, steps, chosen), chosen), device, requires_grad)
@@ -195,7 +196,8 @@ class Creation(Patterns):
         >>> Tensor.logspace(0.0, 2.0, 3)
         Tensor([  1.,  10., 100.])
         """
-        if whole("logspace", "steps", steps) < 0:
+        steps = whole("logspace", "steps", steps)
+        if steps < 0:
             raise ArgumentError(f"logspace: steps must not be negative, got {steps}.")
         chosen = dtypes.known("logspace", dtype, dtypes.default_float)
         exponent = _evenly(start, end, steps, chosen)
@@ -321,7 +323,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_zeros(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_zeros", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_ones(
         self,
@@ -336,7 +338,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_ones(3)
         Tensor([1, 1, 1])
         """
-        return self.new_full(sizes(shape, size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_ones", shape, size), 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_empty(
         self,
@@ -351,7 +353,7 @@ class Creation(Patterns):
         >>> Tensor([1, 2]).new_empty(3)
         Tensor([0, 0, 0])
         """
-        return self.new_full(sizes(shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
+        return self.new_full(sizes("new_empty", shape, size), 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_tensor(
         self, data: Any, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
@@ -366,7 +368,7 @@ class Creation(Patterns):
 
 def _between(start: Any, end: Any, step: Any, dtype: DType | None) -> Op:
     """Returns start, start + 1, ... up to but without end, one of them or both symbolic integers."""
-    first, last = lengths((start, end))
+    first, last = held((start, end))
     if step != 1 or not all(isinstance(dim, int | Op) for dim in (first, last)):
         operator.index(end if isinstance(end, Op | Length) else start)  # raises: it stands where a number is needed
     count = subtract(last, first)
@@ -397,8 +399,9 @@ def shape_of_sizes(function: str, args: tuple[Any, ...], named: Any = None) -> S
     Raises:
       ShapeError: a length is negative or no integer.
     """
-    given = lengths(sizes(args, named))
+    given = held(sizes(function, args, named))
     for length in given:
-        if not isinstance(length, Op) and (not hasattr(length, "__index__") or length < 0):
+        has_index = hasattr(type(length), "__index__") and not hasattr(length, "shape")
+        if not isinstance(length, Op) and (not has_index or length < 0):
             raise ShapeError(f"{function}: lengths of axes must be integers >= 0, got {given}.")
     return tuple(length if isinstance(length, Op) else int(length) for length in given)

@@ -19,6 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.generator import Generator
+from picograd.tensor.creation.probabilities import probabilities, probability
 from picograd.tensor.creation.random import (
     Random,
     integers_op,
@@ -43,17 +44,15 @@ class Draws(Random):
         """Stores 1 with probability `p` (a number, or a tensor of self's shape), else 0, in place.
 
         Raises:
-          ArgumentError: p is a number outside of 0..1.
+          ArgumentError: p is not in [0, 1]; of a tensor, when it is computed.
 
         >>> Tensor.zeros(2).bernoulli_(1.0)
         Tensor([1., 1.])
         """
         if isinstance(p, TensorCore):
-            chance = broadcast_to(cast(p.read(), dtypes.float32), self.op.shape)
+            chance = broadcast_to(probabilities("bernoulli_", p.read()), self.op.shape)
         else:
-            if not 0 <= p <= 1:
-                raise ArgumentError(f"bernoulli_: a probability lies in 0..1, got {p}.")
-            chance = filled(p, dtypes.float32, self.op.shape)
+            chance = filled(probability("bernoulli_", p), dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
         return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
 

@@ -20,6 +20,7 @@ from picograd import dtype as dtypes
 from picograd.engine.realize import from_host, realize, to_host
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
+from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, set_op, trace
 from picograd.tensor.exchange.host import default_device
 
@@ -61,7 +62,7 @@ class Generator:
         """
         if trace.get() not in (None, self._made_in):
             self.state(default_device())  # so that the second trace finds what the first finds
-        self.initial_seed = seed & (2**64 - 1)
+        self.initial_seed = whole("manual_seed", "seed", seed) & (2**64 - 1)
         for state in self.states.values():
             device = state.seed.device or default_device()
             set_op(state.seed, _word(self.initial_seed, device))

@@ -2,7 +2,7 @@
 
 In:    shapes, and a Generator
 Out:   `Random`; `random_bits` and what is made of them
-Next:  picograd/tensor/creation/distributions.py
+Next:  picograd/tensor/creation/probabilities.py
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import compare, iota, reshape, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import broadcast_to, cast, need_float, static_numel
+from picograd.tensor.build import broadcast_to, cast, detached, need_float, static_numel, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.creation.constants import Creation, shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
+from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.exchange.host import default_device, device_or_default
 
 
@@ -90,6 +91,7 @@ class Random(Creation):
         """
         if high is None or not isinstance(high, int):
             low, high, size = 0, low, size if high is None else high
+        low, high = whole("randint", "low", low), whole("randint", "high", high)
         if low >= high:
             raise ArgumentError(f"randint: there is no integer from {low} up to but without {high}.")
         lengths = shape_of_sizes("randint", (size,))
@@ -107,7 +109,7 @@ class Random(Creation):
         Tensor([3, 2, 1, 4, 0])
         """
         place = device_or_default(device)
-        bits = random_bits(shape_of_sizes("randperm", (n,)), generator, place)
+        bits = random_bits(shape_of_sizes("randperm", (whole("randperm", "n", n),)), generator, place)
         order = Op(OpCode.SORT, dtypes.int64, (bits,), (0, False))
         return cls._drawn(cast(order, dtypes.known("randperm", dtype, dtypes.int64)), place)
 
@@ -157,7 +159,8 @@ class Random(Creation):
         """Returns 1 with the probability each element says (or with `p`), else 0, in the dtype of self.
 
         Raises:
-          DTypeError: the elements are the probabilities and no floats.
+          DTypeError:    the elements are the probabilities and no floats.
+          ArgumentError: p is not in [0, 1]; when it is computed: an element is not.
 
         >>> Tensor([0.0, 1.0]).bernoulli()
         Tensor([0., 1.])
@@ -167,6 +170,10 @@ class Random(Creation):
         else:
             chance = filled(p, dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
+        if p is None:
+            chance = probabilities("bernoulli", self.read())
+        else:
+            chance = filled(probability("bernoulli", p), dtypes.float32, self.op.shape)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
@@ -176,29 +183,34 @@ class Random(Creation):
 
         Raises:
           ShapeError:    self has neither one axis nor two.
-          ArgumentError: no sample, or more than classes, without replacement.
+          ArgumentError: no sample, or more than classes, without replacement; when it is computed: a weight is
+                         negative, infinite or NaN, or all of a row are 0.
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1)
         Tensor([1])
         """
+        num_samples = whole("multinomial", "num_samples", num_samples)
         if num_samples < 1:
             raise ArgumentError(f"multinomial: needs at least one sample, got {num_samples}.")
         if self.ndim not in (1, 2) or not self.dtype.is_float:
             raise ShapeError(f"multinomial: needs float weights with one axis or two, got {self.dtype} {self.shape}.")
         classes = self.shape[-1]
-        weights = self.detach()
+        mass = self.from_op(weights("multinomial", detached(self.read())), self.cell.device)
         if not replacement and num_samples > 1:
             if num_samples > classes:
                 raise ArgumentError(f"multinomial: without replacement {classes} classes give no {num_samples} samples.")
             uniform = type(self).rand_like(self, generator=generator)
-            keys = (-((1 - uniform).log()) / weights).read()
+            keys = (-((1 - uniform).log()) / mass).read()
+            keys = not_all_zero("multinomial", keys, mass.sum(-1, keepdim=True).read())
             order = self.from_op(Op(OpCode.SORT, dtypes.int64, (keys,), (self.ndim - 1, False)), self.cell.device)
             return order[..., :num_samples]
-        bounds = weights.cumsum(-1)
+        bounds = mass.cumsum(-1)
+        last = bounds[..., -1:].read()
+        total = self.from_op(not_all_zero("multinomial", last, last), self.cell.device)
         uniform = type(self).rand(
             (*self.shape[:-1], num_samples), generator=generator, dtype=self.dtype, device=self.device
         )
-        return bounds.searchsorted(uniform * bounds[..., -1:], right=True).clamp(max=classes - 1)
+        return bounds.searchsorted(uniform * total, right=True).clamp(max=classes - 1)
 
     # ---- in place ----
     def uniform_(self, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Self:

@@ -54,6 +54,7 @@ class Casts(Info):
         >>> Tensor([1.0]).bitcast(dtypes.uint32)
         Tensor([1065353216], dtype=uint32)
         """
+        dtype = dtypes.named("bitcast", dtype)
         if dtype.itemsize != self.dtype.itemsize:
             raise DTypeError(f"bitcast: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}.")
         return self.from_op(Op(OpCode.BITCAST, dtype, (self.read(),)), self.cell.device)

@@ -364,7 +364,7 @@ class Elementwise(Stacking):
         >>> Tensor([0, 2]).logical_and(Tensor([1, 1]))
         Tensor([False,  True])
         """
-        return self.ne(0) & is_true(other)
+        return self.ne(0) & is_true("logical_and", other)
 
     def logical_or(self, other: Operand) -> Self:
         """Returns True where one is not zero.
@@ -372,12 +372,12 @@ class Elementwise(Stacking):
         >>> Tensor([0, 2]).logical_or(Tensor([0, 0]))
         Tensor([False,  True])
         """
-        return self.ne(0) | is_true(other)
+        return self.ne(0) | is_true("logical_or", other)
 
 
-def is_true(other: Operand) -> Operand:
+def is_true(function: str, other: Operand) -> Operand:
     """Returns where an operand is not zero."""
-    return other.ne(0) if isinstance(other, Elementwise) else bool(other)
+    return other.ne(0) if isinstance(other, Elementwise) else bool(scalar_of(function, other))
 
 
 def scalar_of(function: str, value: Any) -> Scalar:

@@ -238,7 +238,7 @@ class Pairs(Choices):
         >>> Tensor([0, 2]).logical_xor(Tensor([1, 1]))
         Tensor([ True, False])
         """
-        return self.ne(0) ^ is_true(other)
+        return self.ne(0) ^ is_true("logical_xor", other)
 
     # ---- three operands ----
     def addcmul(self, tensor1: TensorCore, tensor2: TensorCore, *, value: Scalar = 1) -> Self:

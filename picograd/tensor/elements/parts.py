@@ -15,7 +15,7 @@ from picograd.errors import DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.build import need_float, to_float
+from picograd.tensor.build import need_float, to_float, whole
 from picograd.tensor.elements import arithmetic, inverses, pointwise
 from picograd.tensor.elements.functions import Functions
 
@@ -91,6 +91,7 @@ class Parts(Functions):
         >>> Tensor([0.5, 1.5, 2.347]).round()
         Tensor([0., 2., 2.])
         """
+        decimals = whole("round", "decimals", decimals)
         if decimals == 0 or not self.dtype.is_float:
             return self._composed(pointwise.round_even)
         scale = 10.0**decimals

@@ -102,7 +102,8 @@ class Selection(Slices):
                 [0, 0, 1]])
         """
         op = integer_index("one_hot", self)
-        if whole("one_hot", "num_classes", num_classes) < 0:
+        num_classes = whole("one_hot", "num_classes", num_classes)
+        if num_classes < 0:
             found = self._host("one_hot")
             if not found.size:
                 raise ArgumentError(f"one_hot: shape {self.shape} has no class; give num_classes.")
@@ -136,7 +137,8 @@ class Selection(Slices):
         axis = axis_of("repeat_interleave", shape, dim)
         if isinstance(repeats, TensorCore):
             return self._repeated(repeats, axis, output_size)
-        if whole("repeat_interleave", "repeats", repeats) < 0:
+        repeats = whole("repeat_interleave", "repeats", repeats)
+        if repeats < 0:
             raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {repeats}.")
         view = self.unsqueeze(axis + 1).expand(*shape[: axis + 1], repeats, *shape[axis + 1 :])
         return view.reshape(*shape[:axis], shape[axis] * repeats, *shape[axis + 1 :])
@@ -155,6 +157,9 @@ class Selection(Slices):
             if (counts < 0).any():
                 raise ArgumentError(f"repeat_interleave: repeats must not be negative, got {counts.min()}.")
             total = int(counts.sum()) * (1 if times.shape == (length,) else length)
+        total = whole("repeat_interleave", "output_size", total)
+        if total < 0:
+            raise ArgumentError(f"repeat_interleave: output_size must not be negative, got {total}.")
         times = broadcast_to(reshape(times, times.shape or (1,)), (length,))
         device = self.other_device("repeat_interleave", repeats)
         if not total or not length:

@@ -9,7 +9,7 @@ Each has a form that returns a new tensor and one that writes in place, with a _
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import ShapeError
@@ -129,7 +129,7 @@ class Slices(Scattering):
         result = self.index_reduce(dim, index, source, reduce, include_self=include_self)
         return self._in_place("index_reduce_", result)
 
-    def index_fill(self, dim: int, index: TensorCore, value: Any) -> Self:
+    def index_fill(self, dim: int, index: TensorCore, value: TensorCore | Scalar) -> Self:
         """Returns a copy with the number `value` in all slices along one axis that `index` names.
 
         Args:
@@ -158,7 +158,7 @@ class Slices(Scattering):
             updates = filled(fitting("index_fill", value, self.dtype), self.dtype, shape)
         return self._of_slices("index_fill", scatter(op, places, updates, None, axis, 0), index)
 
-    def index_fill_(self, dim: int, index: TensorCore, value: Any) -> Self:
+    def index_fill_(self, dim: int, index: TensorCore, value: TensorCore | Scalar) -> Self:
         """Stores the number `value` in all slices along one axis that `index` names.
 
         >>> Tensor([1, 1, 1]).index_fill_(0, Tensor([0, -1]), 7)

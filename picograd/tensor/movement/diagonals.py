@@ -40,7 +40,8 @@ class Diagonals(Pieces):
             return self.reshape(1).unfold(0, size, step).reshape(whole("unfold", "size", size))
         axis = axis_of("unfold", self.shape, dimension)
         length, count = known("unfold", self.shape, axis), whole("unfold", "size", size)
-        if whole("unfold", "step", step) < 1:
+        step = whole("unfold", "step", step)
+        if step < 1:
             raise ArgumentError(f"unfold: the step must be positive, got {step}.")
         if not 0 <= count <= length:
             raise ShapeError(f"unfold: a window of {count} is longer than axis {dimension} of {self.shape}.")
@@ -184,9 +185,10 @@ class Diagonals(Pieces):
         copy = self.clone()
         axis = axis_of("slice_scatter", self.shape, dim)
         length = known("slice_scatter", self.shape, axis)
-        first, last, by = slice(start, end, whole("slice_scatter", "step", step)).indices(length)
-        if by < 1:
+        step = whole("slice_scatter", "step", step)
+        if step < 1:
             raise ArgumentError(f"slice_scatter: the step must be positive, got {step}.")
+        first, last, by = slice(start, end, step).indices(length)
         piece = copy._cut(axis, first, max(first, last))
         return self._with_piece("slice_scatter", piece.movedim(axis, 0)._thinned(by).movedim(0, axis), copy, src)
 

@@ -17,7 +17,7 @@ from picograd.ir.build import pad, pad_axis, unary, where
 from picograd.ir.op import Dim, Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mod, mul, subtract
-from picograd.tensor.build import axis_of, broadcast_to, cast, common_dtype, sizes, whole
+from picograd.tensor.build import INTS, axis_of, broadcast_to, cast, common_dtype, sizes, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.movement.diagonals import Diagonals
 from picograd.tensor.variable import lengths
@@ -32,14 +32,17 @@ class Joining(Diagonals):
         """Returns the tensor tiled `times`, or `repeats`, times along each axis.
 
         Raises:
-          ShapeError: there are fewer repeats than axes.
+          ShapeError:    there are fewer repeats than axes.
+          ArgumentError: one is negative.
 
         >>> Tensor([1, 2]).repeat(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts = lengths(sizes(times, repeats))
+        counts = lengths("repeat", sizes("repeat", times, repeats))
         if len(counts) < self.ndim:
             raise ShapeError(f"repeat: {counts} needs a number for each axis of {self.shape}.")
+        if any(isinstance(count, int) and count < 0 for count in counts):
+            raise ArgumentError(f"repeat: numbers of times must not be negative, got {counts}.")
         shape = (1,) * (len(counts) - self.ndim) + self.shape
         paired = tuple(n for dim in shape for n in (1, dim))
         tiled = tuple(n for count, dim in zip(counts, shape) for n in (count, dim))
@@ -53,7 +56,7 @@ class Joining(Diagonals):
         >>> Tensor([1, 2]).tile(2, 2).tolist()
         [[1, 2, 1, 2], [1, 2, 1, 2]]
         """
-        counts = lengths(sizes(times, dims))
+        counts = lengths("tile", sizes("tile", times, dims))
         return self.repeat((1,) * (self.ndim - len(counts)) + tuple(counts))
 
     # ---- order ----
@@ -63,7 +66,7 @@ class Joining(Diagonals):
         >>> Tensor([1, 2, 3]).flip(0)
         Tensor([3, 2, 1])
         """
-        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes(axes, dims)}))
+        chosen = tuple(sorted({axis_of("flip", self.shape, d) for d in sizes("flip", axes, dims)}))
         op = self.read()
         return self.from_op(Op(OpCode.FLIP, op.dtype, (op,), chosen) if chosen and op.shape else op, self.cell.device)
 
@@ -152,8 +155,8 @@ class Joining(Diagonals):
         """
         if dims is None:
             return self.flatten().roll(shifts, 0).reshape(self.shape)
-        moves = (shifts,) if isinstance(shifts, int) else tuple(shifts)
-        axes = (dims,) if isinstance(dims, int) else tuple(dims)
+        moves = tuple(whole("roll", "shifts", n) for n in ((shifts,) if isinstance(shifts, INTS) else shifts))
+        axes = (dims,) if isinstance(dims, INTS) else tuple(dims)
         if len(moves) != len(axes):
             raise ArgumentError(f"roll: shifts {moves} and dims {axes} must be of one length.")
         result = self

@@ -138,7 +138,8 @@ class Pieces(Movement):
         >>> [piece.tolist() for piece in Tensor([1, 2, 3]).chunk(2)]
         [[1, 2], [3]]
         """
-        if whole("chunk", "chunks", chunks) < 1:
+        chunks = whole("chunk", "chunks", chunks)
+        if chunks < 1:
             raise ArgumentError(f"chunk: chunks must be positive, got {chunks}.")
         axis = axis_of("chunk", self.shape, dim if axis is None else axis)
         length = known("chunk", self.shape, axis)

@@ -242,7 +242,8 @@ class Stacking(Joining):
         """
         if self.ndim != 1:
             raise ShapeError(f"combinations: needs a vector, got shape {self.shape}.")
-        if whole("combinations", "r", r) < 0:
+        r = whole("combinations", "r", r)
+        if r < 0:
             raise ArgumentError(f"combinations: r must not be negative, got {r}.")
         length = known("combinations", self.shape, 0)
         choices = itertools.combinations_with_replacement if with_replacement else itertools.combinations

@@ -16,7 +16,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import floordiv, mul
-from picograd.tensor.build import axes_of, axis_of, sizes
+from picograd.tensor.build import INTS, axes_of, axis_of, sizes
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.widths import with_width
 from picograd.tensor.variable import lengths
@@ -37,7 +37,7 @@ class Movement(TensorCore):
         >>> Tensor.arange(6).reshape(2, -1).tolist()
         [[0, 1, 2], [3, 4, 5]]
         """
-        target = lengths(sizes(dims, shape))
+        target = lengths("reshape", sizes("reshape", dims, shape))
         if target == self.op.shape:
             return self.viewed(OpCode.RESHAPE, target)
         return self.viewed(OpCode.RESHAPE, self._full_shape(target))
@@ -129,6 +129,8 @@ class Movement(TensorCore):
         """
         shape = self.shape
         axis = axis_of("unflatten", shape, dim)
+        if not shape:
+            raise ShapeError("unflatten: needs at least one axis, got shape ().")
         left = numel(tuple(length for length in sizes if length != -1))
         if -1 in sizes and left == 0:
             raise ShapeError(f"unflatten: {tuple(sizes)} leaves no length for -1 along axis {dim} of shape {shape}.")
@@ -167,7 +169,7 @@ class Movement(TensorCore):
         >>> Tensor.zeros(2, 3, 4).permute(2, 0, 1).shape
         (4, 2, 3)
         """
-        axes = tuple(axis_of("permute", self.shape, d) for d in sizes(order, dims))
+        axes = tuple(axis_of("permute", self.shape, d) for d in sizes("permute", order, dims))
         if sorted(axes) != list(range(self.ndim)):
             raise ShapeError(f"permute: {axes} is no order of the {self.ndim} axes of {self.shape}.")
         return self.viewed(OpCode.PERMUTE, axes)
@@ -267,7 +269,7 @@ class Movement(TensorCore):
         """
         shape = self.shape
         starts, ends = (
-            tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, int) else dims))
+            tuple(axis_of("movedim", shape, dim) for dim in ((dims,) if isinstance(dims, INTS) else dims))
             for dims in (source, destination)
         )
         if len(starts) != len(ends) or len({*starts}) != len(starts) or len({*ends}) != len(ends):
@@ -298,7 +300,7 @@ class Movement(TensorCore):
         Tensor([[1, 1, 1],
                 [2, 2, 2]])
         """
-        target, own = lengths(sizes(shape, size)), self.shape
+        target, own = lengths("expand", sizes("expand", shape, size)), self.shape
         extra = len(target) - len(own)
         if extra < 0:
             raise ShapeError(f"expand: {own} has more axes than {target}.")

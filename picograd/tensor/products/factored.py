@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Self
 
 from picograd import dtype as dtypes
-from picograd.errors import ShapeError
+from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import cast, compare, gather, positions, reduce, swap_last, where, zeros_like
+from picograd.ir.checks import Site, checked
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
@@ -108,7 +109,7 @@ class Factored(Linalg):
         host_calls.matrix(name, matrix, square=True), host_calls.matrix(name, right)
         matrix, right = host_calls.in_one_batch(name, matrix, right)
         turned = swap_last(matrix) if transpose else matrix
-        solution = host_calls.triangular(name, turned, right, upper != transpose, unitriangular)
+        solution = host_calls.triangular(name, turned, right, bool(upper) != bool(transpose), bool(unitriangular))
         return TriangularSolution(self._result(name, solution, A), self._like(matrix))
 
 
@@ -138,7 +139,7 @@ def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = Fal
     if b.shape[-2] != n:
         raise ShapeError(f"{name}: LU {joined.shape} and B {b.shape} do not fit.")
     joined, b = host_calls.in_one_batch(name, joined, b)
-    rows = broadcast_to(rows_of(exchanged, n), joined.shape[:-1])
+    rows = broadcast_to(rows_of(name, exchanged, n), joined.shape[:-1])
     batch = len(rows.shape) - 1
     if adjoint:  # U.T L.T P.T x = b
         y = host_calls.triangular(name, swap_last(joined), b, upper=False)
@@ -149,9 +150,18 @@ def lu_solution(name: str, joined: Op, b: Op, exchanged: Op, adjoint: bool = Fal
     return host_calls.triangular(name, joined, y, upper=True)
 
 
-def rows_of(exchanged: Op, n: int) -> Op:
-    """Returns the order that `n` rows have after their exchanges."""
-    return host_calls.call("rows_of_pivots", cast(exchanged, dtypes.int64), options=(n,))
+def rows_of(name: str, exchanged: Op, n: int) -> Op:
+    """Returns the order that `n` rows have after their exchanges, pivots counted from 1.
+
+    Raises:
+      DTypeError:    the pivots are no integers.
+      IndexingError: when it is computed: a pivot names no row.
+    """
+    if not exchanged.dtype.is_int:
+        raise DTypeError(f"{name}: pivots must be integers, got {exchanged.dtype} of shape {exchanged.shape}.")
+    site = Site(f"{name}: a pivot names row {{}}, counted from 0, of {n} rows.", f"pivots are 1 to {n}.")
+    places = checked(cast(exchanged, dtypes.int64) - 1, n, site)
+    return host_calls.call("rows_of_pivots", places + 1, options=(n,))
 
 
 def order_matrix(rows: Op, like: Op) -> Op:

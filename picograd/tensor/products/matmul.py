@@ -19,7 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import mul
 from picograd.tensor.autocast import lowered
-from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted
+from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace.shapes import InPlaceShapes
 
@@ -261,7 +261,7 @@ class Products(InPlaceShapes):
         if len(op.shape) < 2:
             raise ShapeError(f"{function}: needs two axes, got shape {op.shape}.")
         row, column = (axis_of(function, op.shape, axis) for axis in (-2, -1))
-        rows, columns = positions(op.shape, row) + diagonal, positions(op.shape, column)
+        rows, columns = positions(op.shape, row) + whole(function, "diagonal", diagonal), positions(op.shape, column)
         kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
         return self.from_op(where(kept, op, 0), self.cell.device)
 

@@ -63,7 +63,8 @@ class Counts(Searching):
         if self.ndim != 1 or (weights is not None and weights.shape != self.shape):
             shown = f", weights {weights.shape}" if weights is not None else ""
             raise ShapeError(f"bincount: needs a vector, and weights of its shape; got {self.shape}{shown}.")
-        if whole("bincount", "minlength", minlength) < 0:
+        minlength = whole("bincount", "minlength", minlength)
+        if minlength < 0:
             raise ArgumentError(f"bincount: minlength must not be negative, got {minlength}.")
         found = self._host("bincount")
         if found.size and found.min() < 0:
@@ -91,7 +92,8 @@ class Counts(Searching):
         Tensor([1., 2., 1.])
         """
         op = detached(self._float_line("histc"))
-        if whole("histc", "bins", bins) < 1 or not (math.isfinite(min) and math.isfinite(max) and min <= max):
+        bins = whole("histc", "bins", bins)
+        if bins < 1 or not (math.isfinite(min) and math.isfinite(max) and min <= max):
             raise ArgumentError(f"histc: needs bins >= 1 and finite min <= max, got {bins}, {min} and {max}.")
         if not op.numel:
             return self.from_op(filled(0, self.dtype, (bins,)), self.cell.device)
@@ -151,7 +153,8 @@ class Counts(Searching):
 
     def _equal_bins(self, op: Op, bins: int, bounds: Sequence[float] | None) -> tuple[Op, Op]:
         """Returns (edges, bin of each element)."""
-        if whole("histogram", "bins", bins) < 1:
+        bins = whole("histogram", "bins", bins)
+        if bins < 1:
             raise ArgumentError(f"histogram: needs at least one bin, got {bins}.")
         if bounds is not None and (len(bounds) != 2 or not bounds[0] <= bounds[1]):
             raise ArgumentError(f"histogram: range must be (least, greatest), got {tuple(bounds)}.")

@@ -181,7 +181,9 @@ class Reduce(Pairs):
             raise ShapeError(f"{function}: shape {op.shape} has no element along dim {named}.")
         return op
 
-    def max(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    def max(
+        self, dim: int | Pairs | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Any:
         """Returns the greatest element; along one axis (values, indices); with a tensor the greater of both.
 
         >>> Tensor([[1, 5], [7, 2]]).max(dim=1).indices.tolist()
@@ -193,7 +195,9 @@ class Reduce(Pairs):
             return self.amax()
         return self._along("max", OpCode.MAX, one_name("max", dim, axis), keepdim or keepdims)
 
-    def min(self, dim: Any = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False) -> Any:
+    def min(
+        self, dim: int | Pairs | None = None, keepdim: bool = False, *, axis: int | None = None, keepdims: bool = False
+    ) -> Any:
         """Returns the smallest element; along one axis (values, indices); with a tensor the smaller of both.
 
         >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).min(dim=1).values
@@ -301,7 +305,7 @@ class Reduce(Pairs):
 
     def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
         """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
-        op = cast(self.read(), dtype) if dtype is not None else need_float(function, self.read())
+        op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
         chosen = -1 if dim is None and axis is None else dim
         axes = axes_of(function, op.shape, chosen, axis)
         greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))

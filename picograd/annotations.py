@@ -1,0 +1,138 @@
+"""Annotations as rules: whether a value fits one, and what errors say of both.
+
+In:    values, types as annotations have them
+Out:   `fits`, `described`, `shown`
+"""
+
+from __future__ import annotations
+
+import numbers
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+NUMBERS: dict[type, tuple[type, ...]] = {
+    float: (numbers.Real,),
+    int: (numbers.Integral,),
+    bool: (numbers.Integral, np.bool_),
+}
+SAID = {
+    float: "a number", int: "an int", bool: "a bool", str: "a str", NoneType: "None", Callable: "a function",
+}  # fmt: skip
+# Classes of picograd by what users call them; others by their own name.
+SAID_BY_NAME = {"Tensor": "a tensor", "DType": "a dtype", "Generator": "a Generator", "Module": "a module"}
+PLURAL = {
+    "a number": "numbers", "an int": "ints", "a tensor": "tensors", "a str": "strs", "a module": "modules",
+    "a function": "functions", "a bool": "bools", "a LRScheduler": "schedules",
+}  # fmt: skip
+
+
+# ---- does it fit ----
+def fits(value: Any, wanted: Any) -> bool:
+    """True where `value` may stand where an annotation says `wanted`; of what cannot be told, too."""
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin in (Union, UnionType):
+        return any(fits(value, part) for part in parts)
+    if wanted is Any or wanted is None:
+        return wanted is Any or value is None
+    if origin is Literal:
+        return value in parts
+    if wanted in NUMBERS:
+        return isinstance(value, NUMBERS[wanted])
+    if origin is None:
+        return not isinstance(wanted, type) or wanted is object or isinstance(value, wanted)
+    if not isinstance(origin, type) or not isinstance(value, _accepted(origin)):
+        return not isinstance(origin, type)
+    return _parts_fit(value, origin, parts)
+
+
+def _accepted(origin: type) -> tuple[type, ...]:
+    """Returns the types that may stand for a container: lists and tuples for each other, arrays for sequences."""
+    if origin in (tuple, list):
+        return (tuple, list)
+    return (Sequence, np.ndarray) if origin is Sequence else (origin,)
+
+
+def _parts_fit(value: Any, origin: type, parts: tuple[Any, ...]) -> bool:
+    """True where the elements of a container fit; an iterator is not used up for it."""
+    if origin is tuple and parts[-1] is not Ellipsis:
+        return len(value) == len(parts) and all(map(fits, value, parts))
+    if origin is Mapping:
+        return all(fits(key, parts[0]) and fits(item, parts[1]) for key, item in value.items())
+    if origin in (Sequence, Iterable, list, tuple):
+        if isinstance(value, (str, bytes)) or getattr(value, "ndim", 1) == 0:  # nothing to go through
+            return isinstance(value, str) and parts[0] in (Any, str)
+        return not isinstance(value, (Sequence, np.ndarray)) or all(fits(item, parts[0]) for item in islice(value, 1000))
+    return True
+
+
+# ---- in words ----
+def described(wanted: Any) -> str:
+    """Returns what an annotation asks for, as errors say it.
+
+    Example: int | Sequence[int] | None  ->  "an int, a sequence of ints or None"
+    """
+    origin, parts = get_origin(wanted), get_args(wanted)
+    if origin in (Union, UnionType):
+        return _either([described(part) for part in parts])
+    if origin is Literal:
+        return _either([repr(part) for part in parts])
+    if origin is tuple and parts[-1] is not Ellipsis:
+        return f"{len(parts)} {_plural(parts[0])}"
+    if origin in (Sequence, list, tuple):
+        return f"a sequence of {_plural(parts[0])}"
+    if origin is Iterable:
+        return "an iterable" if parts[0] is Any else f"an iterable of {_plural(parts[0])}"
+    if origin is Mapping:
+        return f"a dict of {_plural(parts[1])}"
+    kind = origin or wanted
+    return SAID.get(kind) or _class_described(kind)
+
+
+def _either(words: Sequence[str]) -> str:
+    """Returns "a, b or c"; a number is said once, whatever kinds of numbers there are."""
+    kept = [word for word in dict.fromkeys(words) if word not in ("a bool", "an int") or "a number" not in words]
+    return f"{', '.join(kept[:-1])} or {kept[-1]}" if len(kept) > 1 else kept[0]
+
+
+def _class_described(kind: Any) -> str:
+    """Returns what a class is called; a base of Tensor is a tensor to the user."""
+    names = {base.__name__ for base in getattr(kind, "__mro__", ())}
+    if "Extent" in names:
+        return "a tensor"
+    name = getattr(kind, "__name__", str(kind))
+    return SAID_BY_NAME.get(name) or with_article(name)
+
+
+def with_article(name: str) -> str:
+    """Returns a name with "a" or "an" before it."""
+    return f"an {name}" if name[:1] in "AEIOU" or name.startswith("nd") else f"a {name}"
+
+
+def _plural(wanted: Any) -> str:
+    if wanted is Any:
+        return "values"
+    if get_origin(wanted) in (Union, UnionType):
+        return _either([_plural(part) for part in get_args(wanted)])
+    said = described(wanted)
+    return PLURAL.get(said, said)
+
+
+def shown(value: Any) -> str:
+    """Returns a value as errors name it: its type, and what it is where that is short."""
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{with_article(kind)} of shape {tuple(value.shape)} and dtype {value.dtype}"
+    if isinstance(value, (numbers.Number, str)):
+        return f"{kind} {reprlib.repr(value)}"
+    if isinstance(value, (list, tuple)):
+        parts = [reprlib.repr(part) if isinstance(part, (numbers.Number, str)) else shown(part) for part in value[:5]]
+        text = ", ".join([*parts, "..."] if len(value) > 5 else parts)
+        return f"list [{text}]" if isinstance(value, list) else f"{kind} ({text})"
+    return f"class {value.__name__}" if isinstance(value, type) else kind

@@ -1,0 +1,188 @@
+"""What users call, wrapped: a bare error that escapes is explained from the annotations of the function.
+
+In:    the names of a public page, or a class
+Out:   the same names, each a function that says which argument is of a type it has no meaning for
+
+Nothing is looked at before an error is there, so a call costs one more call, and only from outside: inside picograd the
+functions themselves call each other. Constructors are the exception: they are rare, and what is wrong with a layer would
+show only when it is used, so their arguments are compared with the annotations first.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sysconfig
+from collections.abc import Callable, Iterable
+from types import FunctionType, MethodType, TracebackType
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+from picograd.annotations import described, fits, shown
+from picograd.errors import PACKAGE_FOLDER, ArgumentTypeError, PicogradError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Code that is not the user's: of Python, of installed packages, and what has no file.
+LIBRARIES = (*(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")), "<frozen", "<string", "<__array")
+_behind: dict[Any, Any] = {}  # by a published function the one that does the work
+_published: dict[Any, Any] = {}  # and back
+
+
+# ---- wrapping ----
+def publish(page: dict[str, Any], names: Iterable[str] | None = None) -> None:
+    """Wraps the functions and the constructors of a public page, which is the dict of a module.
+
+    After:   each of `names` (default: `__all__`, or every public name of the page) that picograd made explains its errors.
+    """
+    for name in list(names or page.get("__all__") or (name for name in page if not name.startswith("_"))):
+        value = page[name]
+        if not str(getattr(value, "__module__", "")).startswith("picograd"):
+            continue
+        if isinstance(value, FunctionType):
+            page[name] = published(value, page["__name__"], name)
+        elif isinstance(value, MethodType):
+            page[name] = MethodType(published(value.__func__, page["__name__"], name), value.__self__)
+        elif isinstance(value, type) and not issubclass(value, BaseException):
+            publish_constructor(value)
+
+
+def publish_methods(owner: type, without: frozenset[str]) -> None:
+    """Wraps the public methods of a class that take arguments, those it inherits too, but for `without`."""
+    methods = {name: found for home in reversed(owner.__mro__) for name, found in vars(home).items()}
+    for name, found in methods.items():
+        function = getattr(found, "__func__", found)
+        if name.startswith("_") or name in without or not isinstance(function, FunctionType) or _is_alone(function):
+            continue
+        wrapped = published(function, owner.__module__, f"{owner.__name__}.{name}")
+        setattr(owner, name, type(found)(wrapped) if isinstance(found, (classmethod, staticmethod)) else wrapped)
+
+
+def _is_alone(function: FunctionType) -> bool:
+    """True for a method that takes nothing but self."""
+    code = function.__code__
+    more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return not more and code.co_argcount + code.co_kwonlyargcount == 1
+
+
+def published(function: Callable[P, R], module: str, name: str) -> Callable[P, R]:
+    """Returns `function`, whose bare errors are explained, to be found in `module` under `name`."""
+    if function in _behind:
+        return function
+    if function in _published:
+        found: Callable[P, R] = _published[function]
+        return found
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            explain(function, args, kwargs, error)
+            raise
+
+    call.__module__, call.__qualname__ = module, name  # pickle looks there
+    _behind[call], _published[function] = function, call
+    return call
+
+
+def plain(function: Any) -> Any:
+    """Returns the function behind a published one, of a method its function; anything else as it is."""
+    function = function.__func__ if isinstance(function, MethodType) else function
+    return _behind.get(function, function) if isinstance(function, FunctionType) else function
+
+
+def publish_constructor(owner: type, looks_first: bool = True) -> None:
+    """Wraps the constructor of a class, or the one it inherits; `looks_first`: arguments are compared before it runs."""
+    home = next((base for base in owner.__mro__ if "__init__" in vars(base)), object)
+    init = vars(home)["__init__"]
+    if not home.__module__.startswith("picograd") or init in _behind or not isinstance(init, FunctionType):
+        return
+
+    @functools.wraps(init)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        if looks_first:
+            check_arguments(class_name(self), init, (self, *args), kwargs)
+        try:
+            init(self, *args, **kwargs)
+        except Exception as error:
+            explain(init, (self, *args), kwargs, error)
+            raise
+
+    _behind[construct] = init
+    home.__init__ = construct  # type: ignore[misc]
+
+
+# ---- explaining ----
+def explain(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> None:
+    """Says what is wrong with the arguments of a call that raised `error`; returns where nothing is, or it is said.
+
+    Raises:
+      ArgumentTypeError: an argument does not fit.
+    """
+    if isinstance(error, PicogradError) and not isinstance(error, ArgumentTypeError):
+        return
+    is_ours = function.__module__.startswith("picograd")  # a forward may be the user's
+    if not is_ours or error.__traceback__ is None or has_user_code(error.__traceback__.tb_next):
+        return
+    of_class = function.__name__ in ("__init__", "forward")
+    try:
+        check_arguments(class_name(args[0]) if of_class else function.__name__, function, args, kwargs)
+    except ArgumentTypeError as told:
+        raise told from None
+
+
+def check_arguments(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Compares arguments with the annotations of `function`, which errors call `name`.
+
+    Raises:
+      ArgumentTypeError: there are too many or too few, or one does not fit.
+    """
+    signature, hints = signature_of(function)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentTypeError(f"{name}: {error}.", hint=usage(name, signature)) from None
+    for argument, value in bound.arguments.items():
+        kind, wanted = signature.parameters[argument].kind, hints.get(argument, Any)
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            values = value
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            values = tuple(value.values())
+        else:
+            values = (value,)
+        for one in values:
+            if not fits(one, wanted):
+                called = "input" if argument == "self" else argument
+                raise ArgumentTypeError(f"{name}: {called} must be {described(wanted)}, got {shown(one)}.")
+
+
+@functools.cache
+def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
+    """Returns the signature of a function, and the types that its annotations stand for; self is of the class it is in."""
+    signature, hints = inspect.signature(function), get_type_hints(function)
+    if "self" in signature.parameters:
+        hints["self"] = inspect.unwrap(function).__globals__.get(inspect.unwrap(function).__qualname__.split(".")[0], Any)
+    return signature, hints
+
+
+def class_name(value: object) -> str:
+    """Returns the name of the class of picograd that `value` is of."""
+    kinds = (kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("picograd"))
+    return next(kinds, type(value).__name__)
+
+
+def usage(name: str, signature: inspect.Signature) -> str:
+    """Returns how a function is called, as its source has it."""
+    kept = [p.replace(annotation=p.empty) for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    return f"{name}{signature.replace(parameters=kept, return_annotation=signature.empty)}"
+
+
+def has_user_code(traceback: TracebackType | None) -> bool:
+    """True where an error comes from code of the user's that picograd called."""
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if not file.startswith((PACKAGE_FOLDER, *LIBRARIES)):
+            return True
+        traceback = traceback.tb_next
+    return False

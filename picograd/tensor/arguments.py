@@ -1,0 +1,37 @@
+"""What an argument must be beyond its annotation: an integer from some bound on, a number.
+
+In:    names of functions and arguments, values as users gave them
+Out:   `at_least`, `number`
+Next:  picograd/tensor/movement/views.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from picograd.annotations import fits, shown
+from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.tensor.build import whole
+
+
+def at_least(function: str, name: str, value: Any, least: int) -> int:
+    """Returns an argument that must be an integer not below `least`.
+
+    Raises:
+      ArgumentError: it is none.
+    """
+    found = whole(function, name, value)
+    if found < least:
+        raise ArgumentError(f"{function}: {name} must be at least {least}, got {found}.")
+    return found
+
+
+def number(function: str, name: str, value: Any) -> Any:
+    """Returns an argument that must be a number.
+
+    Raises:
+      ArgumentTypeError: it is none.
+    """
+    if not fits(value, float):
+        raise ArgumentTypeError(f"{function}: {name} must be a number, got {shown(value)}.")
+    return value

@@ -1,0 +1,55 @@
+"""Functions that users call are wrapped once, and are what they were but for their errors."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+import picograd as pg
+from picograd import Tensor, nn
+from picograd.public import plain, published
+
+
+def test_a_published_function_has_name_signature_and_text_of_the_one_behind_it() -> None:
+    relu = nn.functional.relu
+    assert plain(relu) is not relu and plain(plain(relu)) is plain(relu)
+    assert (relu.__name__, relu.__doc__) == (plain(relu).__name__, plain(relu).__doc__)
+    assert inspect.signature(relu) == inspect.signature(plain(relu))
+
+
+def test_a_function_is_published_once_whatever_its_names() -> None:
+    assert pg.linalg.det is pg.linalg.det and plain(pg.sum) is plain(Tensor.sum)
+    assert published(pg.relu, "elsewhere", "relu") is pg.relu
+    assert plain(pg.zeros) is plain(Tensor.zeros)
+
+
+@pytest.mark.parametrize("function", [pg.exp, pg.sum, pg.cat, pg.zeros, nn.functional.relu, pg.linalg.det, pg.vmap])
+def test_a_published_function_can_be_pickled(function: object) -> None:
+    assert plain(pickle.loads(pickle.dumps(function))) is plain(function)
+
+
+def test_inside_functions_call_each_other_unwrapped() -> None:
+    from picograd.nn.functions import rectifiers
+
+    assert plain(rectifiers.relu) is rectifiers.relu is plain(nn.functional.relu)
+
+
+def test_a_layer_of_the_users_is_named_by_the_one_of_picograd_below_it() -> None:
+    class Wide(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__("x", 3)  # type: ignore[arg-type]
+
+    with pytest.raises(pg.ArgumentTypeError, match="Linear: in_features must be an int, got str 'x'"):
+        Wide()
+
+
+def test_a_forward_of_the_users_is_not_explained() -> None:
+    class Net(nn.Module):
+        def forward(self, x: int) -> int:
+            return x + "1"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        Net()(1)
+    assert not isinstance(caught.value, pg.PicogradError)
