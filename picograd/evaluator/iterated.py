@@ -136,6 +136,8 @@ def _binomial(uniform: Array, count: Array, chance: Array) -> Array:
 
 
 # ---- polynomials ----
+GREATEST_DEGREE = 2**16  # a step for each degree below
+
 # name: p_1, and p_{k + 1} of (k, x, p_k, p_{k - 1}); p_0 is 1
 Step = Callable[[int, Array, Array, Array], Array]
 POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Step]] = {
@@ -154,9 +156,10 @@ def _polynomial(name: str) -> Callable[[Array, Array], Array]:
     first, step = POLYNOMIALS[name]
 
     def value(x: Array, degrees: Array) -> Array:
-        """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree."""
-        n = np.nan_to_num(np.trunc(degrees), nan=-1.0)
-        result = np.where(n == 0, 1.0, 0.0)
+        """The polynomial of each degree, rounded towards 0, at x; 0 for a negative degree, NaN for one beyond all use."""
+        has_end = degrees <= GREATEST_DEGREE  # NaN has not
+        n = np.where(has_end, np.trunc(degrees), -1.0)
+        result = np.where(has_end, np.where(n == 0, 1.0, 0.0), np.nan)
         before, current, k = np.ones_like(x), first(x), 1
         while np.any(n >= k):
             result = np.where(n == k, current, result)
