@@ -22,6 +22,7 @@ from picograd import nn as nn
 from picograd import optim as optim
 from picograd import special as special
 from picograd import utils as utils
+from picograd.absent import missing as missing
 from picograd.control.accumulate import accumulate
 from picograd.control.checkpoint import checkpoint
 from picograd.control.outline import outline
@@ -134,4 +135,4 @@ def __getattr__(name: str) -> ModuleType:
     """Loads what few ask for when it is first asked for: picograd.array_api, and picograd.onnx, which needs a package."""
     if name in ("array_api", "onnx"):
         return importlib.import_module(f"picograd.{name}")
-    raise AttributeError(f"module 'picograd' has no attribute {name!r}")
+    raise missing(name)

@@ -187,7 +187,7 @@ def backward(
     leaves = _leaves([tensor.op for tensor in roots])
     chosen = None if inputs is None else _leaf_inputs("backward", inputs)
     grads = _gradients(seeds, leaves)
-    together = [tensor.cell for tensor in roots]
+    together = [tensor.cell for tensor in roots if not tensor.op.shape]
     for leaf in leaves if chosen is None else [leaf for leaf in leaves if leaf in chosen]:
         owner = leaf_tensors.get(leaf.arg)
         if owner is not None and leaf.arg.collects:
@@ -195,7 +195,7 @@ def backward(
             together.append(_accumulate(owner, found if create_graph else detached(found)))
             for hook in list(leaf.arg.after.values()):
                 hook(owner)
-    compute_together(together)
+    compute_together(together, [tensor.cell for tensor in roots])
 
 
 def _accumulate(tensor: TensorCore, grad: Op) -> Cell:

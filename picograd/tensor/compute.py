@@ -5,8 +5,8 @@ Out:   `compute`; the cells then hold memory; `compute_together`, `placed`, `all
 Next:  picograd/ir/opcode.py
 
 Two things join a plan unasked. A write in place is state: if it stayed a graph, x += 1 in a loop would build an ever
-longer one. And a loss and its gradients, once backward() was called, share the forward pass: who asks for one of them will
-ask for the others.
+longer one. And a loss, a scalar, and its gradients, once backward() was called, share the forward pass: who asks for one of
+them will ask for the others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from picograd.tensor.cell import Cell, pending, replace_op
 computed_with: weakref.WeakKeyDictionary[Cell, list[weakref.ref[Cell]]] = weakref.WeakKeyDictionary()
 
 
-def compute_together(cells: Iterable[Cell]) -> None:
-    """Lets whoever asks for one of these get all of them: most of the work is the same."""
+def compute_together(cells: Iterable[Cell], others: Iterable[Cell] = ()) -> None:
+    """Lets whoever asks for one of these cells, or of `others`, get all these: most of the work is the same."""
     cells = list(cells)
     references = [weakref.ref(cell) for cell in cells]
-    for cell in cells:
+    for cell in (*cells, *others):
         computed_with[cell] = references
 
 

@@ -10,6 +10,18 @@ Most are methods under another roof: what a method takes as self comes first.
 from __future__ import annotations
 
 from picograd.tensor.creation.generator import initial_seed, seed
+from picograd.tensor.creation.old_types import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)  # fmt: skip
 from picograd.tensor.creation.window_functions import (
     bartlett_window,
     blackman_window,
@@ -176,6 +188,8 @@ scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tenso
 select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take
 
 __all__ = [
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
+    "LongTensor", "ShortTensor",
     "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "addmv_", "adjoint",
     "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_",
     "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax",

@@ -61,6 +61,9 @@ WITHOUT = {
     "refused, as there are no complex numbers: tests/errors/test_linalg.py": """
         linalg.eig linalg.eigvals
     """,
+    "old constructors by dtype: tests/tensor/test_creation.py": """
+        BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor ShortTensor
+    """,
     "slots that the families of operations share": """
         Tensor.cell Tensor.op Tensor.steps
     """,

@@ -134,3 +134,21 @@ def test_a_shape_where_data_belongs_is_told_from_it() -> None:
     with pytest.raises(DTypeError, match="Tensor: takes data and a dtype, got 5 and 4.") as caught:
         Tensor(5, 4)  # type: ignore[arg-type]
     assert caught.value.hint == "empty(5, 4, ...)"
+
+
+def test_old_constructors_by_dtype(device: str) -> None:
+    for name in ("Float", "Double", "Half", "BFloat16", "Byte", "Char", "Short", "Int", "Long", "Bool"):
+        mine, other = getattr(pg, f"{name}Tensor"), getattr(torch, f"{name}Tensor")
+        assert mine(2, 3).shape == tuple(other(2, 3).shape) and mine(2).shape == (2,) and mine().shape == other().shape
+        assert mine([[1, 0]]).tolist() == other([[1, 0]]).tolist()
+        x, y = pg.tensor([0.0, 1.7]).type(mine), torch.tensor([0.0, 1.7]).type(other)
+        assert x.tolist() == y.tolist() and str(x.dtype) == str(y.dtype).removeprefix("torch.")
+        assert x.type() == mine == f"picograd.{name}Tensor"
+
+
+def test_what_pytorch_has_and_picograd_has_not_says_what_to_write() -> None:
+    with pytest.raises(AttributeError, match="'set_default_dtype'.\n  hint: dtype=... of a function or a layer"):
+        pg.set_default_dtype(pg.float64)
+    with pytest.raises(AttributeError, match="^module 'picograd' has no attribute 'nothing'$"):
+        pg.nothing  # noqa: B018
+    assert not hasattr(pg, "complex64")

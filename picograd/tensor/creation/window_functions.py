@@ -2,7 +2,7 @@
 
 In:    lengths
 Out:   `bartlett_window`, `blackman_window`, `hamming_window`, `hann_window`, `kaiser_window`
-Next:  picograd/tensor/names.py
+Next:  picograd/tensor/creation/old_types.py
 
 A periodic window of n weights is a symmetric one of n + 1 without the last. Computed in float64, rounded once.
 """
