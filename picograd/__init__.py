@@ -66,6 +66,8 @@ from picograd.errors import (
 )  # fmt: skip
 from picograd.linalg import named
 from picograd.linalg.named import *  # noqa: F403
+from picograd.nn import named as of_networks
+from picograd.nn.named import *  # noqa: F403
 from picograd.nn.state import load, save
 from picograd.optim import lr_scheduler
 from picograd.optim.scaler import GradScaler
@@ -113,7 +115,7 @@ __all__ = [
     "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
     "GradScaler", "autocast", "is_autocast_enabled",
 ]  # fmt: skip
-__all__ += names.__all__ + named.__all__
+__all__ += names.__all__ + named.__all__ + of_networks.__all__
 
 # ---- whoever calls these from outside is told which argument does not fit ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
@@ -121,7 +123,8 @@ _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "w
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
 publish_methods(Tensor, without=_INSIDE)
 publish_constructor(Tensor, looks_first=False)
-for _page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler):
+for _page in (names, named, special, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim, lr_scheduler,
+              utils.data, utils.checkpoint):  # fmt: skip
     publish(vars(_page))
 publish(globals(), __all__)
 

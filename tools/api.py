@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import picograd
+from picograd.nn.named import __all__ as of_networks
 from picograd.public import plain
 from tests.operations.table import Operation, all_operations
 
@@ -79,7 +80,9 @@ def chapters_of(module_name: str) -> Iterator[Chapter]:
 
 def public_values(module: ModuleType) -> list[Entry]:
     """Returns the public functions and classes of a module, those of `__all__` where it has one."""
-    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    names = set(getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")])
+    if module is picograd:
+        names -= set(of_networks)  # they are described in nn.functional
     values = [(name, getattr(module, name)) for name in sorted(names, key=str.lower)]
     return [
         (name, value)

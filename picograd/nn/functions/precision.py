@@ -2,7 +2,7 @@
 
 In:    functions of tensors
 Out:   `widened`
-Next:  picograd/nn/functional.py
+Next:  picograd/nn/named.py
 """
 
 from __future__ import annotations
