@@ -211,7 +211,7 @@ def segment_reduce(
 
     Raises:
       ArgumentError: another reduce or axis, or not just one of lengths and offsets.
-      ShapeError:    lengths or offsets are no vector.
+      ShapeError:    lengths or offsets are no vector, or data has no axes.
       IndexingError: when it is computed: rows are left behind the last segment.
 
     >>> segment_reduce(Tensor([1.0, 2.0, 4.0]), "sum", lengths=Tensor([1, 2]))
@@ -223,8 +223,8 @@ def segment_reduce(
         raise ArgumentError("segment_reduce: needs axis=0, and lengths or offsets.")
     given = offsets if lengths is None else lengths
     assert given is not None
-    if given.ndim != 1:
-        raise ShapeError(f"segment_reduce: lengths and offsets are vectors, got shape {given.shape}.")
+    if given.ndim != 1 or not data.ndim:
+        raise ShapeError(f"segment_reduce: needs rows of data and a vector, got shapes {data.shape} and {given.shape}.")
     sizes = given.diff() if lengths is None else lengths
     count = known("segment_reduce", sizes.shape, 0)
     ends = sizes.cumsum(0)

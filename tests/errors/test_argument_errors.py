@@ -50,7 +50,7 @@ TYPES: list[tuple[Callable[[], Any], str]] = [
         "  hint: Tensor(data, dtype=None, device=None, requires_grad=False)",
     ),
     (lambda: F.linear(X, None), "linear: weight must be a tensor, got None."),
-    (lambda: nn.Linear(2, 3)(None), "Linear: x must be a tensor, got None."),
+    (lambda: nn.Linear(2, 3)(None), "Linear: input must be a tensor, got None."),
     (
         lambda: nn.BCELoss()(X),
         "BCELoss: missing a required argument: 'target'.\n  hint: BCELoss(input, target)",

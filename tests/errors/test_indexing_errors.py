@@ -98,7 +98,7 @@ WRONG: dict[str, list[Case]] = {
         (lambda: LINE.scatter(0, INTS, 1.0, reduce="max"), ArgumentError,
          "scatter: reduce must be \"add\" or \"multiply\", got 'max'."),
         (lambda: LINE.scatter_reduce(0, INTS, LINE, "max"), ArgumentError,
-         "scatter_reduce: reduce must be one of sum, mean, prod, amax, amin, got 'max'."),
+         "scatter_reduce: reduce must be one of sum, prod, mean, amax, amin, got 'max'."),
         (lambda: X.index_add(0, INTS, LINE), ShapeError,
          "index_add: source of shape (3,) must be (2, 3): (2, 3) at (2,)."),
         (lambda: X.index_fill(0, X.long(), 1.0), ShapeError, "index_fill: index must have one axis, got (2, 3)."),

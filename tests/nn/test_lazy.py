@@ -87,3 +87,10 @@ def test_a_copy_learns_for_itself() -> None:
 def test_an_input_without_a_batch_has_its_channels_in_front() -> None:
     layer = pg.nn.LazyInstanceNorm2d()
     assert layer(pg.Tensor.ones(3, 4, 5)).shape == (3, 4, 5) and layer.num_features == 3
+
+
+def test_an_input_of_another_rank_is_refused_and_the_layer_waits_for_the_next() -> None:
+    layer = pg.nn.LazyConv2d(2, 1)
+    with pytest.raises(pg.ShapeError, match=r"LazyConv2d: input must have 3 or 4 axes, got shape \(5, 4\)"):
+        layer(pg.Tensor.ones(5, 4))
+    assert layer(pg.Tensor.ones(3, 4, 5)).shape == (2, 4, 5)

@@ -64,6 +64,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             raise ArgumentError(
                 f"AdaptiveLogSoftmaxWithLoss: cutoffs must rise within 1..{n_classes - 1}, got {list(cutoffs)}."
             )
+        if not div_value > 0:
+            raise ArgumentError(f"AdaptiveLogSoftmaxWithLoss: div_value must be above 0, got {div_value}.")
         self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, ends
         self.div_value, self.head_bias = div_value, head_bias
         self.shortlist_size, self.n_clusters = ends[0], len(ends) - 1

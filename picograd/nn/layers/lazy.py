@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from picograd.dtype import DType
+from picograd.errors import ShapeError
 from picograd.nn.functions.placement import Each
 from picograd.nn.layers.batch_norm import (
     BatchNorm1d,
@@ -48,6 +49,13 @@ class _Lazy(Module):
     def _coming_in(self, x: Tensor) -> int:
         """Returns how many features an input has."""
         raise NotImplementedError
+
+    def _length(self, x: Tensor, axis: int, ranks: tuple[int, ...]) -> int:
+        """Returns the length of an axis of an input, which must have as many axes as one of `ranks`."""
+        if x.ndim not in ranks:
+            numbers = " or ".join(map(str, ranks))
+            raise ShapeError(f"{type(self).__name__}: input must have {numbers} axes, got shape {x.shape}.")
+        return x.shape[axis]
 
     def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
         """Returns how many features a saved state is for; None: nothing in it says."""
@@ -96,6 +104,8 @@ class LazyLinear(_Lazy, Linear):
         self._postpone(out_features=out_features, bias=bias, device=device, dtype=dtype)
 
     def _coming_in(self, x: Tensor) -> int:
+        if not x.ndim:
+            raise ShapeError("LazyLinear: input needs an axis of features, got shape ().")
         return x.shape[-1]
 
     def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
@@ -108,7 +118,7 @@ class _LazyConvolution(_Lazy):
 
     def _coming_in(self, x: Tensor) -> int:
         axes: int = self.becomes.axes
-        return x.shape[-1 - axes]
+        return self._length(x, -1 - axes, (axes + 1, axes + 2))
 
     def _saved(self, shapes: dict[str, tuple[int, ...]]) -> int | None:
         if "weight" not in shapes:
@@ -242,7 +252,7 @@ class _LazyNorm(_Lazy):
 
     def _coming_in(self, x: Tensor) -> int:
         has_batch = x.ndim == max(self.becomes.ranks) or self.becomes is BatchNorm1d
-        return x.shape[1 if has_batch else 0]
+        return self._length(x, 1 if has_batch else 0, self.becomes.ranks)
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):

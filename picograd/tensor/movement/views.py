@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from picograd.dtype import DType
+from picograd.dtype import DType, named
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -65,6 +65,7 @@ class Movement(TensorCore):
 
         Raises:
           ShapeError: the numbers of elements differ, or the last axis has no whole number of wider elements.
+          DTypeError: `dtype` is none.
 
         >>> Tensor([1.0]).view(dtypes.int32)
         Tensor([1065353216], dtype=int32)
@@ -74,7 +75,7 @@ class Movement(TensorCore):
         if len(shape) == 1 and isinstance(shape[0], DType):
             (dtype,) = shape
         if dtype is not None:
-            return self.from_op(with_width(self.read(), dtype), self.cell.device)
+            return self.from_op(with_width(self.read(), named("view", dtype)), self.cell.device)
         return self.reshape(*shape, shape=size)
 
     def reshape_as(self, other: TensorCore) -> Self:
