@@ -40,7 +40,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
       head_bias:    the frequent classes have a bias
 
     Raises:
-      ArgumentError: cutoffs do not rise within 1..V-1.
+      ArgumentError: cutoffs do not rise within 1..V-1, or div_value is not above 0.
 
     Cost:      all clusters are computed for each row.
 
