@@ -19,7 +19,9 @@ from picograd.public import plain
 from tests.operations.table import Sample, all_operations, sample, with_arrays
 from tools.api import INTERNAL, public_values
 
-MODULES = ("", "nn.functional", "nn.init", "linalg", "fft", "special", "nn", "optim", "optim.lr_scheduler")
+MODULES = (
+    "", "nn.functional", "nn.init", "linalg", "fft", "special", "signal.windows", "nn", "optim", "optim.lr_scheduler",
+)  # fmt: skip
 
 
 class Call(NamedTuple):
