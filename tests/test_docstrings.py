@@ -63,7 +63,9 @@ NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"} | {
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    modules = [picograd, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    modules = [picograd, picograd.special, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    modules += [picograd.nn.utils.parametrizations, picograd.nn.utils.parametrize, picograd.nn.utils.rnn]
+    modules += [picograd.optim.swa_utils]
     modules += [picograd.utils.data, picograd.utils.checkpoint]
     for module in [*modules, picograd.cuda, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it

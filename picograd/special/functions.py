@@ -52,7 +52,7 @@ def _beside(name: str, operand: Tensor | Scalar, like: Tensor | Scalar) -> Tenso
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns -x log(x); 0 at 0, minus infinity below.
+    """Returns -input log(input); 0 at 0, minus infinity below.
 
     >>> entr(Tensor([0.0, 1.0]))
     Tensor([-0., -0.])
@@ -65,7 +65,7 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def erfcx(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns e^(x^2) erfc(x), which does not vanish where erfc does.
+    """Returns e^(input^2) erfc(input), which does not vanish where erfc does.
 
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
@@ -74,7 +74,7 @@ def erfcx(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i0e(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 0, times e^-|x|.
+    """Returns the modified Bessel function of order 0, times e^-|input|.
 
     >>> i0e(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.4657596])
@@ -83,7 +83,7 @@ def i0e(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i1(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 1.
+    """Returns the modified Bessel function of order 1 at `input`.
 
     >>> i1(Tensor([0.0, 1.0]))
     Tensor([0.       , 0.5651591])
@@ -92,7 +92,7 @@ def i1(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i1e(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 1, times e^-|x|.
+    """Returns the modified Bessel function of order 1, times e^-|input|.
 
     >>> i1e(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.20791042])
@@ -104,7 +104,7 @@ modified_bessel_i1 = i1
 
 
 def ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the part of the normal distribution below x.
+    """Returns the part of the normal distribution below `input`.
 
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
@@ -113,7 +113,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns log(ndtr(x)), with its digits where ndtr vanishes.
+    """Returns log(ndtr(input)), with its digits where ndtr vanishes.
 
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
@@ -134,7 +134,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
     """Returns input * log(1 + other), and 0 where input is 0; one of them may be a number.
 
     Raises:
-      ShapeError: both are numbers.
+      DTypeError: both are numbers.
 
     >>> xlog1py(0, Tensor([-1.0, 1.0]))
     Tensor([0., 0.])
@@ -146,7 +146,7 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     """Returns Hurwitz's zeta function, the sum of (other + k)^-input over k = 0, 1, ...; NaN for negative `other`.
 
     Raises:
-      ShapeError: both are numbers.
+      DTypeError: both are numbers.
 
     >>> zeta(2, Tensor([1.0]))
     Tensor([1.644934])

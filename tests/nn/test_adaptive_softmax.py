@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import picograd as pg
-from picograd.errors import ArgumentError, IndexingError, ShapeError
+from picograd.errors import ArgumentError, ArgumentTypeError, IndexingError, ShapeError
 
 
 @pytest.mark.req("C7")
@@ -34,9 +34,11 @@ def test_it_is_pytorchs(cutoffs: list[int], more: dict[str, Any], rng: np.random
 
 
 def test_refusals() -> None:
-    for cutoffs in ([], [0, 3], [4, 2], [3, 3], [12], [2.5]):
+    for cutoffs in ([], [0, 3], [4, 2], [3, 3], [12]):
         with pytest.raises(ArgumentError, match=r"cutoffs must rise within 1\.\.11"):
             pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, cutoffs)
+    with pytest.raises(ArgumentTypeError, match="cutoffs must be a sequence of ints"):
+        pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [2.5])  # type: ignore[list-item]
     layer = pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [3])
     with pytest.raises(ShapeError, match=r"needs input \(N, C\) and target \(N,\)"):
         layer(pg.Tensor.ones(2, 4), pg.Tensor([1]))

@@ -15,6 +15,8 @@ from picograd.nn.utils.parametrize import register_parametrization
 from picograd.tensor.autograd import no_grad
 from picograd.tensor.tensor import Tensor
 
+__all__ = ["spectral_norm", "weight_norm"]
+
 TURNED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)  # whose weights have the output channels second
 
 

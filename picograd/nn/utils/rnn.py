@@ -17,6 +17,11 @@ import numpy as np
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence", "unpack_sequence",
+    "unpad_sequence",
+]  # fmt: skip
+
 
 class PackedSequence(NamedTuple):
     """Sequences of different lengths without padding: all first steps, then all second steps, ...
@@ -63,6 +68,7 @@ def pack_padded_sequence(
 
     Raises:
       ArgumentError: lengths are not B numbers from 1 to T, or do not fall while they must.
+      ShapeError:    input has less than two axes.
 
     >>> padded = Tensor([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
     >>> pack_padded_sequence(padded, [2, 3], batch_first=True, enforce_sorted=False).data
