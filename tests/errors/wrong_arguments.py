@@ -233,7 +233,7 @@ for name in ("gcd_", "lcm_"):
 
 # Names without a call, and why.
 WITHOUT_CALL = {
-    "Tensor": "takes whatever NumPy takes; tests/tensor/test_core.py",
+    "Tensor": "takes whatever NumPy takes; tests/tensor/test_creation.py",
     "from_numpy": "takes an array; tests/tensor/test_interop.py",
     "load": "reads a file; tests/nn/test_state.py",
     "save": "writes a file; tests/nn/test_state.py",

@@ -77,8 +77,8 @@ def grid_sample(
     need_float("grid_sample", op, "input")
     if where_op.dtype is not op.dtype:
         raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="bring both to one dtype.")
-    sampler = Sampler(cast(op, op.dtype.wide), padding_mode, bool(align_corners))
-    result = sampler.at(sampler.places(cast(where_op, op.dtype.wide)), mode)
+    sampler = Sampler(cast(op, op.dtype.compute_dtype), padding_mode, bool(align_corners))
+    result = sampler.at(sampler.places(cast(where_op, op.dtype.compute_dtype)), mode)
     return input.from_op(cast(result, op.dtype), input.other_device("grid_sample", grid))
 
 

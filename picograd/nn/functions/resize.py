@@ -65,7 +65,7 @@ def interpolate(
         return AREA[axes](input, sizes)
     if mode in AXES:
         need_float("interpolate", op, "input")
-    wide = cast(op, op.dtype.wide)
+    wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
         wide = _resized(wide, 2 + i, count, factor, mode, bool(align_corners))
     return input.from_op(cast(wide, op.dtype), input.cell.device)

@@ -82,7 +82,7 @@ class _BatchNorm(_Running):
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                momentum = 1.0 / self.num_batches_tracked.to(input.dtype.wide)
+                momentum = 1.0 / self.num_batches_tracked.to(input.dtype.compute_dtype)
         of_batch = self.training or self.running_mean is None
         running = (self.running_mean, self.running_var)
         return functional.batch_norm(input, *running, self.weight, self.bias, of_batch, momentum, self.eps)

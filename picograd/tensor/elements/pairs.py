@@ -28,7 +28,7 @@ class Pairs(Choices):
     def _pair(self, function: str, make: Any, other: Any, kinds: str = "f") -> Self:
         """Returns a composition of both operands, of narrow floats in float32."""
         lhs, rhs = self._operands(function, other, kinds)
-        return self._result(function, computed_in(lhs.dtype.wide, make, (lhs, rhs)), other)
+        return self._result(function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
 
     # ---- of floats ----
     def atan2(self, other: Operand) -> Self:
