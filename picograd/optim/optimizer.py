@@ -21,11 +21,12 @@ from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import no_grad, zero_grads
+from picograd.tensor.autograd import zero_grads
 from picograd.tensor.cell import trace
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.hooks import RemovableHandle
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 # What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.

@@ -17,7 +17,7 @@ from typing import Any
 from picograd.errors import ArgumentError
 from picograd.nn.utils.convert_parameters import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
-from picograd.tensor.autograd import enable_grad, no_grad
+from picograd.tensor.modes import enable_grad, no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -21,7 +21,7 @@ from picograd.nn.module import Module
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 __all__ = [

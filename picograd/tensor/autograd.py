@@ -31,11 +31,6 @@ from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among
-from picograd.tensor.modes import enable_grad as enable_grad
-from picograd.tensor.modes import inference_mode as inference_mode
-from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
-from picograd.tensor.modes import no_grad as no_grad
-from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
 stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]

@@ -16,9 +16,9 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS, whole
 from picograd.tensor.creation.generator import Generator
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 
 Operand = Tensor | Scalar

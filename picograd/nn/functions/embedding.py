@@ -14,9 +14,9 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import scatter
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import cast, whole
 from picograd.tensor.indexing.brackets import along_axis, gather_op
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -18,13 +18,16 @@ from picograd.ir.build import compare, expand, gather, iota, maximum, minimum, r
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
-from picograd.nn.functions.maxima import bins_of, end_of_bin, start_of_bin, widest_bin
 from picograd.nn.functions.placement import (
     Bins,
     Each,
     Windows,
+    bins_of,
     each_axis,
+    end_of_bin,
     pooling_windows,
+    start_of_bin,
+    widest_bin,
     with_batch,
     without_batch,
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -17,7 +17,7 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.containers import ModuleDict, ModuleList
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 __all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations"]
