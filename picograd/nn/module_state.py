@@ -16,9 +16,9 @@ from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.parameter import Parameter
 from picograd.nn.state_hooks import StateHooks
-from picograd.tensor.autograd import zero_grads
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
+from picograd.tensor.collected import zero_grads
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 

@@ -21,8 +21,8 @@ from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import zero_grads
 from picograd.tensor.cell import trace
+from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
 from picograd.tensor.hooks import RemovableHandle
