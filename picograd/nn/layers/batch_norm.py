@@ -95,6 +95,8 @@ class _BatchNorm(_Running):
 
 
 class _InstanceNorm(_Running):
+    momentum: float
+
     def __init__(
         self,
         num_features: int,
