@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
+from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.tensor import Tensor
 
 digamma = psi = Tensor.digamma
@@ -39,16 +39,12 @@ def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
 
 
 def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Returns two operands as tensors, of which one may be a number."""
-    return _beside(name, input, other), _beside(name, other, input)
+    """Returns two operands as tensors, of which one may be a number.
 
-
-def _beside(name: str, operand: Tensor | Scalar, like: Tensor | Scalar) -> Tensor:
-    if isinstance(operand, Tensor):
-        return operand
-    if not isinstance(like, Tensor):
-        raise DTypeError(f"{name}: one of both must be a tensor, got {type(like).__name__} beside a number.")
-    return Tensor(operand, like.dtype if like.dtype.is_float else dtypes.default_float, like.device)
+    Raises:
+      DTypeError: both are numbers.
+    """
+    return tensor_beside(name, input, other), tensor_beside(name, other, input)
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002

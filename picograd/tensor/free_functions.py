@@ -259,7 +259,7 @@ def xlogy(input: Operand, other: Operand) -> Tensor:  # noqa: A002
     >>> xlogy(0, tensor([0.0, 1.0]))
     Tensor([0., 0.])
     """
-    return _first("xlogy", input, other).xlogy(other)
+    return tensor_beside("xlogy", input, other).xlogy(other)
 
 
 def bitwise_and(input: Operand, other: Operand) -> Tensor:  # noqa: A002
@@ -323,7 +323,12 @@ def _second(function: str, operand: Any) -> Tensor:
     return operand
 
 
-def _first(function: str, operand: Any, other: Any) -> Tensor:
+def tensor_beside(function: str, operand: Any, other: Any) -> Tensor:
+    """Returns the operand, a number in the dtype it has beside `other`, which then has to be a tensor.
+
+    Raises:
+      DTypeError: both are numbers.
+    """
     if isinstance(operand, Tensor):
         return operand
     return Tensor(operand, dtypes.promote_scalar(_second(function, other).dtype, operand), other.device)
