@@ -167,7 +167,7 @@ def _dropped(
     formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
     """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
-    probability(function, p)
+    probability(function, "p", p)
     if not training or p == 0.0:
         return input
     need_float(function, input.op)

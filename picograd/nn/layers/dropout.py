@@ -26,7 +26,7 @@ class Dropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout", p)
+        probability("Dropout", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -50,7 +50,7 @@ class Dropout1d(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout1d", p)
+        probability("Dropout1d", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -74,7 +74,7 @@ class Dropout2d(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout2d", p)
+        probability("Dropout2d", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -98,7 +98,7 @@ class Dropout3d(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout3d", p)
+        probability("Dropout3d", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -122,7 +122,7 @@ class AlphaDropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("AlphaDropout", p)
+        probability("AlphaDropout", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
@@ -146,7 +146,7 @@ class FeatureAlphaDropout(Module):
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("FeatureAlphaDropout", p)
+        probability("FeatureAlphaDropout", "p", p)
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002

@@ -52,7 +52,7 @@ class Draws(Random):
         if isinstance(p, TensorCore):
             chance = broadcast_to(probabilities("bernoulli_", p.read()), self.op.shape)
         else:
-            chance = filled(probability("bernoulli_", p), dtypes.float32, self.op.shape)
+            chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
         return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
 

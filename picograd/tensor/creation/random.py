@@ -173,7 +173,7 @@ class Random(Creation):
         if p is None:
             chance = probabilities("bernoulli", self.read())
         else:
-            chance = filled(probability("bernoulli", p), dtypes.float32, self.op.shape)
+            chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:
