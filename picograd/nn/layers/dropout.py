@@ -13,7 +13,17 @@ from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
 
-class Dropout(Module):
+class _Dropping(Module):
+    """What all share: `p`, the probability to be left out, and `inplace`."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        self.p, self.inplace = probability(type(self).__name__, "p", p), inplace
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropping):
     """In training: each element with the probability 1 - p, divided by it, else 0.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -25,19 +35,12 @@ class Dropout(Module):
     Tensor([1., 2.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input of any shape -> the same shape."""
         return functional.dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class Dropout1d(Module):
+class Dropout1d(_Dropping):
     """In training: each channel with the probability 1 - p, divided by it, else 0.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -49,19 +52,12 @@ class Dropout1d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout1d", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) or (C, L) -> the same shape."""
         return functional.dropout1d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class Dropout2d(Module):
+class Dropout2d(_Dropping):
     """In training: each channel with the probability 1 - p, divided by it, else 0.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -73,19 +69,12 @@ class Dropout2d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout2d", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) or (N, C, L) -> the same shape."""
         return functional.dropout2d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class Dropout3d(Module):
+class Dropout3d(_Dropping):
     """In training: each channel with the probability 1 - p, divided by it, else 0.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -97,19 +86,12 @@ class Dropout3d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout3d", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
         return functional.dropout3d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class AlphaDropout(Module):
+class AlphaDropout(_Dropping):
     """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -121,19 +103,12 @@ class AlphaDropout(Module):
     Tensor([1., 2.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("AlphaDropout", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input of any shape -> the same shape."""
         return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class FeatureAlphaDropout(Module):
+class FeatureAlphaDropout(_Dropping):
     """In training: AlphaDropout, each channel as a whole.
 
     `p`: the probability; `inplace`: stores it in x.
@@ -145,13 +120,6 @@ class FeatureAlphaDropout(Module):
     Tensor([[1., 2.]])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("FeatureAlphaDropout", "p", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, ...) -> the same shape."""
         return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
