@@ -24,9 +24,9 @@ class _Dropping(Module):
 
 
 class Dropout(_Dropping):
-    """In training: each element with the probability 1 - p, divided by it, else 0.
+    """In training: zeroes each element with probability p, and divides the others by 1 - p.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -41,9 +41,9 @@ class Dropout(_Dropping):
 
 
 class Dropout1d(_Dropping):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -58,9 +58,9 @@ class Dropout1d(_Dropping):
 
 
 class Dropout2d(_Dropping):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -75,9 +75,9 @@ class Dropout2d(_Dropping):
 
 
 class Dropout3d(_Dropping):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -94,7 +94,7 @@ class Dropout3d(_Dropping):
 class AlphaDropout(_Dropping):
     """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability of being replaced; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -111,7 +111,7 @@ class AlphaDropout(_Dropping):
 class FeatureAlphaDropout(_Dropping):
     """In training: AlphaDropout, each channel as a whole.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability of being replaced; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
