@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
@@ -30,12 +30,12 @@ _published: dict[Any, Any] = {}  # and back
 
 
 # ---- wrapping ----
-def publish(page: dict[str, Any], names: Iterable[str] | None = None) -> None:
+def publish(page: dict[str, Any]) -> None:
     """Wraps the functions and the constructors of a public page, which is the dict of a module.
 
-    After:   each of `names` (default: `__all__`, or every public name of the page) that picograd made explains its errors.
+    After:   each name of `__all__`, or every public name where there is none, that picograd made explains its errors.
     """
-    for name in list(names or page.get("__all__") or (name for name in page if not name.startswith("_"))):
+    for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
         value = page[name]
         if not str(getattr(value, "__module__", "")).startswith("picograd"):
             continue
