@@ -121,9 +121,9 @@ _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "w
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
 publish_methods(Tensor, without=_INSIDE)
 publish_constructor(Tensor, looks_first=False)
-for _page in (names, of_matrices, special, linalg, fft, func, autograd, autograd.functional, nn, nn.functional, nn.init, nn.utils,
-              nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler, optim.swa_utils,
-              utils.data, utils.checkpoint):  # fmt: skip
+for _page in (names, of_matrices, special, linalg, fft, func, autograd, autograd.functional, nn, nn.functional, nn.init,
+              nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler,
+              optim.swa_utils, utils.data, utils.checkpoint):  # fmt: skip
     publish(vars(_page))
 publish(globals())
 

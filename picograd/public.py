@@ -4,8 +4,9 @@ In:    the names of a public page, or a class
 Out:   the same names, each a function that says which argument is of a type it has no meaning for
 
 Nothing is looked at before an error is there, so a call costs one more call, and only from outside: inside picograd the
-functions themselves call each other. Constructors are the exception: they are rare, and what is wrong with a layer would
-show only when it is used, so their arguments are compared with the annotations first.
+functions themselves call each other (layers alone call nn.functional, as their users read it). Constructors are the
+exception: they are rare, and what is wrong with a layer would show only when it is used, so their arguments are compared
+with the annotations first.
 """
 
 from __future__ import annotations
