@@ -179,12 +179,17 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], ba
 
     Returns:   B tensors (length, *)
 
+    Raises:
+      ArgumentError: there are not B lengths.
+
     >>> unpad_sequence(Tensor([[1, 2], [4, 0]]), [2, 1], batch_first=True)
     [Tensor([1, 2]), Tensor([4])]
     """
     x_BT = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    known = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-    return [x[:length] for x, length in zip(x_BT, known, strict=True)]
+    known = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
+    if len(known) != len(x_BT):
+        raise ArgumentError(f"unpad_sequence: {len(known)} lengths are given for {len(x_BT)} sequences.")
+    return [x[:length] for x, length in zip(x_BT, known)]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
