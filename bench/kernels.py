@@ -1,7 +1,9 @@
-"""Times what one kernel costs before it runs: graph, fusion, lowering, LLVM, loading. picograd only.
+"""Times what one kernel costs before it runs: fusion, lowering, LLVM, loading. picograd only.
 
-In:    python -m bench.kernels; the cache is where the environment says, and should be empty
-Out:   one line of JSON: [name, kind, seconds for each shape] for each kernel
+    python -m bench.kernels
+
+In:    nothing
+Out:   one line of JSON: [name, kind, seconds for each shape, number of kernels] for each expression
 Called by: bench/run.py
 """
 
@@ -11,18 +13,15 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bench.driver import ROOT, environment
-from bench.startup import cache_variables
 
 LIMIT_S = 120.0
 ROWS = (24, 40, 56)  # a kernel for each: shapes of their own give kernels of their own
@@ -31,16 +30,17 @@ WIDTH = 48
 
 @dataclass
 class KernelTimes:
-    """One kind of kernel.
+    """One expression.
 
-    kind:       "small" or "matmul"
-    samples_s:  seconds from the finished graph to the end of its first run, one for each shape; the run takes
-                microseconds
+    kind:        "small" or "matmul"
+    samples_s:   seconds from the finished graph to loaded code, for each of its kernels; one sample for each shape
+    num_kernels: that it takes
     """
 
     name: str
     kind: str
     samples_s: list[float]
+    num_kernels: int = 1
 
     @property
     def median_s(self) -> float:
@@ -48,17 +48,16 @@ class KernelTimes:
 
 
 def measure(num_threads: int) -> list[KernelTimes]:
-    """Returns the times of a fresh process with an empty cache."""
-    with tempfile.TemporaryDirectory(prefix="bench_cache_") as folder:
-        done = subprocess.run(
-            [sys.executable, "-m", "bench.kernels"],
-            cwd=ROOT,
-            env={**environment(num_threads), **cache_variables(Path(folder))},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=True,
-        )
+    """Returns the times of a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.kernels"],
+        cwd=ROOT,
+        env=environment(num_threads),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=True,
+    )
     return [KernelTimes(*row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -66,10 +65,15 @@ def _expressions(pg: Any) -> dict[str, tuple[str, Callable[[Any, Any, Any], Any]
     """Functions of x (R, 48), w (48, 48), labels (R,); each is one kernel, or one and what it cannot be fused with."""
     F = pg.nn.functional
     return {
+        "relu": ("small", lambda x, w, labels: x.relu()),
+        "where": ("small", lambda x, w, labels: pg.where(x > 0.0, x, w[0])),
         "x * 2 + 1": ("small", lambda x, w, labels: x * 2.0 + 1.0),
+        "(x + y) * z": ("small", lambda x, w, labels: (x + w[0]) * w[1]),
         "gelu": ("small", lambda x, w, labels: F.gelu(x)),
         "sum of all": ("small", lambda x, w, labels: x.sum()),
         "sum of columns": ("small", lambda x, w, labels: x.sum(0)),
+        "mean of columns": ("small", lambda x, w, labels: x.mean(0)),
+        "max of rows": ("small", lambda x, w, labels: x.amax(1)),
         "softmax": ("small", lambda x, w, labels: x.softmax(-1)),
         "layer norm": ("small", lambda x, w, labels: F.layer_norm(x, (WIDTH,))),
         "cross-entropy": ("small", lambda x, w, labels: F.cross_entropy(x, labels)),
@@ -82,9 +86,12 @@ def _expressions(pg: Any) -> dict[str, tuple[str, Callable[[Any, Any, Any], Any]
     }
 
 
-def kernel_times() -> list[tuple[str, str, list[float]]]:
-    """Returns name, kind and seconds for each shape; LLVM has been started by a kernel that does not count."""
+def kernel_times() -> list[tuple[str, str, list[float], int]]:
+    """Returns the fields of KernelTimes; LLVM has been started by a kernel that does not count."""
     import picograd as pg
+    from picograd.engine.plan import template
+    from picograd.engine.realize import find_plan
+    from picograd.engine.watch import watch
 
     rng = np.random.default_rng(0)
     (pg.Tensor(rng.standard_normal((3, 5))) @ pg.Tensor(rng.standard_normal((5, 7)))).realize()
@@ -95,11 +102,12 @@ def kernel_times() -> list[tuple[str, str, list[float]]]:
         for rows in ROWS:
             x = pg.Tensor(rng.standard_normal((rows, WIDTH), dtype=np.float32)).realize()
             labels = pg.Tensor(rng.integers(0, ROWS[0], rows).astype(np.int32)).realize()
-            graph = expression(x, w, labels)
-            start = time.perf_counter()
-            graph.realize()
-            samples.append(time.perf_counter() - start)
-        found.append((name, kind, samples))
+            roots = [expression(x, w, labels).op]
+            with watch() as counts:
+                start = time.perf_counter()
+                find_plan(roots, template(roots), "CPU")
+                samples.append((time.perf_counter() - start) / counts.compiled)
+        found.append((name, kind, samples, counts.compiled))
     return found
 
 
@@ -107,6 +115,7 @@ def main() -> None:
     """Prints the times; what else is printed goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    os.environ["PICOGRAD_CACHE"] = "off"  # nothing is found, and nothing is kept
     print(json.dumps(kernel_times()), file=answers, flush=True)
 
 

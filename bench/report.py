@@ -60,7 +60,7 @@ def read_json(path: Path) -> tuple[dict[str, Any], Figures]:
     """Returns the record of a run, and its figures as records again; older runs lack some."""
     record: dict[str, Any] = json.loads(path.read_text())
     found = {
-        name: [kind(**{f.name: row[f.name] for f in fields(kind)}) for row in record.get(name, [])]
+        name: [kind(**{f.name: row[f.name] for f in fields(kind) if f.name in row}) for row in record.get(name, [])]
         for name, kind in (("steps", Measured), ("startup", Startup), ("kernels", KernelTimes))
     }
     return record, Figures(**found)

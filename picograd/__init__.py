@@ -20,6 +20,7 @@ from picograd import func as func
 from picograd import linalg as linalg
 from picograd import nn as nn
 from picograd import optim as optim
+from picograd import signal as signal
 from picograd import special as special
 from picograd import utils as utils
 from picograd.absent import missing as missing
@@ -111,7 +112,7 @@ __all__ = [
     "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp",
     "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis",
     "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled",
-    "short", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "short", "signal", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 
@@ -121,9 +122,9 @@ _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "w
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
 publish_methods(Tensor, without=_INSIDE)
 publish_constructor(Tensor, looks_first=False)
-for _page in (names, of_matrices, special, linalg, fft, func, autograd, autograd.functional, nn, nn.functional, nn.init,
-              nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim, lr_scheduler,
-              optim.swa_utils, utils.data, utils.checkpoint):  # fmt: skip
+for _page in (names, of_matrices, special, signal.windows, linalg, fft, func, autograd, autograd.functional, nn,
+              nn.functional, nn.init, nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim,
+              lr_scheduler, optim.swa_utils, utils.data, utils.checkpoint):  # fmt: skip
     publish(vars(_page))
 publish(globals())
 

@@ -19,7 +19,7 @@ PACKAGE = Path(picograd.__file__).parent
 STAGES = {"evaluator", "autodiff", "rewrites", "schedule", "codegen", "kernels", "render", "compile", "runtime"}
 ORDER = [
     {"absent"}, {"errors"}, {"annotations"}, {"public"}, {"config"}, {"dtype"}, {"device"}, {"ir"}, STAGES, {"engine"},
-    {"tensor"}, {"special"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"}, {"transforms"},
+    {"tensor"}, {"special", "signal"}, {"linalg"}, {"fft"}, {"control"}, {"nn"}, {"optim", "utils"}, {"transforms"},
     {"autograd", "func", "array_api", "cuda"}, {"models", "data", "onnx"}, {"train"}, {"tools"}, {"cli"}, {"__main__"},
 ]  # fmt: skip
 # Beside the caller and the called: a rule is data, that ir/ applies it for the stage that owns it is no call back; and a

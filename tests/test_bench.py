@@ -106,7 +106,7 @@ def test_a_variant_that_was_left_out_says_so_in_every_table() -> None:
     warm = [{"import_s": 0.5, "first_s": 0.5, "start_nbytes": 0, "resident_nbytes": 2**20}]
     deep = [Startup("gpt_1", "picograd", **figures, warm=warm), Startup("gpt_12", "torch", problem="left out: slow")]
     grids = all_grids(Figures([*steps, _measured("mlp_300", "tinygrad", 1.0)], deep, [KernelTimes("a", "small", [0.1])]))
-    assert "startup" not in grids and grids["kernels"].rows[-1][:3] == ["all small", "", "100 ms"]
+    assert "startup" not in grids and grids["kernels"].rows[-1][:4] == ["all small", "", "", "100 ms"]
     assert grids["depth"].rows[0] == ["picograd", "1", "3 s", "1 s", "1 MiB", "7", "5"]
     assert grids["depth"].rows[1][:3] == ["torch", "12", "left out: slow"]
     assert step_grids([*steps, _measured("nanogpt", "tinygrad", 1.0)])["language"].rows[0][2] == "left out"

@@ -19,7 +19,7 @@ import picograd
 SAME = (
     "autograd", "autograd.functional", "cuda", "fft", "func", "linalg", "nn", "nn.functional", "nn.init", "nn.parameter",
     "nn.utils", "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler",
-    "special", "utils", "utils.checkpoint", "utils.data",
+    "signal", "signal.windows", "special", "utils", "utils.checkpoint", "utils.data",
 )  # fmt: skip
 OTHER = {
     "utils.data.dataloader": "utils.data.loader",

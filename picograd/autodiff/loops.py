@@ -210,7 +210,7 @@ class _Backward:
         arriving = {*self.seeds.values(), *totals}
         emitted, kept_rows, kept_fixed = self._kept(own, sums, arriving)
         there = {*self._available(), *kept_rows, *kept_fixed}
-        read = reads([*own, *emitted], arriving, there)
+        read = reads([*own, *emitted], there)
         invariants = [op for op in read if op in kept_fixed or self._is_fixed_param(op)]
         forward_rows = [op for op in read if op not in invariants]
         arriving_rows = [self.seeds[n] for n in self.seeds if n >= self.num_carry and self.given[n] is None]

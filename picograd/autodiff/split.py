@@ -60,7 +60,7 @@ def keep(gradients: Sequence[Op], seeds: Collection[Op], available: Collection[O
         elif op in needed:
             at_hand.add(op)
             saved.append(op)
-    return Kept(tuple(saved), reads(gradients, seeds, {*available, *saved}))
+    return Kept(tuple(saved), reads(gradients, {*available, *saved}))
 
 
 def depending(order: Sequence[Op], seeds: Collection[Op], available: Collection[Op] = ()) -> set[Op]:
@@ -79,9 +79,9 @@ def stored_base(op: Op) -> Op:
     return op
 
 
-def reads(gradients: Sequence[Op], seeds: Collection[Op], there: Collection[Op]) -> tuple[Op, ...]:
+def reads(gradients: Sequence[Op], there: Collection[Op]) -> tuple[Op, ...]:
     """Returns which of the values that are there the gradients read."""
-    return tuple(op for op in toposort(gradients, stop=there) if op in there and op not in seeds)
+    return tuple(op for op in toposort(gradients, stop=there) if op in there)
 
 
 def constant_part(grad: Op) -> Op | None:

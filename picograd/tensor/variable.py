@@ -19,6 +19,7 @@ from picograd.errors import ArgumentError, ArgumentTypeError, JitError, ShapeErr
 from picograd.ir.op import Dim, Op, Shape, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.symbolic import add, bounds, mul, to_op
+from picograd.tensor.build import whole
 from picograd.tensor.cell import trace
 
 
@@ -164,8 +165,9 @@ class Variable:
           least, greatest:  bounds, both included; 0 <= least
 
         Raises:
-          ArgumentError: the bounds are not in order.
+          ArgumentError: the bounds are no integers, or not in order.
         """
+        least, greatest = whole("Variable", "least", least), whole("Variable", "greatest", greatest)
         if not 0 <= least <= greatest:
             raise ArgumentError(f"Variable: {name} needs 0 <= least <= greatest, got {least} and {greatest}.")
         self.op = Op(OpCode.VARIABLE, dtypes.int64, (), (name, least, greatest))
@@ -180,6 +182,7 @@ class Variable:
         n=3
         """
         name, least, greatest = self.op.arg
+        value = whole("bind", "value", value)
         if not least <= value <= greatest:
             raise ArgumentError(f"bind: {name} is between {least} and {greatest}, got {value}.")
         return Length(Op(OpCode.BIND, dtypes.int64, (self.op, const(value, dtypes.int64))), value, name)

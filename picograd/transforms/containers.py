@@ -15,16 +15,18 @@ from typing import Any, cast
 
 import numpy as np
 
+from picograd.dtype import DType
 from picograd.engine.plan import unbound
 from picograd.engine.realize import realize
 from picograd.errors import JitError
-from picograd.ir.op import Buffer
+from picograd.ir.op import Buffer, Shape
 from picograd.ir.opcode import OpCode
 from picograd.tensor.cell import Held
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length
 
 LISTS, SETS = (list, tuple), (set, frozenset)
+Kind = tuple[Shape, DType, str]  # of memory: shape, dtype, device
 
 
 class Arguments:
@@ -34,20 +36,26 @@ class Arguments:
     buffers:    with their values, contiguous
     variables:  values of symbolic integers by name
     donated:    which of the tensors the caller gives away
-    key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values
+    key:        what else a capture depends on: shapes, dtypes, devices, containers and plain values; () where the buffers
+                were given, which are of a known form
     """
 
     __slots__ = ("tensors", "buffers", "variables", "donated", "key")
 
     def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, donate: frozenset[int | str] = frozenset()
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        donate: frozenset[int | str] = frozenset(),
+        buffers: list[Buffer] | None = None,
     ):
         self.variables: dict[str, int] = {}
         self.tensors: Sequence[Tensor] = args
         self.donated: Sequence[int] = ()
-        self.buffers: list[Buffer] = []
+        self.buffers: list[Buffer] = [] if buffers is None else buffers
         self.key: tuple[Hashable, ...] = ()
-        if kwargs or not self._gather(len(args), name):
+        if buffers is None and (kwargs or not self._gather(len(args), name)):
             found: list[Tensor] = []
             form = flatten(args, found, name, self.variables), flatten(kwargs, found, name, self.variables)
             self.tensors = found
@@ -72,6 +80,13 @@ class Arguments:
         self.key = tuple(key)
         return True
 
+    def kinds(self, args: tuple[Any, ...]) -> list[Kind] | None:
+        """Returns what the arguments are, where they are nothing but Tensors of known lengths; else None."""
+        if self.variables or self.tensors is not args:
+            return None
+        _, *parts = cast(Any, self.key)
+        return list(zip(parts[::3], parts[1::3], parts[2::3]))
+
     def free(self) -> None:
         """Frees the key of values of symbolic integers, which go to `variables`."""
         form, *parts = cast(Any, self.key)
@@ -88,6 +103,18 @@ class Arguments:
             if parameter in donate:
                 found += range(first, len(seen))
         return tuple(found)
+
+
+def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] | None:
+    """Returns the memory of arguments of these kinds; None where one is of another, or has no memory of its own yet."""
+    # NOTE: most calls come with what the last one came with, and nothing is quicker than one pass that looks at it.
+    found = [
+        buffer
+        for tensor, (shape, dtype, device) in zip(args, kinds)
+        if type(tensor) is Tensor and not tensor.steps and type(held := tensor.cell.content) is tuple
+        and held[1] == shape and (buffer := held[0]).dtype is dtype and buffer.device == device
+    ]  # fmt: skip
+    return found if len(found) == len(args) == len(kinds) else None
 
 
 def _memory(tensor: Tensor, name: str) -> Held:

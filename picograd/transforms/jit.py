@@ -34,7 +34,7 @@ from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.capture import Capture, Replay
-from picograd.transforms.containers import Arguments, flatten
+from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
 from picograd.transforms.point import differentiating
@@ -59,12 +59,13 @@ CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that so
 class _Form:
     """Arguments of one form: the Modules that the function mentions, and captures by whether these train.
 
+    kinds:   what the arguments are where all are Tensors, else None
     replay:  of the capture for the modes there were when last looked, or None
     seen:    the last change there was then
     """
 
-    def __init__(self, modules: tuple[Module, ...]):
-        self.modules = modules
+    def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
+        self.modules, self.kinds = modules, kinds
         self.captures: dict[tuple[bool, ...], list[Capture]] = {}
         self.replay: Replay | None = None
         self.seen = -1
@@ -82,6 +83,7 @@ class Jit:
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
     forms: dict[Hashable, _Form] = field(default_factory=dict)
+    latest: _Form | None = None  # of the call before
     num_captures: int = 0  # made so far
     one_caller: threading.RLock = field(default_factory=threading.RLock)  # a call reads what the call before it wrote
 
@@ -103,11 +105,12 @@ class Jit:
 
     def call(self, args: Any, kwargs: Any) -> Any:
         """Runs the plan of these arguments; traces the function where there is none yet."""
-        given = Arguments(args, kwargs, self.name, self.donate)
-        form = self.forms.get(given.key)
-        if form is None:
-            given.free()
-            form = self.forms.get(given.key) or self.new_form(given, args, kwargs)
+        form, buffers = self.latest, None
+        if form is not None and form.kinds is not None and not kwargs:
+            buffers = buffers_like(args, form.kinds)
+        given = Arguments(args, kwargs, self.name, self.donate, buffers)
+        if form is None or buffers is None:
+            self.latest = form = self.form_of(given, args, kwargs)
         replay, change = form.replay, last_change.number  # now: what changes later is looked at by the next call
         if replay is None or replay.watched is None or change != form.seen or not replay.watched.is_the_same():
             found = form.found()
@@ -138,9 +141,15 @@ class Jit:
             return self.function(*args, **kwargs)
         return run_stacked(self.function, self.steps, args, kwargs)
 
-    def new_form(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
-        """Makes place for captures of a form of arguments; the oldest goes where there are too many."""
-        form = self.forms[given.key] = _Form(modules_of(self.function, args, kwargs))
+    def form_of(self, given: Arguments, args: Any, kwargs: Any) -> _Form:
+        """Returns the form of arguments, made now if it is new; the oldest goes where there are too many."""
+        form = self.forms.get(given.key)
+        if form is None:
+            given.free()
+            form = self.forms.get(given.key)
+        if form is not None:
+            return form
+        form = self.forms[given.key] = _Form(modules_of(self.function, args, kwargs), given.kinds(args))
         if len(self.forms) > MOST_CAPTURES:
             del self.forms[next(iter(self.forms))]
         return form

@@ -356,6 +356,7 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(0), QKV),
         Case(attention(0, causal=True), QKV),
         Case(attention(0, causal=True, window=2), QKV),
+        Case(attention(0, window=2), QKV),
         Case(attention(0, soft_cap=0.7), QKV),
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
         Case(attention(0, causal=True), ((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5))),

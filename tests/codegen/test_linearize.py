@@ -13,6 +13,7 @@ from picograd.ir.build import cast, compare, expand, iota, permute, reshape
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.statements import Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.symbolic import add, floordiv, to_op
 from tests.cpu_programs import loop_range, memory, param
 from tests.same_meaning import check_same_meaning
 
@@ -116,6 +117,16 @@ def test_an_unrolled_loop_is_its_copies() -> None:
     copies = Op(OpCode.RANGE, dtypes.int64, (const(3, dtypes.int64),), (1, AxisKind.UNROLL))
     written = linear(For(copies, (put(OUT, at(P, copies), copies),)))
     assert [one.index.arg for one in written if isinstance(one, Load | Store)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_index_inside_a_quotient_is_put_in_in_each_copy() -> None:
+    step = Op(OpCode.RANGE, dtypes.int64, (const(8, dtypes.int64),), (0, AxisKind.LOOP))
+    copies = Op(OpCode.RANGE, dtypes.int64, (const(2, dtypes.int64),), (1, AxisKind.UNROLL))
+    quotient = to_op(floordiv(add(step, copies), 4))
+    written = linear(For(step, (For(copies, (put(OUT, at(P), quotient),)),)))
+    (loop,) = (one for one in written if isinstance(one, For))
+    stores = [one for one in loop.body if isinstance(one, Store)]
+    assert len({store.index for store in stores}) == 2
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,14 @@ def test_reverse_begins_with_the_last_row(device: str, rng: np.random.Generator)
     np.testing.assert_allclose(xs.grad.numpy(), other.grad.numpy(), rtol=1e-12)
 
 
+def test_rows_that_are_turned_around_within_keep_their_order(device: str, rng: np.random.Generator) -> None:
+    data, weight = rng.standard_normal((5, 3)), Tensor(np.array([1.0, 2.0, 4.0]))
+    xs = Tensor(data, requires_grad=True)
+    last, _ = pg.scan(lambda s, x: (s + (x * x * x * weight).sum(), None), Tensor(np.array(0.0)), xs.flip(1))
+    last.backward()
+    np.testing.assert_allclose(xs.grad.numpy(), 3 * data**2 * [4.0, 2.0, 1.0], rtol=1e-12)
+
+
 def test_containers_keep_their_form(device: str) -> None:
     def step(carry: dict[str, Any], x: tuple[Tensor, Tensor]) -> tuple[Any, Any]:
         return {"sum": carry["sum"] + x[0], "pair": [x[1], carry["pair"][0]]}, {"product": x[0] * x[1], "none": None}

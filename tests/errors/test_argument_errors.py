@@ -11,6 +11,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor, dtypes, nn, optim
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
 from picograd.nn import functional as F
 
 X = Tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -182,3 +184,11 @@ def test_draws_are_what_they_were_for_weights_that_are_right() -> None:
     drawn = Tensor([0.0, 1.0, 0.0]).multinomial(4, replacement=True)
     assert drawn.tolist() == [1] * 4 and drawn.dtype is dtypes.int64
     assert sorted(Tensor([0.5, 0.0, 1.0]).multinomial(2).tolist()) == [0, 2]
+
+
+@pytest.mark.req("C7")
+def test_a_flag_where_a_number_is_meant_leaves_no_op_behind_that_equals_the_numbers() -> None:
+    x, w = Tensor.ones(1, 2, 5), Tensor.ones(3, 2, 2)
+    found = nn.functional.conv1d(x, w, groups=True)
+    (conv,) = [op for op in toposort([found.op]) if op.code is OpCode.CONV]
+    assert type(conv.arg.groups) is int and found.tolist() == [[[4.0] * 4] * 3]

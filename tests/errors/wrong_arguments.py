@@ -20,7 +20,8 @@ from tests.operations.table import Sample, all_operations, sample, with_arrays
 from tools.api import INTERNAL, public_values
 
 MODULES = (
-    "", "nn.functional", "nn.init", "linalg", "fft", "special", "nn", "optim", "optim.lr_scheduler", "nn.utils",
+    "", "nn.functional", "nn.init", "linalg", "fft", "special", "signal.windows", "nn", "optim",
+    "optim.lr_scheduler", "nn.utils",
     "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim.swa_utils", "autograd",
     "autograd.functional", "utils.checkpoint", "utils.data",
 )  # fmt: skip

@@ -37,8 +37,10 @@ def test_refusals() -> None:
     for cutoffs in ([], [0, 3], [4, 2], [3, 3], [12]):
         with pytest.raises(ArgumentError, match=r"cutoffs must rise within 1\.\.11"):
             pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, cutoffs)
-    with pytest.raises(ArgumentTypeError, match="cutoffs must be a sequence of ints"):
-        pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [2.5])  # type: ignore[list-item]
+    with pytest.raises(ArgumentTypeError, match=r"cutoffs must be a sequence of ints, got list \[2\.5\]"):
+        pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [2.5])
+    with pytest.raises(ArgumentError, match="div_value must be above 0, got 0"):
+        pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [3], 0.0)
     layer = pg.nn.AdaptiveLogSoftmaxWithLoss(4, 12, [3])
     with pytest.raises(ShapeError, match=r"needs input \(N, C\) and target \(N,\)"):
         layer(pg.Tensor.ones(2, 4), pg.Tensor([1]))

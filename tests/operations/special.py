@@ -64,6 +64,13 @@ def windows(rng: Rng) -> list[Sample]:
     return [sample(n, periodic) for n in (5, 0, 1, 2, 8) for periodic in (True, False)]
 
 
+def lengths(*kinds: dict[str, Any]) -> Callable[[Rng], list[Sample]]:
+    """Returns calls of a window of torch.signal: lengths from 0 up, symmetric and periodic, with each kind of options."""
+    return lambda rng: [
+        Sample((n,), {"sym": sym, **kind}) for n in (5, 0, 1, 2, 8) for sym in (True, False) for kind in kinds or ({},)
+    ]
+
+
 def triangles(rng: Rng) -> list[Sample]:
     """Calls of tril_indices and triu_indices."""
     return [sample(r, c, o) for r, c in ((3, 4), (4, 2), (0, 3), (1, 1)) for o in (0, 1, -1, 9, -9)]
@@ -153,6 +160,17 @@ OPERATIONS = [
         Operation(f"{name}_window", windows, dtypes="", orders=0)
         for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")
     ],
+    *[
+        Operation(f"signal.windows.{name}", lengths(*kinds), dtypes="", orders=0)
+        for name, kinds in {
+            "hann": (), "hamming": (), "blackman": (), "nuttall": (), "bartlett": (), "cosine": (),
+            "general_hamming": ({}, {"alpha": 0.7}), "kaiser": ({}, {"beta": 0.0}, {"beta": 3.0}),
+            "general_cosine": ({"a": [0.5, 0.25, 0.25]}, {"a": (1.0,)}),
+            "exponential": ({}, {"tau": 2.5}), "gaussian": ({}, {"std": 2.5}),
+        }.items()
+    ],
+    Operation("signal.windows.exponential", lambda rng: [Sample((n,), {"sym": False, "center": 1.5}) for n in (1, 4)],
+              dtypes="", orders=0, variant="center"),
     Operation("tril_indices", triangles, dtypes="", orders=0),
     Operation("triu_indices", triangles, dtypes="", orders=0),
 ]

@@ -16,7 +16,7 @@ from picograd.public import plain
 from tests.operations.table import all_operations
 from tools.api import INTERNAL
 
-MODULES = ("", "nn.functional", "special", "linalg", "fft")
+MODULES = ("", "nn.functional", "special", "signal.windows", "linalg", "fft")
 # reason: names, as users write them after `pg.`; a method stands for the function of the same name, too
 WITHOUT = {
     "random numbers, which are not PyTorch's: means, bounds and seeds in tests/tensor/test_random.py, test_draws.py": """

@@ -78,12 +78,14 @@ NOT_YET = {
     "Tensor": "prelu",
     "functional": "linear_cross_entropy",
     "special": "",
+    "signal.windows": "",
 }
 SURFACES: dict[str, tuple[Any, Any]] = {
     "torch": (torch, pg),
     "Tensor": (torch.Tensor, Tensor),
     "functional": (torch.nn.functional, F),
     "special": (torch.special, pg.special),
+    "signal.windows": (torch.signal.windows, pg.signal.windows),
 }
 
 

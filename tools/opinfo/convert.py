@@ -170,7 +170,7 @@ class Names:
 
     def __getattr__(self, name: str) -> Any:
         dotted = self.prefix + name
-        if name in ("nn", "functional", "linalg", "special", "fft", "Tensor"):
+        if name in ("nn", "functional", "linalg", "special", "signal", "windows", "fft", "Tensor"):
             return Names(dotted.removeprefix("Tensor") + "." * (name != "Tensor"))
         return found(dotted)
 

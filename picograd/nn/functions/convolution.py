@@ -18,7 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.nn.functions.placement import Each, each_axis, with_batch, without_batch
-from picograd.tensor.arguments import tensor_of
+from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.autocast import lowered
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
@@ -176,7 +176,7 @@ def _conv(
     """Checks what conv1d, conv2d and conv3d are given, and builds one CONV."""
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
-    w = _weight(function, op, weight, axes, groups)
+    w, groups = _weight(function, op, weight, axes), at_least(function, "groups", groups, 1)
     if op.shape[1] != static(w.shape[1]) * groups:
         raise ShapeError(
             f"{function}: input {x.shape} has {op.shape[1]} channels, weight {weight.shape} with groups={groups} "
@@ -200,7 +200,7 @@ def _transposed(
     """The elements of x, stride apart, convolved with the weight backwards; padding takes from K - 1 zeros around."""
     op, has_batch = with_batch(function, x, axes)
     op = cast(op, lowered(op.dtype))
-    w = _weight(function, op, weight, axes, groups)
+    w, groups = _weight(function, op, weight, axes), at_least(function, "groups", groups, 1)
     if op.shape[1] != w.shape[0]:
         raise ShapeError(
             f"{function}: input {x.shape} has {op.shape[1]} channels, weight {weight.shape} needs {w.shape[0]}.",
@@ -225,14 +225,12 @@ def _transposed(
     return _finished(function, result, has_batch, x, weight, bias)
 
 
-def _weight(function: str, x: Op, weight: Tensor, axes: int, groups: int) -> Op:
+def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
     """Returns the weight, which must fit in all but its channels."""
     w = tensor_of(function, "weight", weight).read()
     w = cast(w, lowered(w.dtype))
     if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
         raise ShapeError(f"{function}: weight must have {axes + 2} axes, the last {axes} not empty, got {w.shape}.")
-    if not isinstance(groups, int) or groups < 1:
-        raise ArgumentError(f"{function}: groups must be an int of at least 1, got {groups!r}.")
     if w.dtype is not x.dtype:
         raise DTypeError(f"{function}: input is {x.dtype}, weight is {w.dtype}.", hint="bring both to one dtype.")
     return w

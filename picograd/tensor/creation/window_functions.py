@@ -17,21 +17,26 @@ from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.tensor import Tensor
 
 
-def _angles(function: str, window_length: int, periodic: bool, dtype: DType | None) -> Tensor | None:
-    """Returns k / (n - 1) for each place k, in float64; None where there is one weight or none."""
-    if window_length < 0:
-        raise ArgumentError(f"{function}: window_length must not be negative, got {window_length}.")
+def check_window(function: str, name: str, length: int, dtype: DType | None) -> None:
+    """Raises ArgumentError where a length is negative, and DTypeError where a dtype is no float."""
+    if length < 0:
+        raise ArgumentError(f"{function}: {name} must not be negative, got {length}.")
     if dtype is not None and not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
+
+
+def _angles(function: str, window_length: int, periodic: bool, dtype: DType | None) -> Tensor | None:
+    """Returns k / (n - 1) for each place k, in float64; None where there is one weight or none."""
+    check_window(function, "window_length", window_length, dtype)
     if window_length < 2:
         return None
     return Tensor.arange(window_length, dtype=dtypes.float64) / (window_length - (not periodic))
 
 
-def _cosines(
+def cosine_window(
     function: str, n: int, periodic: bool, weights: tuple[float, ...], dtype: DType | None, device: str | None
 ) -> Tensor:
-    """Returns w0 - w1 cos(2 pi x) + w2 cos(4 pi x)."""
+    """Returns w0 - w1 cos(2 pi x) + w2 cos(4 pi x) - ..., by the name of the function for errors."""
     x = _angles(function, n, periodic, dtype)
     chosen = dtype or dtypes.default_float
     if x is None:
@@ -51,7 +56,7 @@ def hann_window(
     >>> hann_window(4).round(decimals=3)
     Tensor([0. , 0.5, 1. , 0.5])
     """
-    return _cosines("hann_window", window_length, periodic, (0.5, 0.5), dtype, device)
+    return cosine_window("hann_window", window_length, periodic, (0.5, 0.5), dtype, device)
 
 
 def hamming_window(
@@ -68,7 +73,7 @@ def hamming_window(
     >>> hamming_window(4).round(decimals=3).tolist() == tensor([0.08, 0.54, 1.0, 0.54]).tolist()
     True
     """
-    return _cosines("hamming_window", window_length, periodic, (alpha, beta), dtype, device)
+    return cosine_window("hamming_window", window_length, periodic, (alpha, beta), dtype, device)
 
 
 def blackman_window(
@@ -79,7 +84,7 @@ def blackman_window(
     >>> blackman_window(4).shape
     (4,)
     """
-    return _cosines("blackman_window", window_length, periodic, (0.42, 0.5, 0.08), dtype, device)
+    return cosine_window("blackman_window", window_length, periodic, (0.42, 0.5, 0.08), dtype, device)
 
 
 def bartlett_window(

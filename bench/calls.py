@@ -1,0 +1,99 @@
+"""Times the Python of a jitted call: all of it but the walk through the plan, which is native. picograd only.
+
+    python -m bench.calls                    a few seconds; --repeats N
+    PICOGRAD_THREADS=1 python -m bench.calls
+
+In:    nothing
+Out:   a table: microseconds of each call, the fastest tenth and the median; then what an argument and a state tensor add
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+
+import picograd as pg
+from picograd import Tensor, nn, optim
+from picograd.runtime.cpu_runner import Runner
+
+FEW, MANY = 2, 66  # arguments
+LAYERS = (3, 11)  # of a network, each with a weight, a bias, and what Adam keeps of both
+
+
+def values(*shape: int) -> Tensor:
+    return Tensor(np.ones(shape, np.float32)).realize()
+
+
+def adds(count: int) -> Callable[[], object]:
+    """Returns a call that adds so many arguments."""
+    arguments = [values(4) for _ in range(count)]
+    total = pg.jit(lambda first, *others: sum(others, first))
+    return lambda: total(*arguments)
+
+
+def trains(num_layers: int) -> tuple[Callable[[], object], int]:
+    """Returns a call that trains a network of small layers with Adam, and how many tensors of state it has."""
+    net = nn.Sequential(*[layer for _ in range(num_layers) for layer in (nn.Linear(2, 2), nn.Tanh())])
+    optimizer = optim.Adam(net.parameters(), lr=1e-3)
+    x, y = values(4, 2), values(4, 2)
+
+    @pg.jit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = ((net(x) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return lambda: step(x, y), 6 * num_layers + 2
+
+
+@contextmanager
+def nothing_walked() -> Iterator[None]:
+    """Leaves out the native part of runs."""
+    with mock.patch.object(Runner, "_lead", lambda runner: None):
+        yield
+
+
+def times_us(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Returns the fastest tenth, which others on the machine disturb least, and the median of a call's Python."""
+    for _ in range(4):  # traced twice, then settled
+        call()
+    samples = np.empty(repeats)
+    with nothing_walked():
+        for number in range(repeats):
+            start = time.perf_counter()
+            call()
+            samples[number] = time.perf_counter() - start
+    best, middle = np.quantile(samples, [0.1, 0.5], method="lower")
+    return 1e6 * best, 1e6 * middle
+
+
+def show(what: str, times: tuple[float, float]) -> None:
+    print(f"{what:48} {times[0]:9.2f} {times[1]:9.2f}")
+
+
+def main(repeats: int) -> None:
+    """Prints what was measured."""
+    print(f"{'us of Python in a jitted call':48} {'best':>9} {'median':>9}")
+    few, many = (times_us(adds(count), repeats) for count in (FEW, MANY))
+    show(f"a sum of {FEW} arguments", few)
+    show(f"a sum of {MANY} arguments", many)
+    (small, num_small), (large, num_large) = map(trains, LAYERS)
+    fewer, more = times_us(small, repeats), times_us(large, repeats)
+    show(f"a step of training, {num_small} tensors of state", fewer)
+    show(f"a step of training, {num_large} tensors of state", more)
+    show("each argument adds", ((many[0] - few[0]) / (MANY - FEW), (many[1] - few[1]) / (MANY - FEW)))
+    each = [(b - a) / (num_large - num_small) for a, b in zip(fewer, more)]
+    show("each tensor of state adds", (each[0], each[1]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3000, help="calls of each kind (default: 3000)")
+    main(parser.parse_args().repeats)
