@@ -65,7 +65,7 @@ from picograd.errors import (
     UnsupportedOp,
     VerifyError,
 )  # fmt: skip
-from picograd.linalg import named
+from picograd.linalg import named as of_matrices
 from picograd.linalg.named import *  # noqa: F403
 from picograd.nn import named as of_networks
 from picograd.nn.named import *  # noqa: F403
@@ -104,19 +104,17 @@ Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, sin
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator",
-    "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError", "ShapeError",
-    "Tensor", "UnsupportedOp", "Variable", "VerifyError", "fft", "linalg",
-    "accumulate", "autograd", "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes",
-    "e", "enable_grad", "explain", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2",
-    "func",
+    "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError",
+    "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError", "accumulate", "autocast", "autograd",
+    "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad",
+    "explain", "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
     "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
-    "int16", "int32", "int64", "int8", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linearize", "load", "long",
-    "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline",
-    "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled", "short", "signal", "special", "uint16",
-    "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
-    "GradScaler", "autocast", "is_autocast_enabled",
+    "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp",
+    "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis",
+    "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled",
+    "short", "signal", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
-__all__ += names.__all__ + named.__all__ + of_networks.__all__
+__all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 
 # ---- whoever calls these from outside is told which argument does not fit ----
 # Not these methods: picograd itself calls them at every step, for many tensors, and they look at their arguments.
@@ -124,10 +122,11 @@ _INSIDE = frozenset({"from_op", "from_memory", "viewed", "viewed_by", "read", "w
                     "add", "sub", "mul", "div", "matmul", "sum", "reshape"})  # fmt: skip
 publish_methods(Tensor, without=_INSIDE)
 publish_constructor(Tensor, looks_first=False)
-for _page in (names, named, special, signal.windows, linalg, fft, func, nn, nn.functional, nn.init, nn.utils, optim,
-              lr_scheduler, utils.data, utils.checkpoint):  # fmt: skip
+for _page in (names, of_matrices, special, signal.windows, linalg, fft, func, autograd, autograd.functional, nn,
+              nn.functional, nn.init, nn.utils, nn.utils.parametrizations, nn.utils.parametrize, nn.utils.rnn, optim,
+              lr_scheduler, optim.swa_utils, utils.data, utils.checkpoint):  # fmt: skip
     publish(vars(_page))
-publish(globals(), __all__)
+publish(globals())
 
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.

@@ -41,7 +41,7 @@ def fits(value: Any, wanted: Any) -> bool:
         return wanted is Any or value is None
     if origin is Literal:
         return value in parts
-    if wanted in NUMBERS:
+    if isinstance(wanted, type) and wanted in NUMBERS:  # P.args of a ParamSpec has no hash
         return isinstance(value, NUMBERS[wanted])
     if origin is None:
         return not isinstance(wanted, type) or wanted is object or isinstance(value, wanted)

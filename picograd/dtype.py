@@ -67,7 +67,7 @@ class DType:
         return self.is_float and self.itemsize < 4
 
     @cached_property
-    def wide(self) -> DType:
+    def compute_dtype(self) -> DType:
         """What arithmetic and sums are done in: float32 for narrow floats, else the dtype itself."""
         return float32 if self.is_narrow else self
 

@@ -4,8 +4,9 @@ In:    the names of a public page, or a class
 Out:   the same names, each a function that says which argument is of a type it has no meaning for
 
 Nothing is looked at before an error is there, so a call costs one more call, and only from outside: inside picograd the
-functions themselves call each other. Constructors are the exception: they are rare, and what is wrong with a layer would
-show only when it is used, so their arguments are compared with the annotations first.
+functions themselves call each other (layers alone call nn.functional, as their users read it). Constructors are the
+exception: they are rare, and what is wrong with a layer would show only when it is used, so their arguments are compared
+with the annotations first.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
@@ -30,12 +31,12 @@ _published: dict[Any, Any] = {}  # and back
 
 
 # ---- wrapping ----
-def publish(page: dict[str, Any], names: Iterable[str] | None = None) -> None:
+def publish(page: dict[str, Any]) -> None:
     """Wraps the functions and the constructors of a public page, which is the dict of a module.
 
-    After:   each of `names` (default: `__all__`, or every public name of the page) that picograd made explains its errors.
+    After:   each name of `__all__`, or every public name where there is none, that picograd made explains its errors.
     """
-    for name in list(names or page.get("__all__") or (name for name in page if not name.startswith("_"))):
+    for name in page.get("__all__") or [name for name in page if not name.startswith("_")]:
         value = page[name]
         if not str(getattr(value, "__module__", "")).startswith("picograd"):
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ from picograd import Tensor, nn
 from picograd.annotations import described, fits, shown
 from picograd.dtype import DType
 
+P = ParamSpec("P")
 FITTING: list[tuple[Any, Any]] = [
     (1, int), (np.int64(1), int), (True, int), (1, float), (np.float32(1.5), float), (None, int | None), ("x", str),
     ((1, 2), Sequence[int]), ([1, 2], tuple[int, int]), (np.ones(2), Sequence[float]), (iter([1]), Iterable[int]),
     ({"a": 1}, Mapping[str, int]), (len, Callable[..., Any]), ("mean", Literal["mean", "sum"]), (object(), Any),
-    (Tensor(1.0), Tensor | float), (nn.Linear(1, 1), nn.Module),
+    (Tensor(1.0), Tensor | float), (nn.Linear(1, 1), nn.Module), (1, P.args),
 ]  # fmt: skip
 OTHERS: list[tuple[Any, Any]] = [
     (1.5, int), ("1", float), (None, int), (Tensor(1.0), float), (1, str), ("ab", Sequence[int]), (b"ab", Sequence[int]),

@@ -188,6 +188,15 @@ def test_a_header_says_what_goes_in_and_out_and_who_calls(path: Path) -> None:
             assert name in (PACKAGE / caller.removeprefix("picograd/")).read_text(), f"{caller} does not call {path}"
 
 
+def test_the_map_names_every_part_and_every_tool() -> None:
+    text = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+    parts = {path.relative_to(PACKAGE).parts[0] for path in modules()} - {"__main__.py"}
+    missing = {part for part in parts if f"`{part}`" not in text and not re.search(rf"`(picograd/)?{part}/", text)}
+    tools = [path.stem for path in (PACKAGE.parent / "tools").iterdir() if path.suffix in (".py", "", ".sh")]
+    missing |= {tool for tool in tools if tool != "__pycache__" and not re.search(rf"tools[./]{tool}\b", text)}
+    assert not missing
+
+
 # ---- one training step, watched ----
 ROAD = ["lower", "render", "compile_source", "load"]  # what a kernel goes through, in this order
 

@@ -15,6 +15,7 @@ import picograd
 import picograd.ir.op
 from picograd.ir.opcode import OpCode
 from picograd.public import plain
+from tools.api import INTERNAL
 
 SURFACE = {name: value for name, value in vars(picograd).items() if not hasattr(builtins, name)}  # sum() is Python's
 NAMES = {**vars(picograd.ir.op), **vars(picograd.dtypes), **SURFACE, "OpCode": OpCode, "pg": picograd}
@@ -50,10 +51,6 @@ def test_examples_print_what_they_say(test, monkeypatch):
 # ---- every public name is described ----
 # What these mean everywhere, the docstring of Tensor says once.
 SHARED = {"self", "cls", "dim", "axis", "keepdim", "keepdims", "dtype", "device", "requires_grad", "generator", "other"}
-# Methods that only the families of operations, nn and jit call on each other's tensors.
-INTERNAL = {"Tensor.from_op", "Tensor.from_memory", "Tensor.from_cell", "Tensor.viewed", "Tensor.viewed_by", "Tensor.read",
-            "Tensor.write", "Tensor.other_device", "Tensor.forget_old", "Generator.state", "Generator.next_key",
-            "Module.extra_repr"}  # fmt: skip
 # What has no example that runs everywhere: a GPU, a file in the current folder.
 NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"} | {
     f"cuda.{name}" for name in picograd.cuda.__all__ if name not in ("device_count", "is_available", "is_bf16_supported")
@@ -63,7 +60,9 @@ NO_EXAMPLE = {"Tensor.cuda", "ModuleState.cuda", "Drawing.save"} | {
 def public_names() -> dict[str, object]:
     """Returns the public functions, classes and methods; what has several names under the first of them."""
     found: dict[str, object] = {}
-    modules = [picograd, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    modules = [picograd, picograd.special, picograd.nn.functional, picograd.nn.init, picograd.nn.utils, picograd.linalg]
+    modules += [picograd.nn.utils.parametrizations, picograd.nn.utils.parametrize, picograd.nn.utils.rnn]
+    modules += [picograd.optim.swa_utils]
     modules += [picograd.utils.data, picograd.utils.checkpoint]
     for module in [*modules, picograd.cuda, picograd.fft, picograd.autograd, picograd.autograd.functional, picograd.func]:
         home = "picograd.nn." if module is picograd.nn.functional else module.__name__  # a page of what stands beside it
@@ -91,7 +90,7 @@ def methods_of(owner: type) -> dict[str, object]:
                 function = getattr(value, "__func__", value)
                 if not name.startswith("_") and (inspect.isfunction(function) or isinstance(function, property)):
                     found.setdefault(f"{shown}.{name}", function)
-    return {name: function for name, function in found.items() if name not in INTERNAL}
+    return {name: function for name, function in found.items() if name.split(".")[-1] not in INTERNAL}
 
 
 PUBLIC = public_names()

@@ -22,9 +22,10 @@ from tests.operations.table import Operation, all_operations
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 # The public modules, in the order of the page; those of Tensor and nn are its families, by file.
 MODULES = (
-    "", "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.rnn", "nn.utils.parametrize", "nn.utils.parametrizations",
-    "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data", "utils.checkpoint", "linalg", "fft", "special",
-    "signal.windows", "func", "autograd", "autograd.functional", "cuda", "dtypes", "array_api", "onnx", "data", "models",
+    "", "special", "signal.windows", "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.parametrizations",
+    "nn.utils.parametrize", "nn.utils.rnn", "optim", "optim.lr_scheduler", "optim.swa_utils", "utils.data",
+    "utils.checkpoint", "linalg", "fft", "func",
+    "autograd", "autograd.functional", "cuda", "dtypes", "array_api", "onnx", "data", "models",
 )  # fmt: skip
 KINDS = {"f": "floats", "i": "signed integers", "u": "unsigned integers", "b": "bools"}
 # Methods that only the families of operations, nn and jit call on each other's tensors.

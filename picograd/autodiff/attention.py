@@ -38,7 +38,7 @@ from picograd.ir.shape import AttentionArg
 
 
 def _dtype(attention: Op) -> DType:
-    return attention.dtype.wide
+    return attention.dtype.compute_dtype
 
 
 def _matmul(lhs: Op, rhs: Op) -> Op:

@@ -58,7 +58,7 @@ def reduce_extreme(grad: Op, out: Op) -> Op:
     """The elements equal to the extreme share its gradient."""
     x, axes = out.src[0], out.arg[1]
     chosen = compare(OpCode.CMPEQ, x, repeat_axes(out, axes, x.shape))
-    count = reduce(cast(chosen, x.dtype.wide), OpCode.ADD, axes)
+    count = reduce(cast(chosen, x.dtype.compute_dtype), OpCode.ADD, axes)
     return where(chosen, repeat_axes(_share(grad, count), axes, x.shape), zeros_like(x))
 
 
@@ -82,7 +82,7 @@ def _scattered(grad: Op, out: Op) -> tuple[Op, Op, Op]:
     axis, batch = out.arg[1:]
     base_chosen = compare(OpCode.CMPEQ, base, out)
     updates_chosen = compare(OpCode.CMPEQ, updates, gather(out, index, axis, batch))
-    wide = base.dtype.wide
+    wide = base.dtype.compute_dtype
     count = scatter(cast(base_chosen, wide), index, cast(updates_chosen, wide), OpCode.ADD, axis, batch)
     return base_chosen, updates_chosen, _share(grad, count)
 

@@ -9,7 +9,7 @@ is always one graph for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.errors import ArgumentError
@@ -21,8 +21,10 @@ from picograd.transforms.tangents import jvp_of
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
+Inputs = Tensor | Sequence[Tensor]
 
-def jacobian(func: Callable[..., Any], inputs: Any, *, strategy: str = "reverse-mode") -> Any:
+
+def jacobian(func: Callable[..., Any], inputs: Inputs, *, strategy: str = "reverse-mode") -> Any:
     """Returns the Jacobian of a function at its inputs.
 
     J[i, j] = df(x)[i] / dx[j]
@@ -50,7 +52,7 @@ def jacobian(func: Callable[..., Any], inputs: Any, *, strategy: str = "reverse-
     return jacobians.jacfwd(func, argnums)(*args)
 
 
-def hessian(func: Callable[..., Any], inputs: Any) -> Any:
+def hessian(func: Callable[..., Any], inputs: Inputs) -> Any:
     """Returns the second derivatives of a scalar function at its inputs.
 
     H[i, j] = d2f(x) / dx[i] dx[j]
@@ -69,7 +71,7 @@ def hessian(func: Callable[..., Any], inputs: Any) -> Any:
     return jacobians.hessian(func, argnums)(*args)
 
 
-def vjp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]:
+def vjp(func: Callable[..., Any], inputs: Inputs, v: Any = None) -> tuple[Any, Any]:
     """Returns the value of a function, and a vector times its Jacobian: reverse mode.
 
     v^T J        J[i, j] = df(x)[i] / dx[j]
@@ -90,7 +92,7 @@ def vjp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]
     return value, found[0] if isinstance(inputs, Tensor) else found
 
 
-def jvp(func: Callable[..., Any], inputs: Any, v: Any = None) -> tuple[Any, Any]:
+def jvp(func: Callable[..., Any], inputs: Inputs, v: Inputs | None = None) -> tuple[Any, Any]:
     """Returns the value of a function, and its Jacobian times a vector: forward mode.
 
     J v        J[i, j] = df(x)[i] / dx[j]

@@ -79,7 +79,7 @@ class Rows:
 
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
-    return op.dtype.wide
+    return op.dtype.compute_dtype
 
 
 def start_of(code: OpCode, dtype: DType) -> Op:

@@ -122,7 +122,7 @@ def _before(key: Op, other: Op, descending: bool) -> Op:
 
 def _key_dtype(dtype: DType) -> DType:
     """Keys of 8 and 16 bits of float are compared as float32, which holds them exactly."""
-    return dtype.wide
+    return dtype.compute_dtype
 
 
 def _int(code: OpCode, a: Op, b: Op) -> Op:

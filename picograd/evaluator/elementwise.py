@@ -32,7 +32,7 @@ def rounded(value: Any, dtype: DType) -> Array:
     return array if array.dtype == dtype.numpy else array.astype(dtype.numpy)
 
 
-def wide(array: Array, dtype: DType) -> Array:
+def widened(array: Array, dtype: DType) -> Array:
     """Returns an array in the precision its + - * / are computed in: float32 for narrower floats."""
     return array.astype(np.float32) if dtype.is_narrow else array
 
@@ -44,7 +44,7 @@ def double(array: Array, dtype: DType) -> Array:
 
 def _plain(function: Callable[..., Any]) -> ElementwiseRule:
     def rule(op: Op, args: Sequence[Array]) -> Any:
-        return function(*[wide(a, s.dtype) for a, s in zip(args, op.src)])
+        return function(*[widened(a, s.dtype) for a, s in zip(args, op.src)])
 
     return rule
 
@@ -65,7 +65,7 @@ def _erf_rule(op: Op, args: Sequence[Array]) -> Any:
 
 
 def _floor(op: Op, args: Sequence[Array]) -> Any:
-    return np.floor(wide(args[0], op.dtype)) if op.dtype.is_float else args[0]
+    return np.floor(widened(args[0], op.dtype)) if op.dtype.is_float else args[0]
 
 
 def cast(op: Op, args: Sequence[Array]) -> Any:
@@ -76,7 +76,7 @@ def cast(op: Op, args: Sequence[Array]) -> Any:
     source, target = op.src[0].dtype, op.dtype
     array = args[0]
     if source.is_float and target.kind == "b":
-        return wide(array, source) != 0
+        return widened(array, source) != 0
     if not source.is_float or not target.is_int:
         return array
     exact = np.trunc(array.astype(np.float64))
@@ -91,12 +91,12 @@ def _bitcast(op: Op, args: Sequence[Array]) -> Any:
 
 
 def _idiv(op: Op, args: Sequence[Array]) -> Any:
-    a, b = (wide(x, op.dtype) for x in args)
+    a, b = (widened(x, op.dtype) for x in args)
     return np.floor_divide(a, b)  # an integer divided by 0 is 0
 
 
 def _mod(op: Op, args: Sequence[Array]) -> Any:
-    a, b = (wide(x, op.dtype) for x in args)
+    a, b = (widened(x, op.dtype) for x in args)
     return np.mod(a, b)  # an integer modulo 0 is 0
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from picograd.errors import VerifyError
 from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
-from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, wide
+from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
 from picograd.evaluator.frame import Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
 from picograd.ir.checks import OutOfRange
@@ -377,7 +377,7 @@ def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
     ufunc = (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
     while lanes > 1:
         lanes //= 2
-        low, high = (wide(half, op.dtype) for half in (values[:lanes], values[lanes : 2 * lanes]))
+        low, high = (widened(half, op.dtype) for half in (values[:lanes], values[lanes : 2 * lanes]))
         values = rounded(ufunc(low, high), op.dtype)
     return values[0]
 

@@ -13,8 +13,8 @@ from picograd.dtype import DType
 from picograd.dtype import default_float as default_float_dtype
 from picograd.errors import ArgumentError
 from picograd.fft.transforms import Axes
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axes_of
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 
 

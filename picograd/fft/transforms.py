@@ -21,9 +21,9 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import cast, pad, permute, shrink
 from picograd.ir.host import host_call
 from picograd.ir.op import Op
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.tensor import Tensor
 
 Lengths = Sequence[int] | None

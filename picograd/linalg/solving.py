@@ -16,11 +16,11 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import cast, compare, maximum, reduce, repeat_axes, swap_last
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import INTS, axis_of, broadcast_to, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.linalg import greatest_value
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.reductions.measures import common
 from picograd.tensor.tensor import Tensor
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from picograd.nn import functional as F
 from picograd.optim.basic import SGD
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.jit import jit
 

@@ -21,9 +21,9 @@ from picograd.models.sampling import drawn_from
 from picograd.nn import functional as F
 from picograd.nn import init
 from picograd.optim.basic import AdamW
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.core import realize
 from picograd.tensor.creation.generator import Generator
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.tensor.variable import Length, Variable
 from picograd.transforms.jit import jit

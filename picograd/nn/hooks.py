@@ -118,25 +118,26 @@ class GradientWatch:
     def _see_result(self, place: int, grad: Tensor) -> Tensor | None:
         self.grads[place] = grad
         for hook in list(vars(self.module).get("_backward_pre_hooks", {}).values()):
-            self.grads[place] = self._one(hook.call(self.module, tuple(self.grads)), self.grads, place)
+            changed = hook.call(self.module, tuple(self.grads))
+            self.grads[place] = self._one("register_full_backward_pre_hook", changed, self.grads, place)
         if not self.waits:  # no argument needs a gradient, so none comes later
-            self._call(())
+            self._call(None)
         return self.grads[place]
 
     def _see_argument(self, place: int, grad: Tensor) -> Tensor | None:
         self.found[place] = grad
         self.waits -= 1
-        return self._call((place,)) if self.waits == 0 else grad
+        return self._call(place) if self.waits == 0 else grad
 
-    def _call(self, last: tuple[int, ...]) -> Tensor | None:
-        """Calls the hooks; returns the gradient they leave of the argument that came last."""
+    def _call(self, place: int | None) -> Tensor | None:
+        """Calls the hooks; returns the gradient they leave of the argument that came last, if one came."""
         for hook in list(vars(self.module).get("_backward_hooks", {}).values()):
             changed = hook.call(self.module, tuple(self.found), tuple(self.grads))
-            if last:
-                self.found[last[0]] = self._one(changed, self.found, last[0])
-        return self.found[last[0]] if last else None
+            if place is not None:
+                self.found[place] = self._one("register_full_backward_hook", changed, self.found, place)
+        return None if place is None else self.found[place]
 
-    def _one(self, changed: Any, before: list[Tensor | None], place: int) -> Tensor | None:
+    def _one(self, kind: str, changed: Any, before: list[Tensor | None], place: int) -> Tensor | None:
         """Returns what a hook made of one gradient. NOTE: those that came before have gone on already."""
         if changed is None:
             return before[place]
@@ -144,5 +145,5 @@ class GradientWatch:
         others = [new is not old for i, (new, old) in enumerate(zip(parts, before)) if i != place]
         if len(parts) != len(before) or any(others):
             name = type(self.module).__name__
-            raise GradientError(f"register_full_backward_hook: a hook of {name} replaced gradients of several tensors.")
+            raise GradientError(f"{kind}: a hook of {name} replaced gradients of several tensors.")
         return parts[place]  # type: ignore[no-any-return]

@@ -14,8 +14,8 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd import linalg
 from picograd.errors import ArgumentError, ShapeError
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.creation.generator import Generator
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 GAINS = {

@@ -279,7 +279,8 @@ class Module(ModuleHooks):
         return f"{self._get_name()}(\n  " + "\n  ".join([*lines, *inside]) + "\n)"
 
     def _get_name(self) -> str:
-        return "Parametrized" * ("parametrizations" in vars(self)) + type(self).__name__
+        name = type(self).__name__
+        return f"Parametrized{name}" if "parametrizations" in vars(self) else name
 
     def extra_repr(self) -> str:
         """Returns what stands between the brackets when the module is printed.

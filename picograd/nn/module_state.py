@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from picograd import dtype as dtypes
 from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.parameter import Parameter
 from picograd.nn.state_hooks import StateHooks
-from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.build import cast
 from picograd.tensor.cell import set_op
+from picograd.tensor.collected import zero_grads
+from picograd.tensor.exchange.host import array_of
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 
@@ -96,14 +96,14 @@ class ModuleState(StateHooks):
         found: dict[str, Any] = {} if destination is None else destination
         modules = list(self.named_modules(prefix=prefix.removesuffix("."), remove_duplicate=False))
         for path, module in modules:
-            start = f"{path}." * bool(path)
+            start = _start(path)
             module._call_state_hooks("_state_dict_pre_hooks", start, keep_vars)
             for name, tensor in module._named_tensors("parameter", "buffer", prefix=path, recurse=False):
                 found[name] = tensor if keep_vars else tensor.detach()
             if module._has_extra_state():
                 found[f"{start}_extra_state"] = module.get_extra_state()
         for path, module in reversed(modules):
-            module._call_state_hooks("_state_dict_hooks", found, f"{path}." * bool(path), {"version": 1})
+            module._call_state_hooks("_state_dict_hooks", found, _start(path), {"version": 1})
         return found
 
     def load_state_dict(
@@ -130,9 +130,10 @@ class ModuleState(StateHooks):
         True
         """
         owners = dict(self.named_modules(remove_duplicate=False))
-        state_dict, keys, messages = dict(state_dict), IncompatibleKeys([], []), list[str]()
+        state_dict, keys = dict(state_dict), IncompatibleKeys([], [])
+        messages: list[str] = []
         for path, module in owners.items():
-            start = f"{path}." * bool(path)
+            start = _start(path)
             facts = ({"version": 1}, strict, *keys, messages)
             module._call_state_hooks("_load_state_dict_pre_hooks", state_dict, start, *facts)
         own = self._own_state()
@@ -154,7 +155,7 @@ class ModuleState(StateHooks):
                     held = own[path].detach()
                     held.assign(tensor.detach().to(held.device, held.dtype))
         for path, module in owners.items():
-            key = f"{path}._extra_state" if path else "_extra_state"
+            key = f"{_start(path)}_extra_state"
             if module._has_extra_state() and key in state_dict:
                 module.set_extra_state(state_dict[key])
         for module in reversed(owners.values()):
@@ -168,7 +169,7 @@ class ModuleState(StateHooks):
         for path, module in self.named_modules(remove_duplicate=False):
             found.update(module._named_tensors("parameter", "buffer", prefix=path, recurse=False))
             if module._has_extra_state():
-                found[f"{path}._extra_state" if path else "_extra_state"] = None
+                found[f"{_start(path)}_extra_state"] = None
         return found
 
     def _take_over(self, name: str, tensor: Tensor) -> None:
@@ -284,6 +285,11 @@ class ModuleState(StateHooks):
         return self.to("CUDA" if device is None or device == 0 else device)
 
 
+def _start(path: str) -> str:
+    """Returns what the paths of a module's tensors start with."""
+    return f"{path}." if path else ""
+
+
 def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
     """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
     value = tensor.detach()
@@ -317,7 +323,7 @@ def _as_tensor(name: str, value: Any) -> Tensor:
     """Returns what stands in a state as a Tensor."""
     if isinstance(value, Tensor):
         return value
-    array = np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value)
+    array = array_of(value)
     if array.dtype.kind not in "biufV":
         raise DTypeError(f"load_state_dict: {name} is a {type(value).__name__}, which is neither a tensor nor an array.")
     return Tensor(array)

@@ -16,8 +16,8 @@ from typing import Any
 
 from picograd.ir.op import Op
 from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import static_numel
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")

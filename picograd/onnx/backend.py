@@ -14,7 +14,7 @@ from onnx.backend.base import Backend as OnnxBackend
 from onnx.backend.base import BackendRep
 
 from picograd.onnx.model import Model, load
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -24,9 +24,9 @@ from onnx import TensorProto, helper
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DataError, UnsupportedOp
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.cell import trace
 from picograd.tensor.exchange.host import default_device
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

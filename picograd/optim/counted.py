@@ -93,7 +93,7 @@ class Counted(Optimizer):
     def _dtype_of(self, place: int) -> DType:
         for name, kept in self.state[place].items():
             if name not in self.shared and isinstance(kept, Tensor):
-                return kept.dtype.wide
+                return kept.dtype.compute_dtype
         return dtypes.float32
 
     def _factor(self, place: int, like: Op) -> tuple[Op, ...]:
@@ -125,7 +125,7 @@ def _split(count: Tensor) -> Tensor:
 # ---- on Ops ----
 def values_of(parameter: Tensor, grad: Op) -> tuple[Op, Op]:
     """Returns a parameter and its gradient; a step of a 16-bit float is computed in float32."""
-    value = cast(parameter.detach().read(), parameter.dtype.wide)
+    value = cast(parameter.detach().read(), parameter.dtype.compute_dtype)
     return value, cast(grad, value.dtype)
 
 

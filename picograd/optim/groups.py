@@ -13,8 +13,8 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError
-from picograd.tensor.arguments import number
-from picograd.tensor.autograd import listed, no_grad
+from picograd.tensor.arguments import listed, number
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 NOT_NEGATIVE = frozenset({"lr", "momentum", "weight_decay", "eps", "momentum_decay", "lr_decay", "rho", "alpha"})

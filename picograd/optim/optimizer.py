@@ -21,11 +21,13 @@ from picograd.ir.op import Op
 from picograd.nn.hooks import registered
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
-from picograd.tensor.autograd import no_grad, zero_grads
 from picograd.tensor.cell import trace
+from picograd.tensor.collected import zero_grads
 from picograd.tensor.compute import all_or_nothing
 from picograd.tensor.core import realize
+from picograd.tensor.exchange.host import array_of
 from picograd.tensor.hooks import RemovableHandle
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 # What PyTorch offers to choose between its implementations. Here a step is always one plan, for jit too.
@@ -316,6 +318,4 @@ def _copied(value: Any) -> Any:
 
 def _as_tensor(value: Any) -> Tensor:
     """Returns a number, an array or a tensor of another library as a Tensor."""
-    if isinstance(value, Tensor):
-        return value
-    return Tensor(np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value))
+    return value if isinstance(value, Tensor) else Tensor(array_of(value))

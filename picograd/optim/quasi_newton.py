@@ -11,13 +11,14 @@ traced.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.nn.utils.convert_parameters import vector_to_parameters
 from picograd.optim.optimizer import Optimizer
-from picograd.tensor.autograd import enable_grad, no_grad
+from picograd.tensor.modes import enable_grad, no_grad
 from picograd.tensor.tensor import Tensor
 
 
@@ -122,20 +123,8 @@ class LBFGS(Optimizer):
             if slope > -group["tolerance_change"]:
                 kept["d"], kept["t"] = direction, t
                 break
-            start = self._vector()
-            here = Point(0.0, loss, grad, slope)
-
-            def at(t: float, start: Tensor = start, along: Tensor = direction) -> Point:
-                return self._at(closure, start, along, t)
-
-            if group["line_search_fn"] is not None:
-                found, spent = strong_wolfe(at, here, t, direction.abs().max().item(), group["tolerance_change"])
-                self._move(start, direction, found.t)
-            elif count == group["max_iter"]:
-                self._move(start, direction, t)
-                found, spent = Point(t, loss, grad, slope), 0
-            else:
-                found, spent = at(t), 1
+            here, is_last = Point(0.0, loss, grad, slope), count == group["max_iter"]
+            found, spent = self._go_along(closure, here, direction, t, is_last)
             before, loss, grad = loss, found.loss, found.grad
             kept["d"], kept["t"] = direction, found.t
             evaluations += spent
@@ -144,6 +133,25 @@ class LBFGS(Optimizer):
             if evaluations >= group["max_eval"] or min(moved, abs(loss - before)) <= group["tolerance_change"]:
                 break
         return first
+
+    def _go_along(
+        self, closure: Callable[[], Tensor], here: Point, direction: Tensor, t: float, is_last: bool
+    ) -> tuple[Point, int]:
+        """Moves by t, or as far as the search finds best; returns where that leads, and how often closure was called.
+
+        Without a search nobody asks for the loss at the end of the last move.
+        """
+        start, group = self._vector(), self.param_groups[0]
+        if group["line_search_fn"] is not None:
+            greatest = direction.abs().max().item()
+            at = partial(self._at, closure, start, direction)
+            found, spent = strong_wolfe(at, here, t, greatest, group["tolerance_change"])
+            self._move(start, direction, found.t)
+            return found, spent
+        if is_last:
+            self._move(start, direction, t)
+            return replace(here, t=t), 0
+        return self._at(closure, start, direction, t), 1
 
     def _begun(self) -> dict[str, Any]:
         self._keep(0, {"func_evals": 0, "n_iter": 0, "old_dirs": [], "old_stps": [], "ro": [], "H_diag": 1.0})
@@ -155,8 +163,7 @@ class LBFGS(Optimizer):
 
     def _grad(self) -> Tensor:
         grads = [p.grad if p.grad is not None else Tensor.zeros_like(p) for p in self.parameters()]
-        flat = Tensor.cat([grad.detach().reshape(-1) for grad in grads])
-        return (-flat if self.param_groups[0].get("maximize") else flat).realize()
+        return Tensor.cat([grad.detach().reshape(-1) for grad in grads]).realize()
 
     def _move(self, start: Tensor, direction: Tensor, t: float) -> None:
         vector_to_parameters((start + direction * t).realize(), self.parameters())
@@ -181,7 +188,8 @@ class LBFGS(Optimizer):
                 kept[name] = [*kept[name], value][-history_size:]
             kept["H_diag"] = curvature / y.dot(y).item()
         pairs = list(zip(kept["old_dirs"], kept["old_stps"], kept["ro"]))
-        q, parts = -grad, list[Tensor]()
+        parts: list[Tensor] = []
+        q = -grad
         for y, s, ro in reversed(pairs):
             parts.append(s.dot(q) * ro)
             q = q - y * parts[-1]

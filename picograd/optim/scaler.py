@@ -11,7 +11,7 @@ from typing import Any
 
 from picograd.errors import ArgumentError
 from picograd.optim.optimizer import Optimizer
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

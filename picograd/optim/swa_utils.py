@@ -21,8 +21,13 @@ from picograd.nn.module import Module
 from picograd.optim.groups import ParamGroup
 from picograd.optim.optimizer import Optimizer
 from picograd.optim.schedules.base import LRScheduler, each_group
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+
+__all__ = [
+    "AveragedModel", "SWALR", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn",
+    "update_bn",
+]  # fmt: skip
 
 Average = Callable[[Tensor, Tensor, Any], Tensor]
 AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
@@ -136,7 +141,7 @@ class AveragedModel(Module):
         self._average = multi_avg_fn or _stored(avg_fn or get_swa_avg_fn())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the averaged model makes of its arguments."""
+        """What the averaged model makes of its arguments, `args` and `kwargs`."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:

@@ -174,6 +174,6 @@ def attention(op: Op, operands: Sequence[Operand], examples: Examples) -> list[O
     sources = tuple(reshape(x, (mul(examples.count, x.shape[1]), *x.shape[2:])) for x in folded)
     whole = op.replace(sources)
     shapes = [op.shape, op.src[0].shape[:3]]
-    dtypes = [op.dtype, op.dtype.wide]
+    dtypes = [op.dtype, op.dtype.compute_dtype]
     results = [Op(OpCode.OUTPUT, dtype, (whole,), i) for i, dtype in enumerate(dtypes)]
     return [reshape(result, (examples.count, *shape)) for result, shape in zip(results, shapes)]

@@ -60,7 +60,7 @@ def product(a: Op, b: Op) -> Op:
     n = b.shape[-1]
     if m != 1 and n != 1:
         return Op(OpCode.MATMUL, a.dtype, (a, b))
-    wide = a.dtype.wide
+    wide = a.dtype.compute_dtype
     length = m if n == 1 else n
     whole = (*batch, length, k)
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
@@ -78,7 +78,7 @@ def has_few_long_sums(op: Op) -> bool:
 
 def sums_of_windows(op: Op, x: Op, w: Op) -> Op:
     """Returns a CONV with one output a group as a sum of products; outside of x a gather reads 0."""
-    arg, axes, wide = op.arg, len(op.shape) - 2, op.dtype.wide
+    arg, axes, wide = op.arg, len(op.shape) - 2, op.dtype.compute_dtype
     batch, groups = x.shape[0], arg.groups
     windows = reshape(x, (batch, groups, w.shape[1], *x.shape[2:]))
     for i in reversed(range(axes)):

@@ -24,7 +24,7 @@ def _of_the_host(name: str, x: Tensor) -> Tensor:
 
 
 def airy_ai(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns Airy's function Ai, which solves y'' = x y and vanishes for large x.
+    """Returns Airy's function Ai at `input`, which solves y'' = x y and vanishes for large x.
 
     >>> airy_ai(Tensor([0.0, 1.0]))
     Tensor([0.35502806, 0.13529241])
@@ -33,7 +33,7 @@ def airy_ai(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def bessel_j0(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the Bessel function of the first kind of order 0.
+    """Returns the Bessel function of the first kind of order 0 at `input`.
 
     >>> bessel_j0(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.7651977])
@@ -42,7 +42,7 @@ def bessel_j0(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def bessel_j1(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the Bessel function of the first kind of order 1.
+    """Returns the Bessel function of the first kind of order 1 at `input`.
 
     >>> bessel_j1(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.44005057])
@@ -51,7 +51,7 @@ def bessel_j1(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def bessel_y0(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the Bessel function of the second kind of order 0; minus infinity at 0, NaN below.
+    """Returns the Bessel function of the second kind of order 0 at `input`; minus infinity at 0, NaN below.
 
     >>> bessel_y0(Tensor([1.0, 2.0]))
     Tensor([0.08825696, 0.5103757 ])
@@ -60,7 +60,7 @@ def bessel_y0(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def bessel_y1(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the Bessel function of the second kind of order 1; minus infinity at 0, NaN below.
+    """Returns the Bessel function of the second kind of order 1 at `input`; minus infinity at 0, NaN below.
 
     >>> bessel_y1(Tensor([1.0, 2.0]))
     Tensor([-0.7812128 , -0.10703243])
@@ -69,7 +69,7 @@ def bessel_y1(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def modified_bessel_k0(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of the second kind of order 0; infinite at 0, NaN below.
+    """Returns the modified Bessel function of the second kind of order 0 at `input`; infinite at 0, NaN below.
 
     >>> modified_bessel_k0(Tensor([1.0, 2.0]))
     Tensor([0.42102444, 0.11389387])
@@ -78,7 +78,7 @@ def modified_bessel_k0(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def modified_bessel_k1(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of the second kind of order 1; infinite at 0, NaN below.
+    """Returns the modified Bessel function of the second kind of order 1 at `input`; infinite at 0, NaN below.
 
     >>> modified_bessel_k1(Tensor([1.0, 2.0]))
     Tensor([0.60190725, 0.13986588])

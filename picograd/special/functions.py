@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.dtype import Scalar
-from picograd.errors import DTypeError
 from picograd.ir.build import compare, where
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_dtype, computed_in, to_float
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
+from picograd.tensor.free_functions import tensor_beside
 from picograd.tensor.tensor import Tensor
 
 digamma = psi = Tensor.digamma
@@ -39,20 +39,16 @@ def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
 
 
 def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Returns two operands as tensors, of which one may be a number."""
-    return _beside(name, input, other), _beside(name, other, input)
+    """Returns two operands as tensors, of which one may be a number.
 
-
-def _beside(name: str, operand: Tensor | Scalar, like: Tensor | Scalar) -> Tensor:
-    if isinstance(operand, Tensor):
-        return operand
-    if not isinstance(like, Tensor):
-        raise DTypeError(f"{name}: one of both must be a tensor, got {type(like).__name__} beside a number.")
-    return Tensor(operand, like.dtype if like.dtype.is_float else dtypes.default_float, like.device)
+    Raises:
+      DTypeError: both are numbers.
+    """
+    return tensor_beside(name, input, other), tensor_beside(name, other, input)
 
 
 def entr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns -x log(x); 0 at 0, minus infinity below.
+    """Returns -input log(input); 0 at 0, minus infinity below.
 
     >>> entr(Tensor([0.0, 1.0]))
     Tensor([-0., -0.])
@@ -65,7 +61,7 @@ def entr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def erfcx(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns e^(x^2) erfc(x), which does not vanish where erfc does.
+    """Returns e^(input^2) erfc(input), which does not vanish where erfc does.
 
     >>> erfcx(Tensor([0.0, 30.0]))
     Tensor([1.        , 0.01879589])
@@ -74,7 +70,7 @@ def erfcx(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i0e(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 0, times e^-|x|.
+    """Returns the modified Bessel function of order 0, times e^-|input|.
 
     >>> i0e(Tensor([0.0, 1.0]))
     Tensor([1.       , 0.4657596])
@@ -83,7 +79,7 @@ def i0e(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i1(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 1.
+    """Returns the modified Bessel function of order 1 at `input`.
 
     >>> i1(Tensor([0.0, 1.0]))
     Tensor([0.       , 0.5651591])
@@ -92,7 +88,7 @@ def i1(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def i1e(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the modified Bessel function of order 1, times e^-|x|.
+    """Returns the modified Bessel function of order 1, times e^-|input|.
 
     >>> i1e(Tensor([0.0, 1.0]))
     Tensor([0.        , 0.20791042])
@@ -104,7 +100,7 @@ modified_bessel_i1 = i1
 
 
 def ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns the part of the normal distribution below x.
+    """Returns the part of the normal distribution below `input`.
 
     >>> ndtr(Tensor([0.0, 1.0]))
     Tensor([0.5      , 0.8413448])
@@ -113,7 +109,7 @@ def ndtr(input: Tensor) -> Tensor:  # noqa: A002
 
 
 def log_ndtr(input: Tensor) -> Tensor:  # noqa: A002
-    """Returns log(ndtr(x)), with its digits where ndtr vanishes.
+    """Returns log(ndtr(input)), with its digits where ndtr vanishes.
 
     >>> log_ndtr(Tensor([0.0, -40.0]))
     Tensor([-6.9314718e-01, -8.0460846e+02])
@@ -134,7 +130,7 @@ def xlog1py(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: 
     """Returns input * log(1 + other), and 0 where input is 0; one of them may be a number.
 
     Raises:
-      ShapeError: both are numbers.
+      DTypeError: both are numbers.
 
     >>> xlog1py(0, Tensor([-1.0, 1.0]))
     Tensor([0., 0.])
@@ -146,7 +142,7 @@ def zeta(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:  # noqa: A00
     """Returns Hurwitz's zeta function, the sum of (other + k)^-input over k = 0, 1, ...; NaN for negative `other`.
 
     Raises:
-      ShapeError: both are numbers.
+      DTypeError: both are numbers.
 
     >>> zeta(2, Tensor([1.0]))
     Tensor([1.644934])

@@ -29,7 +29,7 @@ def _polynomial(name: str, kind: str, x: Operand, degree: Operand, shifted: bool
 
 
 def chebyshev_polynomial_t(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Chebyshev polynomial of the first kind of degree n; 0 for a negative one.
+    """Returns the Chebyshev polynomial of the first kind of degree n at x = input; 0 for a negative one.
 
     cos(n acos x)
 
@@ -43,7 +43,7 @@ def chebyshev_polynomial_t(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def chebyshev_polynomial_u(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Chebyshev polynomial of the second kind of degree n; 0 for a negative one.
+    """Returns the Chebyshev polynomial of the second kind of degree n at x = input; 0 for a negative one.
 
     sin((n + 1) acos x) / sin(acos x)
 
@@ -57,7 +57,7 @@ def chebyshev_polynomial_u(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def chebyshev_polynomial_v(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Chebyshev polynomial of the third kind of degree n; 0 for a negative one.
+    """Returns the Chebyshev polynomial of the third kind of degree n at x = input; 0 for a negative one.
 
     cos((n + 1/2) acos x) / cos(acos(x) / 2)
 
@@ -71,7 +71,7 @@ def chebyshev_polynomial_v(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def chebyshev_polynomial_w(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Chebyshev polynomial of the fourth kind of degree n; 0 for a negative one.
+    """Returns the Chebyshev polynomial of the fourth kind of degree n at x = input; 0 for a negative one.
 
     sin((n + 1/2) acos x) / sin(acos(x) / 2)
 
@@ -85,7 +85,7 @@ def chebyshev_polynomial_w(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def hermite_polynomial_h(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the physicists' Hermite polynomial of degree n; 0 for a negative one.
+    """Returns the physicists' Hermite polynomial of degree n at x = input; 0 for a negative one.
 
     H(n + 1) = 2 x H(n) - 2 n H(n - 1)
 
@@ -99,7 +99,7 @@ def hermite_polynomial_h(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def hermite_polynomial_he(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the probabilists' Hermite polynomial of degree n; 0 for a negative one.
+    """Returns the probabilists' Hermite polynomial of degree n at x = input; 0 for a negative one.
 
     He(n + 1) = x He(n) - n He(n - 1)
 
@@ -113,7 +113,7 @@ def hermite_polynomial_he(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def laguerre_polynomial_l(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Laguerre polynomial of degree n; 0 for a negative one.
+    """Returns the Laguerre polynomial of degree n at x = input; 0 for a negative one.
 
     (n + 1) L(n + 1) = (2 n + 1 - x) L(n) - n L(n - 1)
 
@@ -127,7 +127,7 @@ def laguerre_polynomial_l(input: Operand, n: Operand) -> Tensor:  # noqa: A002
 
 
 def legendre_polynomial_p(input: Operand, n: Operand) -> Tensor:  # noqa: A002
-    """Returns the Legendre polynomial of degree n; 0 for a negative one.
+    """Returns the Legendre polynomial of degree n at x = input; 0 for a negative one.
 
     (n + 1) P(n + 1) = (2 n + 1) x P(n) - n P(n - 1)
 

@@ -1,17 +1,21 @@
-"""What an argument must be beyond its annotation: an integer from some bound on, a number.
+"""What an argument must be beyond its annotation: an integer from some bound on, a number, a tensor or several.
 
 In:    names of functions and arguments, values as users gave them
-Out:   `at_least`, `number`
+Out:   `at_least`, `number`, `tensor_of`, `listed`
 Next:  picograd/tensor/movement/views.py
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from picograd.annotations import fits, shown
 from picograd.errors import ArgumentError, ArgumentTypeError
 from picograd.tensor.build import whole
+from picograd.tensor.core import TensorCore
+
+Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 def at_least(function: str, name: str, value: Any, least: int) -> int:
@@ -35,3 +39,19 @@ def number(function: str, name: str, value: Any) -> Any:
     if not fits(value, float):
         raise ArgumentTypeError(f"{function}: {name} must be a number, got {shown(value)}.")
     return value
+
+
+def tensor_of(function: str, name: str, value: Any) -> TensorCore:
+    """Returns an argument that must be a tensor.
+
+    Raises:
+      ArgumentError: it is none.
+    """
+    if not isinstance(value, TensorCore):
+        raise ArgumentError(f"{function}: {name} must be a tensor, got {type(value).__name__}.", "Tensor(...) makes one.")
+    return value
+
+
+def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
+    """Returns several tensors, or a single one, as a list."""
+    return [tensors] if isinstance(tensors, TensorCore) else list(tensors)

@@ -11,9 +11,9 @@ A gradient is a graph like any other: nothing is computed until someone reads it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
@@ -23,6 +23,7 @@ from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.rewrites.batch import Examples
 from picograd.rewrites.vmap import for_all
+from picograd.tensor.arguments import listed
 from picograd.tensor.build import cast, detached
 from picograd.tensor.cell import Cell
 from picograd.tensor.change import last_change
@@ -31,15 +32,9 @@ from picograd.tensor.compute import compute_together
 from picograd.tensor.core import TensorCore, leaf_tensors
 from picograd.tensor.growth import expect
 from picograd.tensor.hooks import LeafNumber, RemovableHandle, add_after_hook, add_hook, hooks_among
-from picograd.tensor.modes import enable_grad as enable_grad
-from picograd.tensor.modes import inference_mode as inference_mode
-from picograd.tensor.modes import is_grad_enabled as is_grad_enabled
-from picograd.tensor.modes import no_grad as no_grad
-from picograd.tensor.modes import set_grad_enabled as set_grad_enabled
 
 stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
 Several = TensorCore | Sequence[TensorCore]
-Tensors = TypeVar("Tensors", bound=TensorCore)
 
 
 class Autograd(TensorCore):
@@ -207,21 +202,7 @@ def _accumulate(tensor: TensorCore, grad: Op) -> Cell:
     return tensor._grad.cell
 
 
-def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
-    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
-    for tensor in tensors:
-        if set_to_none:
-            tensor._grad = None
-        elif tensor._grad is not None:
-            tensor._grad.write("zero_grad", tensor._grad.op.filled(0))
-
-
 # ---- arguments ----
-def listed(tensors: Tensors | Iterable[Tensors]) -> list[Tensors]:
-    """Returns several tensors, or a single one, as a list."""
-    return [tensors] if isinstance(tensors, TensorCore) else list(tensors)
-
-
 def _weights(function: str, roots: Sequence[TensorCore], given: Any) -> list[TensorCore | None]:
     """Returns the weights of each root, None where none were given."""
     if given is None:

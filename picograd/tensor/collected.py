@@ -1,12 +1,13 @@
-"""What may stand in `.grad`: None, or a tensor like the one it is the gradient of.
+"""`.grad`: what may stand there, None or a tensor like the one it is the gradient of, and how it goes away again.
 
 In:    a tensor, and what is to be its gradient
-Out:   `store_grad`
+Out:   `store_grad`, `zero_grads`
 Next:  picograd/tensor/hooks.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from picograd.annotations import shown
@@ -36,3 +37,12 @@ def store_grad(tensor: TensorCore, value: Any) -> None:
         if value.device != tensor.device:
             raise DeviceError(f"grad: a gradient on {value.device} does not fit a tensor on {tensor.device}.")
     tensor._grad = value
+
+
+def zero_grads(tensors: Iterable[TensorCore], set_to_none: bool) -> None:
+    """Forgets the gradients of tensors; with set_to_none=False makes them 0."""
+    for tensor in tensors:
+        if set_to_none:
+            tensor._grad = None
+        elif tensor._grad is not None:
+            tensor._grad.write("zero_grad", tensor._grad.op.filled(0))

@@ -1,7 +1,7 @@
 """The core of a Tensor: a view of a cell, with the identity that gradients are collected under.
 
 In:    host data or Ops
-Out:   `TensorCore`, which the families of operations extend; `realize`, `no_grad`
+Out:   `TensorCore`, which the families of operations extend; `realize`
 Next:  picograd/tensor/extent.py
 """
 

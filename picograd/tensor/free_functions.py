@@ -1,13 +1,14 @@
-"""Functions that are no methods: what makes tensors of anything, what takes a number first, areas under curves.
+"""Functions that are no methods: what makes tensors of anything, indices into shapes, what takes a number first.
 
 In:    tensors, numbers
 Out:   functions that picograd/tensor/names.py lists beside the methods
-Next:  picograd/tensor/places.py
+Next:  picograd/tensor/curves.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ import numpy as np
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, DTypeError, ShapeError
-from picograd.tensor.build import axis_of, whole
+from picograd.tensor.arguments import tensor_of
+from picograd.tensor.build import INTS, whole
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
-from picograd.tensor.variable import known
 
 Operand = Tensor | Scalar
 
@@ -114,6 +115,7 @@ def fill(input: Tensor, value: Scalar) -> Tensor:  # noqa: A002
     return Tensor.full_like(input, value)
 
 
+# ---- indices ----
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None
 ) -> Tensor:
@@ -146,6 +148,30 @@ def _places(
     return Tensor(np.stack(find(row, offset, col)), dtype or dtypes.default_int, device)
 
 
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """Returns the index along each axis of places in a flattened tensor of `shape`.
+
+    Args:
+      indices:  integers of any shape
+      shape:    lengths of the axes
+
+    Raises:
+      DTypeError:    indices are no integers.
+      ArgumentError: a length is negative.
+
+    >>> [index.tolist() for index in unravel_index(Tensor([4, 5]), (2, 3))]
+    [[1, 1], [1, 2]]
+    """
+    lengths = [whole("unravel_index", "shape", length) for length in ([shape] if isinstance(shape, INTS) else shape)]
+    if not indices.dtype.is_int:
+        raise DTypeError(f"unravel_index: indices must be integers, got {indices.dtype}.", hint="indices.long()")
+    if any(length < 0 for length in lengths):
+        raise ArgumentError(f"unravel_index: lengths must not be negative, got {tuple(lengths)}.")
+    flat = indices.long()
+    return tuple(flat // math.prod(lengths[axis + 1 :]) % length for axis, length in enumerate(lengths))
+
+
+# ---- random numbers ----
 def normal(
     mean: Operand,
     std: Operand = 1.0,
@@ -233,7 +259,7 @@ def xlogy(input: Operand, other: Operand) -> Tensor:  # noqa: A002
     >>> xlogy(0, tensor([0.0, 1.0]))
     Tensor([0., 0.])
     """
-    return _first("xlogy", input, other).xlogy(other)
+    return tensor_beside("xlogy", input, other).xlogy(other)
 
 
 def bitwise_and(input: Operand, other: Operand) -> Tensor:  # noqa: A002
@@ -297,43 +323,32 @@ def _second(function: str, operand: Any) -> Tensor:
     return operand
 
 
-def _first(function: str, operand: Any, other: Any) -> Tensor:
+def tensor_beside(function: str, operand: Any, other: Any) -> Tensor:
+    """Returns the operand, a number in the dtype it has beside `other`, which then has to be a tensor.
+
+    Raises:
+      DTypeError: both are numbers.
+    """
     if isinstance(operand, Tensor):
         return operand
     return Tensor(operand, dtypes.promote_scalar(_second(function, other).dtype, operand), other.device)
 
 
-# ---- areas under curves ----
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """Returns the area under y along `dim` by the trapezoidal rule, at points x or `dx` apart.
+# ---- other names ----
+def real(input: Tensor) -> Tensor:  # noqa: A002
+    """Returns `input` itself: there are no complex numbers.
 
-    >>> trapezoid(tensor([1.0, 2.0, 3.0]))
-    Tensor(4.)
+    >>> x = Tensor([1.0])
+    >>> real(x) is x
+    True
     """
-    return _trapezoids("trapezoid", y, x, dx, dim).sum(dim)
+    return tensor_of("real", "input", input)  # type: ignore[return-value]  # it is no other kind of tensor
 
 
-trapz = trapezoid
+def to_dlpack(tensor: Tensor) -> Any:
+    """Returns a DLPack capsule on the memory of `tensor`, for libraries that take no object with __dlpack__.
 
-
-def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """Returns the areas under y up to each point after the first along `dim`, at points x or `dx` apart.
-
-    >>> cumulative_trapezoid(tensor([1.0, 2.0, 3.0]))
-    Tensor([1.5, 4. ])
+    >>> to_dlpack(Tensor([1.0])).__class__.__name__
+    'PyCapsule'
     """
-    return _trapezoids("cumulative_trapezoid", y, x, dx, dim).cumsum(dim)
-
-
-def _trapezoids(function: str, y: Tensor, x: Tensor | None, dx: float, dim: int) -> Tensor:
-    """Returns the area of each step."""
-    dim = axis_of(function, y.shape, dim)
-    count = known(function, y.shape, dim)
-    parts = y.narrow(dim, 0, max(count - 1, 0)) + y.narrow(dim, min(1, count), max(count - 1, 0))
-    if x is None:
-        return parts * dx / 2
-    if x.ndim == 1 and y.ndim > 1:
-        x = x.reshape(tuple(-1 if axis == dim % y.ndim else 1 for axis in range(y.ndim)))
-    elif x.ndim != y.ndim:
-        raise ShapeError(f"{function}: x has shape {x.shape}; it needs one axis, or those of y {y.shape}.")
-    return parts * x.diff(dim=dim) / 2
+    return tensor.__dlpack__()

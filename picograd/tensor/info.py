@@ -12,10 +12,10 @@ from typing import Any, Self
 
 from picograd.errors import ShapeError
 from picograd.tensor.build import axis_of, static
-from picograd.tensor.inplace.operators import InPlace
+from picograd.tensor.inplace.operators import InPlaceOperators
 
 
-class Info(InPlace):
+class Info(InPlaceOperators):
     """is_floating_point is_signed itemsize nelement ndimension is_cpu ...: PyTorch's questions."""
 
     __slots__ = ()

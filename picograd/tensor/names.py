@@ -1,6 +1,6 @@
 """PyTorch's functions by their names: torch.NAME is picograd.NAME.
 
-In:    Tensor's methods, and the functions of tensor/free_functions.py
+In:    Tensor's methods, and the functions that stand beside tensor/free_functions.py
 Out:   the names in `__all__`, which `picograd` re-exports
 Next:  picograd/tensor/core.py
 
@@ -29,6 +29,7 @@ from picograd.tensor.creation.window_functions import (
     hann_window,
     kaiser_window,
 )
+from picograd.tensor.curves import cumulative_trapezoid, gradient, trapezoid, trapz
 from picograd.tensor.draws import binomial, poisson
 from picograd.tensor.free_functions import (
     as_tensor,
@@ -38,7 +39,6 @@ from picograd.tensor.free_functions import (
     bitwise_or,
     bitwise_right_shift,
     bitwise_xor,
-    cumulative_trapezoid,
     fill,
     float_power,
     from_numpy,
@@ -46,24 +46,21 @@ from picograd.tensor.free_functions import (
     normal,
     polygamma,
     pow,
+    real,
     remainder,
     rsub,
     scalar_tensor,
     tensor,
-    trapezoid,
-    trapz,
+    to_dlpack,
     tril_indices,
     triu_indices,
+    unravel_index,
     where,
     xlogy,
 )  # fmt: skip
-from picograd.tensor.places import gradient, histogramdd, real, segment_reduce, to_dlpack, unravel_index
-from picograd.tensor.promotion import (
-    can_cast,
-    get_default_dtype,
-    promote_types,
-    result_type,
-)
+from picograd.tensor.histograms import histogramdd
+from picograd.tensor.promotion import can_cast, get_default_dtype, promote_types, result_type
+from picograd.tensor.segments import segment_reduce
 from picograd.tensor.tensor import Tensor
 
 # ---- new tensors ----
@@ -81,6 +78,8 @@ broadcast_to, chunk, flatten, movedim = Tensor.broadcast_to, Tensor.chunk, Tenso
 narrow, permute, repeat_interleave, reshape = Tensor.narrow, Tensor.permute, Tensor.repeat_interleave, Tensor.reshape
 split, squeeze, transpose, unbind = Tensor.split, Tensor.squeeze, Tensor.transpose, Tensor.unbind
 unflatten, unsqueeze = Tensor.unflatten, Tensor.unsqueeze
+adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
+ravel, select, swapaxes, swapdims, t = Tensor.ravel, Tensor.select, Tensor.swapaxes, Tensor.swapdims, Tensor.t
 
 # ---- joins ----
 cat, flip, roll, stack = Tensor.cat, Tensor.flip, Tensor.roll, Tensor.stack
@@ -155,10 +154,6 @@ tril, triu = Tensor.tril, Tensor.triu
 argsort, gather, index_select, masked_select = Tensor.argsort, Tensor.gather, Tensor.index_select, Tensor.masked_select
 nonzero, sort, take_along_dim, topk = Tensor.nonzero, Tensor.sort, Tensor.take_along_dim, Tensor.topk
 
-# ---- views ----
-adjoint, diagonal, moveaxis, narrow_copy = Tensor.adjoint, Tensor.diagonal, Tensor.moveaxis, Tensor.narrow_copy
-ravel, select, swapaxes, swapdims, t = Tensor.ravel, Tensor.select, Tensor.swapaxes, Tensor.swapdims, Tensor.t
-
 # ---- pieces ----
 dsplit, hsplit, split_with_sizes, tensor_split = Tensor.dsplit, Tensor.hsplit, Tensor.split_with_sizes, Tensor.tensor_split
 vsplit = Tensor.vsplit
@@ -180,7 +175,7 @@ argwhere, bincount, bucketize, histc = Tensor.argwhere, Tensor.bincount, Tensor.
 histogram, isin, searchsorted, unique = Tensor.histogram, Tensor.isin, Tensor.searchsorted, Tensor.unique
 unique_consecutive = Tensor.unique_consecutive
 
-# ---- places ----
+# ---- diagonals, and writing by index ----
 diag, diag_embed, diagflat, diagonal_scatter = Tensor.diag, Tensor.diag_embed, Tensor.diagflat, Tensor.diagonal_scatter
 index_add, index_copy, index_fill, index_put = Tensor.index_add, Tensor.index_copy, Tensor.index_fill, Tensor.index_put
 index_put_, index_reduce, masked_scatter, put = Tensor.index_put_, Tensor.index_reduce, Tensor.masked_scatter, Tensor.put
@@ -188,39 +183,38 @@ scatter, scatter_add, scatter_reduce = Tensor.scatter, Tensor.scatter_add, Tenso
 select_scatter, slice_scatter, take = Tensor.select_scatter, Tensor.slice_scatter, Tensor.take
 
 __all__ = [
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
-    "LongTensor", "ShortTensor",
-    "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add", "addcdiv", "addcmul", "addmv_", "adjoint",
-    "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange", "arccos", "arccos_", "arccosh", "arccosh_",
-    "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax",
-    "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin", "asin_", "asinh", "asinh_", "atan", "atan2",
-    "atan_", "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d", "bartlett_window", "bernoulli", "bincount",
-    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor",
-    "blackman_window", "block_diag", "bmm", "broadcast_shapes", "broadcast_tensors", "broadcast_to", "bucketize",
-    "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_",
-    "clamp_min", "clamp_min_", "clip", "clip_", "clone", "column_stack", "combinations", "concat", "concatenate",
-    "conj", "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_", "count_nonzero", "cummax", "cummin", "cumprod",
-    "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach", "detach_", "diag", "diag_embed", "diagflat",
-    "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dsplit", "dstack", "empty",
-    "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1",
-    "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor",
-    "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "from_dlpack", "from_numpy", "full",
-    "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype", "get_device", "gradient", "greater",
-    "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink", "heaviside", "histc", "histogram",
-    "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_",
-    "binomial", "igamma", "igammac", "poisson", "index_add", "index_copy", "index_fill", "index_put",
-    "index_put_", "index_reduce", "index_select", "initial_seed", "is_complex", "is_conj", "is_floating_point",
-    "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor", "isclose", "isfinite", "isin", "isinf", "isnan",
-    "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue", "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp",
-    "less", "less_equal", "lgamma", "linspace", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_",
-    "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
-    "logit", "logit_", "logspace", "logsumexp", "lt", "masked_fill", "masked_scatter", "masked_select", "matmul", "max",
-    "maximum", "mean", "median", "meshgrid", "min", "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul",
-    "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile",
-    "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nonzero", "norm",
-    "normal", "not_equal", "numel", "ones", "ones_like", "outer", "permute", "polygamma", "positive", "pow", "prod",
-    "promote_types", "put", "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn",
-    "randn_like", "randperm", "ravel", "real", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor",
+    "IntTensor", "LongTensor", "ShortTensor", "abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "add",
+    "addcdiv", "addcmul", "addmv_", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arange",
+    "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2",
+    "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort", "argwhere", "as_tensor", "asarray", "asin",
+    "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "atleast_1d", "atleast_2d", "atleast_3d",
+    "bartlett_window", "bernoulli", "bincount", "binomial", "bitwise_and", "bitwise_left_shift", "bitwise_not",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman_window", "block_diag", "bmm", "broadcast_shapes",
+    "broadcast_tensors", "broadcast_to", "bucketize", "can_cast", "cartesian_prod", "cat", "ceil", "ceil_", "chunk",
+    "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone", "column_stack",
+    "combinations", "concat", "concatenate", "conj", "conj_physical", "copysign", "cos", "cos_", "cosh", "cosh_",
+    "count_nonzero", "cummax", "cummin", "cumprod", "cumsum", "cumulative_trapezoid", "deg2rad", "deg2rad_", "detach",
+    "detach_", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div",
+    "divide", "dot", "dsplit", "dstack", "empty", "empty_like", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv",
+    "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "eye", "fill", "fill_", "fix", "fix_", "flatten", "flip",
+    "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_",
+    "frexp", "from_dlpack", "from_numpy", "full", "full_like", "gather", "gcd", "gcd_", "ge", "get_default_dtype",
+    "get_device", "gradient", "greater", "greater_equal", "gt", "hamming_window", "hann_window", "hardshrink",
+    "heaviside", "histc", "histogram", "histogramdd", "hsplit", "hstack", "hypot", "i0", "i0_", "igamma", "igammac",
+    "index_add", "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "initial_seed",
+    "is_complex", "is_conj", "is_floating_point", "is_neg", "is_nonzero", "is_same_size", "is_signed", "is_tensor",
+    "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kaiser_window", "kthvalue",
+    "lcm", "lcm_", "ldexp", "ldexp_", "le", "lerp", "less", "less_equal", "lgamma", "linspace", "log", "log10",
+    "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logspace", "logsumexp", "lt",
+    "masked_fill", "masked_scatter", "masked_select", "matmul", "max", "maximum", "mean", "median", "meshgrid", "min",
+    "minimum", "mm", "mode", "moveaxis", "movedim", "msort", "mul", "multinomial", "multiply", "mv", "mvlgamma",
+    "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg",
+    "neg_", "negative", "negative_", "nextafter", "nonzero", "norm", "normal", "not_equal", "numel", "ones",
+    "ones_like", "outer", "permute", "poisson", "polygamma", "positive", "pow", "prod", "promote_types", "put",
+    "quantile", "rad2deg", "rad2deg_", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "ravel", "real", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "renorm",
     "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "result_type", "roll", "rot90", "round", "round_",
     "row_stack", "rsqrt", "rsqrt_", "rsub", "scalar_tensor", "scatter", "scatter_add", "scatter_reduce", "searchsorted",
     "seed", "segment_reduce", "select", "select_scatter", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "sin",

@@ -5,9 +5,10 @@ Out:   `Tensor`
 Next:  picograd/tensor/free_functions.py
 
 The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
-TensorCore, views (Movement ...), operators (Elementwise ...), functions, reductions, in place, products, indexing, order,
-counts, patterns, creation, random numbers, the outer world (Interop). Whether something is a tensor is asked of TensorCore,
-or of the class that the file itself defines, never of one in between.
+TensorCore, Views .. Stacking, Operators, InPlaceOperators, Info, Casts .. Pairs, Reduce, Statistics, InPlaceFunctions ..
+InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Random,
+Distributions, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file itself defines,
+never of one in between.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from picograd.data.names import CHARACTERS, Windows, decode, load_names, split, 
 from picograd.models.bengio import BengioModel
 from picograd.nn import functional as F
 from picograd.optim.basic import SGD
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.creation.generator import manual_seed
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 from picograd.train.checkpoint import save_checkpoint
 from picograd.train.log import TrainingLog

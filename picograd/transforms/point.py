@@ -28,10 +28,10 @@ from picograd.ir.lines import record
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.substitute import substitute
-from picograd.tensor.autograd import enable_grad, is_grad_enabled
 from picograd.tensor.build import cast, detached
 from picograd.tensor.compute import compute_together
 from picograd.tensor.core import leaf_ids
+from picograd.tensor.modes import enable_grad, is_grad_enabled
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
 

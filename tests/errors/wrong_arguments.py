@@ -20,7 +20,10 @@ from tests.operations.table import Sample, all_operations, sample, with_arrays
 from tools.api import INTERNAL, public_values
 
 MODULES = (
-    "", "nn.functional", "nn.init", "linalg", "fft", "special", "signal.windows", "nn", "optim", "optim.lr_scheduler",
+    "", "nn.functional", "nn.init", "linalg", "fft", "special", "signal.windows", "nn", "optim",
+    "optim.lr_scheduler", "nn.utils",
+    "nn.utils.parametrizations", "nn.utils.parametrize", "nn.utils.rnn", "optim.swa_utils", "autograd",
+    "autograd.functional", "utils.checkpoint", "utils.data",
 )  # fmt: skip
 
 
@@ -113,6 +116,18 @@ BY_ANNOTATION: dict[str, Callable[[], Any]] = {
 
 def loss(x: Tensor) -> Tensor:
     return (x * x).sum()
+
+
+def of_loss(x: Tensor) -> Sample:
+    return sample(loss(x), [x])
+
+
+def parametrized() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+
+
+def sequences() -> list[Tensor]:
+    return [Tensor([1.0, 2.0]), Tensor([3.0])]
 
 
 def schedule(*args: Any, **kwargs: Any) -> Callable[[], Sample]:
@@ -221,6 +236,59 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "Tensor.to_device": lambda: sample(ROWS, "NUMPY"),
     "Tensor.where": lambda: sample(ROWS, MASK, ROWS),
 }
+CALLS |= {
+    "nn.utils.clip_grad_norm_": lambda: sample([parameter()], 1.0),
+    "nn.utils.clip_grad_value_": lambda: sample([parameter()], 1.0),
+    "nn.utils.clip_grads_with_norm_": lambda: sample([parameter()], 1.0, np.array(1.0)),
+    "nn.utils.fuse_conv_bn_eval": lambda: sample(nn.Conv2d(1, 1, 1).eval(), nn.BatchNorm2d(1).eval()),
+    "nn.utils.fuse_conv_bn_weights": lambda: sample(SQUARE, None, VECTOR, VECTOR, 0.0, None, None),
+    "nn.utils.fuse_linear_bn_eval": lambda: sample(nn.Linear(1, 1).eval(), nn.BatchNorm1d(1).eval()),
+    "nn.utils.fuse_linear_bn_weights": lambda: sample(SQUARE, None, VECTOR, VECTOR, 0.0, None, None),
+    "nn.utils.get_total_norm": lambda: sample([parameter()]),
+    "nn.utils.parameters_to_vector": lambda: sample([parameter()]),
+    "nn.utils.remove_spectral_norm": lambda: sample(nn.utils.spectral_norm(nn.Linear(2, 2))),
+    "nn.utils.remove_weight_norm": lambda: sample(nn.utils.weight_norm(nn.Linear(2, 2))),
+    "nn.utils.skip_init": lambda: sample(nn.Linear, 2, 3),
+    "nn.utils.vector_to_parameters": lambda: sample(VECTOR, [parameter()]),
+    "nn.utils.parametrize.is_parametrized": lambda: sample(nn.Linear(2, 2), "weight"),
+    "nn.utils.parametrize.register_parametrization": lambda: sample(nn.Linear(2, 2), "weight", nn.Tanh()),
+    "nn.utils.parametrize.remove_parametrizations": lambda: sample(parametrized(), "weight"),
+    "nn.utils.parametrize.ParametrizationList": lambda: sample([nn.Tanh()], ROWS),
+    "nn.utils.rnn.PackedSequence": lambda: sample(VECTOR, INDEX),
+    "nn.utils.rnn.pack_padded_sequence": lambda: sample(ROWS, [2, 1, 1]),
+    "nn.utils.rnn.pack_sequence": lambda: sample(sequences()),
+    "nn.utils.rnn.pad_packed_sequence": lambda: sample(nn.utils.rnn.pack_sequence(sequences())),
+    "nn.utils.rnn.pad_sequence": lambda: sample(sequences()),
+    "nn.utils.rnn.unpack_sequence": lambda: sample(nn.utils.rnn.pack_sequence(sequences())),
+    "nn.utils.rnn.unpad_sequence": lambda: sample(SQUARE, [2, 1]),
+    "optim.swa_utils.AveragedModel": lambda: sample(nn.Linear(2, 2)),
+    "optim.swa_utils.SWALR": schedule(0.5),
+    "optim.swa_utils.update_bn": lambda: sample([Tensor([[1.0], [3.0]])], nn.BatchNorm1d(1)),
+    "autograd.backward": lambda: sample([loss(parameter())]),
+    "autograd.grad": lambda: of_loss(parameter()),
+    "autograd.functional.hessian": lambda: sample(loss, VECTOR),
+    "autograd.functional.jacobian": lambda: sample(loss, VECTOR),
+    "autograd.functional.jvp": lambda: sample(loss, VECTOR, VECTOR),
+    "autograd.functional.vjp": lambda: sample(loss, VECTOR),
+    "utils.checkpoint.checkpoint": lambda: sample(loss, VECTOR),
+    "utils.checkpoint.checkpoint_sequential": lambda: sample(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), 2, SQUARE),
+    "utils.data.BatchSampler": lambda: sample([1, 2], 2, False),
+    "utils.data.DataLoader": lambda: sample([1, 2]),
+    "utils.data.RandomSampler": lambda: sample([1, 2]),
+    "utils.data.SequentialSampler": lambda: sample([1, 2]),
+    "utils.data.StackDataset": lambda: sample([1, 2]),
+    "utils.data.SubsetRandomSampler": lambda: sample([1, 2]),
+    "utils.data.Subset": lambda: sample([1, 2], [0]),
+    "utils.data.TensorDataset": lambda: sample(VECTOR),
+    "utils.data.WeightedRandomSampler": lambda: sample([0.5, 0.5], 2),
+    "utils.data.ChainDataset": lambda: sample([]),
+    "utils.data.ConcatDataset": lambda: sample([[1], [2]]),
+    "utils.data.default_collate": lambda: sample([1, 2]),
+    "utils.data.default_convert": lambda: sample([1, 2]),
+    "utils.data.random_split": lambda: sample([1, 2, 3], [1, 2]),
+}
+for name in ("weight_norm", "spectral_norm"):
+    CALLS[f"nn.utils.{name}"] = CALLS[f"nn.utils.parametrizations.{name}"] = lambda: sample(nn.Linear(2, 2))
 for name in ("eigh", "eigvalsh", "lu", "lu_factor", "lu_factor_ex", "qr", "svd"):
     CALLS[f"linalg.{name}"] = lambda: sample(SQUARE)
 for name in ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"):
@@ -235,13 +303,17 @@ for name in ("gcd_", "lcm_"):
 
 # Names without a call, and why.
 WITHOUT_CALL = {
-    "Tensor": "takes whatever NumPy takes; tests/tensor/test_core.py",
+    "Tensor": "takes whatever NumPy takes; tests/tensor/test_creation.py",
     "from_numpy": "takes an array; tests/tensor/test_interop.py",
     "load": "reads a file; tests/nn/test_state.py",
     "save": "writes a file; tests/nn/test_state.py",
     "linalg.eig": "refused, as there are no complex numbers",
     "linalg.eigvals": "refused, as there are no complex numbers",
     "optim.lr_scheduler.LRScheduler": "a base",
+    "autograd.Function": "a base",
+    "utils.data.Dataset": "a base",
+    "utils.data.IterableDataset": "a base",
+    "utils.data.Sampler": "a base",
     "Tensor.cuda": "needs a GPU",
 }
 

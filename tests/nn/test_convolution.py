@@ -186,7 +186,7 @@ ERRORS = [
     (lambda: F.conv2d(X, W, dilation=3), ShapeError,
      "conv2d: a kernel spanning 7 is longer than axis 2 of input (1, 3, 5, 5), 5 with padding."),
     (lambda: F.conv2d(X, W, groups=0), ArgumentError, "conv2d: groups must be at least 1, got 0."),
-    (lambda: F.conv2d(1.0, W), ArgumentError, "conv2d: input must be a Tensor, got float."),
+    (lambda: F.conv2d(1.0, W), ArgumentError, "conv2d: input must be a tensor, got float."),
     (lambda: F.conv_transpose2d(X, Tensor.zeros(2, 3, 3, 3)), ShapeError,
      "conv_transpose2d: input (1, 3, 5, 5) has 3 channels, weight (2, 3, 3, 3) needs 2."),
     (lambda: F.conv_transpose2d(X, Tensor.zeros(3, 3, 3, 3), output_padding=1), ArgumentError,

@@ -175,6 +175,14 @@ def test_of_several_gradients_none_is_replaced(device):
     assert caught.value.fact == "register_full_backward_hook: a hook of Sum replaced gradients of several tensors."
 
 
+def test_of_gradients_of_several_results_none_is_replaced(device):
+    net, a = Sum(), Tensor([2.0], requires_grad=True)
+    net.register_full_backward_pre_hook(lambda module, grads: tuple(Tensor([1.0]) for _ in grads))
+    with pytest.raises(pg.GradientError) as caught:
+        sum(net(a, a)).sum().backward()
+    assert caught.value.fact == "register_full_backward_pre_hook: a hook of Sum replaced gradients of several tensors."
+
+
 def test_a_hook_that_is_always_called_sees_a_forward_fail():
     net, seen = nn.Linear(2, 1), []
     net.register_forward_hook(lambda module, args, output: seen.append("only then"))

@@ -47,7 +47,7 @@ WITHOUT = {
         Tensor.to_device Tensor.tolist from_dlpack Tensor.from_dlpack to_dlpack Tensor.data_ptr Tensor.is_contiguous
         Tensor.is_pinned Tensor.pin_memory Tensor.storage_offset Tensor.stride Tensor.type
     """,
-    "what a tensor is, and how gradients are collected: tests/tensor/test_autograd.py, test_hooks.py": """
+    "what a tensor is, and how gradients are collected: tests/tensor/test_autograd.py": """
         Tensor.backward Tensor.is_leaf Tensor.register_hook
         Tensor.register_post_accumulate_grad_hook Tensor.requires_grad Tensor.requires_grad_ Tensor.retain_grad
         Tensor.dtype Tensor.grad_fn Tensor.itemsize Tensor.nbytes Tensor.ndim Tensor.retains_grad Tensor.shape

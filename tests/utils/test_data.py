@@ -149,6 +149,7 @@ WRONG = [
     (lambda: data.StackDataset([1], [1, 2]), ArgumentError, r"the lengths \[1, 2\]"),
     (lambda: data.StackDataset([1], x=[1]), ArgumentError, "either all with a name or none"),
     (lambda: data.ConcatDataset([]), ArgumentError, "needs a data set or more"),
+    (lambda: data.ConcatDataset([[1], 2]), ArgumentError, "ConcatDataset: a data set must have a length, got int 2"),
     (lambda: data.random_split(range(3), [1, 1]), ArgumentError, r"\[1, 1\] are no lengths of parts of 3 examples"),
     (lambda: data.random_split(range(3), [4, -1]), ArgumentError, r"\[4, -1\] are no lengths"),
     (lambda: data.default_collate([np.ones(2), np.ones(3)]), ShapeError, r"shapes \(2,\), \(3,\) make no batch"),

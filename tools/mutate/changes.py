@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +54,11 @@ class Mutant:
     stop: int
     text: str
     site: tuple[int, int]  # of the expression that must be computed for the change to be felt
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Mutant:
+        """Returns the change that JSON has as a dict."""
+        return cls(**{**fields, "site": tuple(fields["site"])})
 
     def applied(self, source: str) -> str:
         """Returns the source with the change."""

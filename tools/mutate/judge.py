@@ -1,10 +1,10 @@
 """Makes one change at a time in a process that has all tests collected, and runs the tests that get to its place.
 
-A plugin of pytest. With MUTATE_TASK=FILE ({"mutants", "order", "unchanged", "verdicts"}) it runs no test itself: for each
-change it forks, puts the changed code into the functions of the child, and lets the child run the tests of the change until
-the first fails. Nothing is imported or collected again, no file is written over, and what one change did to a process dies
-with it. What is computed while a file is loaded cannot be changed in this way: there the change is made by the loader of a
-new process (`fresh`). The test that noticed must pass in a child without the change, or it says nothing and is struck off.
+A plugin of pytest. With MUTATE_TASK=FILE (what `judge` in __main__.py writes) it runs no test itself: for each change it
+forks, puts the changed code into the functions of the child, and lets the child run the tests of the change until the first
+fails. Nothing is imported or collected again, no file is written over, and what one change did to a process dies with it.
+What is computed while a file is loaded cannot be changed in this way: there the change is made by the loader of a new
+process (`fresh`). The test that noticed must pass in a child without the change, or it says nothing and is struck off.
 
 In:    MUTATE_TASK
 Out:   a line of JSON for each change, as it comes
@@ -35,7 +35,7 @@ import pytest
 
 from tools.mutate.changes import ROOT, Mutant
 
-MEMORY = 12 << 30  # bytes of a child: a change that asks for ever more is noticed, too
+MEMORY_NBYTES = 12 << 30  # of a child: a change that asks for ever more is noticed, too
 NO_END_S = 60  # seconds beyond ten times the usual: a loop that never ends is noticed, too
 
 
@@ -161,7 +161,7 @@ def run_tests(mutant: Mutant | None, items: list[pytest.Item], writer: int) -> i
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_NBYTES, MEMORY_NBYTES))
     if mutant is not None and not change_functions(mutant):
         os.write(writer, b"fresh\n")
         return 0
@@ -204,7 +204,7 @@ class Judge:
 
     def __init__(self, task: dict[str, Any], items: list[pytest.Item]):
         self.items = {item.nodeid: item for item in items}
-        self.mutants = [Mutant(**{**one, "site": tuple(one["site"])}) for one in task["mutants"]]
+        self.mutants = [Mutant.of(one) for one in task["mutants"]]
         self.order: list[list[str]] = task["order"]
         self.seconds: dict[str, float] = task["seconds"]
         self.verdicts = Path(task["verdicts"])
@@ -247,4 +247,4 @@ if TASK is not None and TASK["changed_already"]:
     (only,) = TASK["mutants"]
     if any(name.replace(".", "/") + ".py" == only["file"] for name in sys.modules):
         raise ImportError(f"{only['file']} was loaded before its change could be made.")
-    sys.meta_path.insert(0, Changed(Mutant(**{**only, "site": tuple(only["site"])})))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Changed(Mutant.of(only)))  # type: ignore[arg-type]

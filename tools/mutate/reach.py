@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from tools.mutate.changes import ROOT, TARGETS, mutants_of
+from tools.mutate.changes import ROOT, TARGETS, Source, mutants_of
 
 hits: set[str] = set()
 found: dict[str, Any] = {"files": {}, "seconds": {}, "sites": {}, "import": []}
@@ -42,17 +42,14 @@ class Marked(ast.NodeTransformer):
     """Puts (hit(place), expression)[1] in the place of each expression that can be changed."""
 
     def __init__(self, file: str, text: str):
-        self.file, self.begins = file, [0]
-        for line in text.splitlines(keepends=True):
-            self.begins.append(self.begins[-1] + len(line))
+        self.file, self.source = file, Source(text)
         self.sites = {mutant.site for mutant in mutants_of("", file, text)}
 
     def visit(self, node: ast.AST) -> Any:
         node = self.generic_visit(node)
         if not isinstance(node, ast.expr):
             return node
-        start = self.begins[node.lineno - 1] + node.col_offset
-        stop = self.begins[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        start, stop = self.source.span(node)
         if (start, stop) not in self.sites:
             return node
         mark = ast.Call(ast.Name("__hit__", ast.Load()), [ast.Constant(f"{self.file}:{start}:{stop}")], [])

@@ -136,41 +136,56 @@ def _gradients(op: Any, sample: Any, function: Any, arguments: Any, leaves: list
 
     `gradcheck_wrapper` makes an argument symmetric, or triangular, where a function reads but half of it.
     """
-    total = None
     prepared = op.gradcheck_wrapper if tensor is torch.tensor else rebound(op.gradcheck_wrapper)
     result = prepared(function, arguments[0], *arguments[1], **arguments[2])
-    for number, part in enumerate(_parts(sample.output_process_fn_grad(result))):
+    total = weighted_sum(sample.output_process_fn_grad(result), tensor)
+    return None if total is None else grad(total, leaves, allow_unused=True)
+
+
+def weighted_sum(result: Any, tensor: Any) -> Any:
+    """Returns the sum of all results that have a gradient, times numbers drawn from a fixed seed; None: none has.
+
+    `tensor`: makes a tensor of an array, in the library whose results they are.
+    """
+    total = None
+    for number, part in enumerate(parts_of(result)):
         if getattr(part, "requires_grad", False):
             if isinstance(part, torch.Tensor) and part.dtype.is_complex:
                 raise Skipped("complex numbers")
             weights = np.random.default_rng(number).standard_normal(tuple(part.shape))
             term = (part * tensor(weights).to(part.dtype)).sum()
             total = term if total is None else total + term
-    return None if total is None else grad(total, leaves, allow_unused=True)
+    return total
 
 
-def _parts(value: Any) -> Iterator[Any]:
+def parts_of(value: Any) -> Iterator[Any]:
+    """Yields what stands in lists and tuples, however deep."""
     if isinstance(value, (list, tuple)):
         for part in value:
-            yield from _parts(part)
+            yield from parts_of(part)
     else:
         yield value
 
 
 def run_error(op: Any, wrong: Any) -> None:
-    """Makes a call that raises in PyTorch: it must raise here, an error of picograd or of the same class."""
+    """Makes a call that raises in PyTorch, and reads what it returns."""
     sample = wrong.sample_input
     args = Converter(op.name)((sample.input, sample.args, sample.kwargs))
     if "out" in sample.kwargs:
         raise Skipped("out=")
     function = function_of(op)
+    run_wrong(op.name, lambda: function(args[0], *args[1], **args[2]), wrong)
+
+
+def run_wrong(name: str, call: Callable[[], Any], wrong: Any) -> None:
+    """Makes a call that raises in PyTorch: it must raise here, an error of picograd or of the same class."""
     try:
-        for part in _parts(function(args[0], *args[1], **args[2])):
+        for part in parts_of(call()):
             if isinstance(part, pg.Tensor):
                 part.numpy()
     except (PicogradError, wrong.error_type):
         return
-    if reason := reason_to_accept(op.name, wrong.error_regex):
+    if reason := reason_to_accept(name, wrong.error_regex):
         raise Skipped(reason)
     raise Differs(f"accepted; PyTorch: {wrong.error_type.__name__} {wrong.error_regex[:120]!r}")
 

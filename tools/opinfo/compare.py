@@ -11,7 +11,7 @@ import picograd as pg
 from tools.opinfo.convert import dtype_of, theirs
 from tools.opinfo.found import Differs, Skipped, Values
 
-# what REQUIREMENTS ask of values and gradients, where PyTorch's own table asks for more
+# (rtol, atol) that are near enough, where PyTorch's own table asks for more
 LOOSEST = {
     "samples": {torch.float32: (1e-5, 1e-5), torch.float16: (4e-3, 4e-3), torch.bfloat16: (3e-2, 3e-2)},
     "gradients": {torch.float32: (1e-4, 1e-5)},

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 import picograd as pg
-from picograd.errors import PicogradError
-from tools.opinfo.calls import attempt
+from tools.opinfo.calls import attempt, run_wrong, weighted_sum
 from tools.opinfo.compare import LOOSEST, compare
 from tools.opinfo.convert import Converter, found, mapped
 from tools.opinfo.found import Differs, Row, Skipped
-from tools.opinfo.reasons import reason_for, reason_to_accept
+from tools.opinfo.reasons import reason_for
 
 STEPS = 5
 DROPS = ("Dropout", "RReLU", "Transformer", "FractionalMaxPool")
@@ -87,51 +86,29 @@ def run_module(info: Any, module_input: Any, training: bool) -> None:
         leaves = [pair[:2] for pair in convert.made.values() if pair[0].requires_grad and pair[0].is_leaf]
         wanted = [*(leaf for leaf, _ in leaves), *theirs.parameters()]
         mine = [*(leaf for _, leaf in leaves), *ours.parameters()]
-        _compare_gradients(_flat(result), _flat(known), mine, wanted)
+        _compare_gradients(result, known, mine, wanted)
 
 
-def _compare_gradients(ours: list[Any], theirs: list[Any], mine: list[Any], wanted: list[Any]) -> None:
-    totals = []
-    for parts, tensor in ((ours, pg.Tensor), (theirs, torch.tensor)):
-        terms = []
-        for number, part in enumerate(parts):
-            if getattr(part, "requires_grad", False):
-                weights = np.random.default_rng(number).standard_normal(tuple(part.shape))
-                terms.append((part * tensor(weights).to(part.dtype)).sum())
-        totals.append(sum(terms) if terms else None)
-    if totals[1] is None or not wanted or totals[1].isnan():  # what is not a number has no slope
+def _compare_gradients(result: Any, known: Any, mine: list[Any], wanted: list[Any]) -> None:
+    total, reference = weighted_sum(result, pg.Tensor), weighted_sum(known, torch.tensor)
+    if reference is None or not wanted or reference.isnan():  # what is not a number has no slope
         return
-    if totals[0] is None:
+    if total is None:
         raise Differs("result has no gradient")
-    known = torch.autograd.grad(totals[1], wanted, allow_unused=True)
-    for grad, reference, leaf, own in zip(pg.grad(totals[0], mine, allow_unused=True), known, wanted, mine, strict=True):
+    grads, references = pg.grad(total, mine, allow_unused=True), torch.autograd.grad(reference, wanted, allow_unused=True)
+    for grad, reference, leaf, own in zip(grads, references, wanted, mine, strict=True):
         expected = torch.zeros_like(leaf) if reference is None else reference
         compare(own * 0 if grad is None else grad, expected, 1e-3, 1e-4)
 
 
-def _flat(value: Any) -> list[Any]:
-    return [part for item in value for part in _flat(item)] if isinstance(value, (list, tuple)) else [value]
-
-
-def _construct_and_run(info: Any, wrong: Any) -> None:
+def _construct_and_run(info: Any, wrong: Any) -> Any:
     make, call = wrong.module_error_input.constructor_input, wrong.module_error_input.forward_input
     args, kwargs = Converter()((make.args, make.kwargs))
     module = _class(info)(*args, **kwargs)
-    if call is not None:
-        args, kwargs = Converter()((call.args, call.kwargs))
-        for part in _flat(module(*args, **kwargs)):
-            part.numpy()
-
-
-def run_wrong(name: str, call: Callable[[], Any], wrong: Any) -> None:
-    """Makes a call that must raise."""
-    try:
-        call()
-    except (PicogradError, wrong.error_type):
-        return
-    if reason := reason_to_accept(name, wrong.error_regex):
-        raise Skipped(reason)
-    raise Differs(f"accepted; PyTorch: {wrong.error_type.__name__} {wrong.error_regex[:120]!r}")
+    if call is None:
+        return None
+    args, kwargs = Converter()((call.args, call.kwargs))
+    return module(*args, **kwargs)
 
 
 # ---- optimizers ----

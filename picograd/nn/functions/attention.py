@@ -59,7 +59,7 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
     need_float("scaled_dot_product_attention", query.op, "query")
-    probability("scaled_dot_product_attention", dropout_p, "dropout_p")
+    probability("scaled_dot_product_attention", "dropout_p", dropout_p)
     if enable_gqa:
         key, value = (_for_all_heads(query, tensor) for tensor in (key, value))
     _check_attention(query, key, value)

@@ -63,7 +63,7 @@ def cross_entropy(
         if ignore_index is not None and ignore_index >= 0:
             raise ArgumentError(f"cross_entropy: ignore_index={ignore_index} leaves out classes, not probabilities.")
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.wide)
+    x = cast(_classes_last("cross_entropy", input, target).read(), input.dtype.compute_dtype)
     labels = target.read()
     last = len(x.shape) - 1
     total = logsumexp_op(x, (last,))

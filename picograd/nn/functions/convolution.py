@@ -17,8 +17,8 @@ from picograd.ir.build import cast, expand, reshape
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.nn.functions.placement import Each, each_axis, tensor_op, with_batch, without_batch
-from picograd.tensor.arguments import at_least
+from picograd.nn.functions.placement import Each, each_axis, with_batch, without_batch
+from picograd.tensor.arguments import at_least, tensor_of
 from picograd.tensor.autocast import lowered
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
@@ -227,7 +227,7 @@ def _transposed(
 
 def _weight(function: str, x: Op, weight: Tensor, axes: int) -> Op:
     """Returns the weight, which must fit in all but its channels."""
-    w = tensor_op(function, "weight", weight)
+    w = tensor_of(function, "weight", weight).read()
     w = cast(w, lowered(w.dtype))
     if len(w.shape) != axes + 2 or 0 in w.shape[2:]:
         raise ShapeError(f"{function}: weight must have {axes + 2} axes, the last {axes} not empty, got {w.shape}.")
@@ -262,7 +262,7 @@ def _check_fits(function: str, x: Op, spans: Sequence[int], pads: Pairs) -> None
 def _finished(function: str, op: Op, has_batch: bool, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Adds the bias, and takes off a batch axis that was added."""
     if bias is not None:
-        own = tensor_op(function, "bias", bias)
+        own = tensor_of(function, "bias", bias).read()
         own = cast(own, lowered(own.dtype))
         if own.shape != op.shape[1:2]:
             raise ShapeError(f"{function}: bias must be ({op.shape[1]},), one number for each output, got {own.shape}.")

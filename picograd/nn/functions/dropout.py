@@ -30,7 +30,7 @@ def dropout(
     inplace: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Returns each element with the probability 1 - p, divided by it, else 0; the input itself outside training.
+    """Returns the input with each element 0 with probability p, the others divided by 1 - p; itself outside `training`.
 
     `inplace` stores it there.
 
@@ -167,7 +167,7 @@ def _dropped(
     formula: Callable[[Op, Op, float], Op],
 ) -> Tensor:
     """Returns formula(x, what is kept, p); what differs only behind `axes` axes is dropped together."""
-    probability(function, p)
+    probability(function, "p", p)
     if not training or p == 0.0:
         return input
     need_float(function, input.op)

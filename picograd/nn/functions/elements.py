@@ -33,5 +33,5 @@ def of_each(
         needed = "a float" if kinds == "f" else "numbers"
         raise DTypeError(f"{function}: needs {needed}, got {input.dtype} of shape {input.shape}.", hint="x.float()")
     op = to_float(input.read()) if kinds == "F" else input.read()
-    tensor = Tensor.from_op(computed_in(op.dtype.wide, formula, (op,)), input.cell.device)
+    tensor = Tensor.from_op(computed_in(op.dtype.compute_dtype, formula, (op,)), input.cell.device)
     return input._in_place(function, tensor) if inplace else tensor

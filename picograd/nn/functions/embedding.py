@@ -14,9 +14,9 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.ir.build import scatter
 from picograd.ir.op import filled
 from picograd.ir.opcode import OpCode
-from picograd.tensor.autograd import no_grad
 from picograd.tensor.build import cast, whole
 from picograd.tensor.indexing.brackets import along_axis, gather_op
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 
@@ -105,7 +105,8 @@ def embedding_bag(
     """
     _check_bags(input, offsets, per_sample_weights, mode)
     padding = None if padding_idx is None else padding_row("embedding_bag", padding_idx, weight.shape[0])
-    rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq).to(weight.dtype.wide)  # one rounding
+    rows = embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    rows = rows.to(weight.dtype.compute_dtype)  # rounded once, at the end
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     counted = Tensor.ones_like(input, dtype=dtypes.bool_) if padding is None else input != padding

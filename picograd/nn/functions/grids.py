@@ -30,8 +30,8 @@ from picograd.ir.build import (
 )
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.placement import tensor_op
 from picograd.nn.functions.resize import along, cubic_weights
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.elements.pointwise import round_even
 from picograd.tensor.tensor import Tensor
@@ -63,7 +63,7 @@ def grid_sample(
     >>> grid_sample(Tensor([[[[1.0, 3.0]]]]), Tensor([[[[0.0, 0.0]]]]))
     Tensor([[[[2.]]]])
     """
-    op, where_op = tensor_op("grid_sample", "input", input), tensor_op("grid_sample", "grid", grid)
+    op, where_op = tensor_of("grid_sample", "input", input).read(), tensor_of("grid_sample", "grid", grid).read()
     axes = len(op.shape) - 2
     if mode not in MODES or (mode == "bicubic" and axes != 2):
         raise ArgumentError(f"grid_sample: mode must be one of {', '.join(MODES)} (bicubic of four axes), got {mode!r}.")
@@ -77,8 +77,8 @@ def grid_sample(
     need_float("grid_sample", op, "input")
     if where_op.dtype is not op.dtype:
         raise DTypeError(f"grid_sample: input is {op.dtype}, grid is {where_op.dtype}.", hint="bring both to one dtype.")
-    sampler = Sampler(cast(op, op.dtype.wide), padding_mode, bool(align_corners))
-    result = sampler.at(sampler.places(cast(where_op, op.dtype.wide)), mode)
+    sampler = Sampler(cast(op, op.dtype.compute_dtype), padding_mode, bool(align_corners))
+    result = sampler.at(sampler.places(cast(where_op, op.dtype.compute_dtype)), mode)
     return input.from_op(cast(result, op.dtype), input.other_device("grid_sample", grid))
 
 
@@ -100,7 +100,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     Tensor([[[[-0.5,  0. ],
               [ 0.5,  0. ]]]])
     """
-    op, axes = tensor_op("affine_grid", "theta", theta), len(size) - 2
+    op, axes = tensor_of("affine_grid", "theta", theta).read(), len(size) - 2
     if axes not in (2, 3) or op.shape != (size[0], axes, axes + 1):
         expected = (size[0], axes, axes + 1) if axes in (2, 3) else "(N, 2, 3) or (N, 3, 4)"
         raise ShapeError(f"affine_grid: theta {theta.shape} must be {expected} for size {tuple(size)}.")

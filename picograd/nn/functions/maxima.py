@@ -31,20 +31,23 @@ from picograd.ir.build import (
     unary,
     where,
 )
-from picograd.ir.build import cast as cast_op
 from picograd.ir.op import Dim, Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.placement import (
     Bins,
     Each,
     Windows,
+    bins_of,
     each_axis,
+    end_of_bin,
     pooling_windows,
-    tensor_op,
+    start_of_bin,
+    widest_bin,
     with_batch,
     without_batch,
 )
-from picograd.tensor.build import detached, static, static_numel
+from picograd.tensor.arguments import tensor_of
+from picograd.tensor.build import cast, detached, static, static_numel
 from picograd.tensor.tensor import Tensor
 
 Pooled = Tensor | tuple[Tensor, Tensor]
@@ -273,38 +276,6 @@ def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins, return_ind
     return _pair(x, _read(op, index), has_batch, return_indices)
 
 
-def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
-    """Returns how many bins each axis has; None stands for its length.
-
-    Raises:
-      ShapeError:    an axis to be shared out is empty.
-      ArgumentError: output_size is no number that fits.
-    """
-    given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
-    lengths = [static(n) for n in op.shape[2:]]
-    if len(given) == axes:
-        given = [n if count is None else count for count, n in zip(given, lengths)]
-    counts = each_axis(function, "output_size", tuple(given), axes, 0)
-    if 0 in lengths:
-        raise ShapeError(f"{function}: an axis of input {op.shape} is empty.")
-    return list(counts)
-
-
-def start_of_bin(i: Op, length: int, count: int) -> Op:
-    """Returns floor(i length / count)."""
-    return Op(OpCode.IDIV, i.dtype, (i * length, i.filled(count)))
-
-
-def end_of_bin(i: Op, length: int, count: int) -> Op:
-    """Returns ceil((i + 1) length / count)."""
-    return Op(OpCode.IDIV, i.dtype, (i * length + (length + count - 1), i.filled(count)))
-
-
-def widest_bin(length: int, count: int) -> int:
-    """Returns the length of the longest bin."""
-    return max((-(-(i + 1) * length // count) - i * length // count for i in range(count)), default=1)
-
-
 # ---- one window ----
 def _taken(x: Op, places: Sequence[Op]) -> Op:
     """Returns (N, C, K, H', K', W', ...): the elements at places (K, H') along each axis."""
@@ -338,7 +309,7 @@ def _first_greatest(seen: Op, inside: Op | None, strides: Sequence[int]) -> tupl
     found = reduce(key if inside is None else where(inside, key, none), OpCode.MIN, taps)
     if seen.dtype.is_float:
         found = where(compare(OpCode.CMPLT, found, 0), unary(OpCode.NEG, found) - 1, found)
-    return greatest, cast_op(found, dtypes.int64)
+    return greatest, cast(found, dtypes.int64)
 
 
 def _strides(lengths: Sequence[Dim], steps: Sequence[int]) -> list[int]:
@@ -380,7 +351,7 @@ def _unpool(
 ) -> Tensor:  # fmt: skip
     """Returns zeros with the elements of x where max pooling, of windows of these numbers, had found them."""
     op, has_batch = with_batch(function, x, axes)
-    place = tensor_op(function, "indices", indices)
+    place = tensor_of(function, "indices", indices).read()
     if place.shape != x.shape:
         raise ShapeError(f"{function}: indices {place.shape} must have the shape of input {x.shape}.")
     kernel_size, stride, padding = numbers
@@ -398,5 +369,5 @@ def put_back(x: Op, places: Op, lengths: Sequence[int]) -> Op:
     """Returns images of zeros, (N, C, *lengths), with the elements of x (N, C, ...) at their places."""
     flat = (*x.shape[:2], _numel(x))
     base = filled(0, x.dtype, (*x.shape[:2], math.prod(lengths)))
-    index = reshape(cast_op(places, dtypes.int64), flat)
+    index = reshape(cast(places, dtypes.int64), flat)
     return reshape(scatter(base, index, reshape(x, flat), None, 2, 2), (*x.shape[:2], *lengths))

@@ -18,13 +18,16 @@ from picograd.ir.build import compare, expand, gather, iota, maximum, minimum, r
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg, numel
-from picograd.nn.functions.maxima import bins_of, end_of_bin, start_of_bin, widest_bin
 from picograd.nn.functions.placement import (
     Bins,
     Each,
     Windows,
+    bins_of,
     each_axis,
+    end_of_bin,
     pooling_windows,
+    start_of_bin,
+    widest_bin,
     with_batch,
     without_batch,
 )
@@ -203,7 +206,7 @@ def _avg_pool(
     windows = pooling_windows(function, op, (*numbers, 1), ceil_mode)
     if divisor is not None and whole(function, "divisor_override", divisor) == 0:
         raise ArgumentError(f"{function}: divisor_override must not be 0.")
-    wide = cast(op, op.dtype.wide)
+    wide = cast(op, op.dtype.compute_dtype)
     if divisor is not None:
         mean = sum_of_windows(wide, windows) / float(divisor)
     else:
@@ -264,7 +267,7 @@ def _adaptive(function: str, axes: int, x: Tensor, output_size: Bins) -> Tensor:
     op, has_batch = with_batch(function, x, axes)
     need_float(function, op, "input")
     counts = bins_of(function, op, output_size, axes)
-    result = cast(op, op.dtype.wide)
+    result = cast(op, op.dtype.compute_dtype)
     for axis, count in enumerate(counts):
         result = _mean_of_bins(result, 2 + axis, count)
     return x.from_op(without_batch(cast(result, op.dtype), has_batch), x.cell.device)

@@ -53,7 +53,7 @@ def layer_norm(
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"layer_norm: {name} has shape {tensor.shape}, it must be {shape}.")
-    op = cast(need_float("layer_norm", input.read()), input.dtype.wide)
+    op = cast(need_float("layer_norm", input.read()), input.dtype.compute_dtype)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     result = Tensor.from_op(cast(_standardized(op, axes, eps), input.dtype), input.cell.device)
     result = result if weight is None else result * weight
@@ -91,7 +91,7 @@ def rms_norm(
         raise ShapeError(f"rms_norm: input {input.shape} does not end in {shape}.")
     if weight is not None and weight.shape != shape:
         raise ShapeError(f"rms_norm: weight has shape {weight.shape}, it must be {shape}.")
-    op = cast(need_float("rms_norm", input.read()), input.dtype.wide)
+    op = cast(need_float("rms_norm", input.read()), input.dtype.compute_dtype)
     axes = tuple(range(input.ndim - len(shape), input.ndim))
     least = (2.0**-52 if op.dtype is dtypes.float64 else 2.0**-23) if eps is None else eps
     scale = pointwise.rsqrt(mean_op(op * op, axes, keepdim=True) + least)
@@ -132,7 +132,7 @@ def group_norm(
     if num_groups < 1 or channels % num_groups:
         raise ShapeError(f"group_norm: {channels} channels of input {input.shape} do not make {num_groups} groups.")
     grouped = input.reshape(input.op.shape[0], num_groups, channels // num_groups, *input.op.shape[2:])
-    op = cast(grouped.read(), input.dtype.wide)
+    op = cast(grouped.read(), input.dtype.compute_dtype)
     standard = _standardized(op, tuple(range(2, grouped.ndim)), eps)
     result = Tensor.from_op(cast(standard, input.dtype), input.cell.device).reshape(*input.op.shape)
     return _affine(result, weight, bias)
@@ -183,7 +183,7 @@ def batch_norm(
         return _affine(input, weight, bias)
     if all(dim == 1 for i, dim in enumerate(input.op.shape) if i != 1):
         raise ShapeError(f"batch_norm: in training a channel needs more than one value, got input {input.shape}.")
-    op, result = cast(input.read(), input.dtype.wide), standardized(input, axes, weight, bias, eps)
+    op, result = cast(input.read(), input.dtype.compute_dtype), standardized(input, axes, weight, bias, eps)
     _take_in("batch_norm", running_mean, mean_op(op, axes), momentum)
     _take_in("batch_norm", running_var, variance_op(op, axes, 1), momentum)
     return result
@@ -231,7 +231,7 @@ def instance_norm(
         return _affine(_by_running(input, running_mean, running_var, eps), weight, bias)
     if all(dim == 1 for dim in input.op.shape[2:]):
         raise ShapeError(f"instance_norm: a channel needs more than one value, got input {input.shape}.")
-    op, result = cast(input.read(), input.dtype.wide), standardized(input, axes, weight, bias, eps)
+    op, result = cast(input.read(), input.dtype.compute_dtype), standardized(input, axes, weight, bias, eps)
     _take_in("instance_norm", running_mean, mean_op(mean_op(op, axes), (0,)), momentum)
     _take_in("instance_norm", running_var, mean_op(variance_op(op, axes, 1), (0,)), momentum)
     return result
@@ -279,7 +279,7 @@ def divided_by_neighbours(x: Tensor, count: int, before: int, alpha: float, beta
 # ---- what they share ----
 def standardized(x: Tensor, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """Returns (x - mean) / sqrt(var + eps) * weight + bias, over some axes of (N, C, ...)."""
-    standard = _standardized(cast(x.read(), x.dtype.wide), axes, eps)
+    standard = _standardized(cast(x.read(), x.dtype.compute_dtype), axes, eps)
     return _affine(Tensor.from_op(cast(standard, x.dtype), x.cell.device), weight, bias)
 
 
@@ -292,7 +292,7 @@ def _standardized(op: Op, axes: tuple[int, ...], eps: float) -> Op:
 
 def _by_running(input: Tensor, running_mean: Tensor, running_var: Tensor, eps: float) -> Tensor:  # noqa: A002
     """Returns (input - running_mean) / sqrt(running_var + eps)."""
-    wide = input.dtype.wide
+    wide = input.dtype.compute_dtype
     mean, var = (_channels(tensor, input) for tensor in (running_mean, running_var))
     scale = Tensor.from_op(pointwise.rsqrt(cast(var.read(), wide) + eps), var.cell.device)
     return ((input.to(wide) - mean.to(wide)) * scale).to(input.dtype)

@@ -1,7 +1,7 @@
-"""What functions of windows share: arguments for each axis, the batch axis, where windows fall.
+"""What functions of windows share: arguments for each axis, the batch axis, where windows and bins fall.
 
 In:    arguments as users write them
-Out:   `each_axis`, `with_batch`, `Windows`, `pooling_windows`, `placed`
+Out:   `each_axis`, `with_batch`, `Windows`, `pooling_windows`, `placed`, `bins_of`
 Next:  picograd/nn/functions/convolution.py
 """
 
@@ -14,6 +14,8 @@ from typing import Any
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import iota, repeat_axes, reshape
 from picograd.ir.op import Dim, Op, Shape
+from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -43,23 +45,12 @@ def with_batch(function: str, x: Tensor, num_spatial: int) -> tuple[Op, bool]:
     Raises:
       ShapeError: it has neither num_spatial + 1 nor num_spatial + 2 axes.
     """
-    op = tensor_op(function, "input", x)
+    op = tensor_of(function, "input", x).read()
     if len(op.shape) not in (num_spatial + 1, num_spatial + 2):
         spatial = ", ".join(("L",) if num_spatial == 1 else ("D", "H", "W")[3 - num_spatial :])
         raise ShapeError(f"{function}: input must be (N, C, {spatial}) or (C, {spatial}), got {op.shape}.")
     has_batch = len(op.shape) == num_spatial + 2
     return (op if has_batch else reshape(op, (1, *op.shape))), has_batch
-
-
-def tensor_op(function: str, name: str, value: Any) -> Op:
-    """Returns the Op of an argument that must be a tensor.
-
-    Raises:
-      ArgumentError: it is none.
-    """
-    if not isinstance(value, Tensor):
-        raise ArgumentError(f"{function}: {name} must be a Tensor, got {type(value).__name__}.", hint="pg.Tensor(data)")
-    return value.read()
 
 
 def without_batch(op: Op, has_batch: bool) -> Op:
@@ -147,3 +138,36 @@ def placed(
         for n, k, s, p, d in zip(lengths, kernel, strides, zip(*pads), steps)
     )
     return Windows(kernel, strides, steps, *pads, counts)
+
+
+# ---- bins: as many windows as asked for, next to each other ----
+def bins_of(function: str, op: Op, output_size: Bins, axes: int) -> list[int]:
+    """Returns how many bins each axis has; None stands for its length.
+
+    Raises:
+      ShapeError:    an axis to be shared out is empty.
+      ArgumentError: output_size is no number that fits.
+    """
+    given = list(output_size) if isinstance(output_size, (tuple, list)) else [output_size] * axes
+    lengths = [static(n) for n in op.shape[2:]]
+    if len(given) == axes:
+        given = [n if count is None else count for count, n in zip(given, lengths)]
+    counts = each_axis(function, "output_size", tuple(given), axes, 0)
+    if 0 in lengths:
+        raise ShapeError(f"{function}: an axis of input {op.shape} is empty.")
+    return list(counts)
+
+
+def start_of_bin(i: Op, length: int, count: int) -> Op:
+    """Returns floor(i length / count)."""
+    return Op(OpCode.IDIV, i.dtype, (i * length, i.filled(count)))
+
+
+def end_of_bin(i: Op, length: int, count: int) -> Op:
+    """Returns ceil((i + 1) length / count)."""
+    return Op(OpCode.IDIV, i.dtype, (i * length + (length + count - 1), i.filled(count)))
+
+
+def widest_bin(length: int, count: int) -> int:
+    """Returns the length of the longest bin."""
+    return max((-(-(i + 1) * length // count) - i * length // count for i in range(count)), default=1)

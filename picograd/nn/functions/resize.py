@@ -20,7 +20,8 @@ from picograd.ir.build import expand, gather, iota, maximum, minimum, reshape, u
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.nn.functions.means import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
-from picograd.nn.functions.placement import each_axis, tensor_op
+from picograd.nn.functions.placement import each_axis
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, need_float, static
 from picograd.tensor.tensor import Tensor
 
@@ -57,7 +58,7 @@ def interpolate(
     >>> interpolate(Tensor([[[1.0, 3.0]]]), scale_factor=2, mode="linear")
     Tensor([[[1. , 1.5, 2.5, 3. ]]])
     """
-    op = tensor_op("interpolate", "input", input)
+    op = tensor_of("interpolate", "input", input).read()
     axes = len(op.shape) - 2
     _check_mode(op, mode, align_corners, antialias)
     sizes, factors = _sizes(op, size, scale_factor, recompute_scale_factor)
@@ -65,7 +66,7 @@ def interpolate(
         return AREA[axes](input, sizes)
     if mode in AXES:
         need_float("interpolate", op, "input")
-    wide = cast(op, op.dtype.wide)
+    wide = cast(op, op.dtype.compute_dtype)
     for i, (count, factor) in enumerate(zip(sizes, factors)):
         wide = _resized(wide, 2 + i, count, factor, mode, bool(align_corners))
     return input.from_op(cast(wide, op.dtype), input.cell.device)

@@ -16,7 +16,8 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import gather, iota, maximum, minimum, permute, reshape, scatter, shrink_axis, unary
 from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
-from picograd.nn.functions.placement import Each, Windows, each_axis, placed, tensor_op, with_batch, without_batch
+from picograd.nn.functions.placement import Each, Windows, each_axis, placed, with_batch, without_batch
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -75,7 +76,7 @@ def fold(
     >>> fold(Tensor([[1.0, 2.0], [2.0, 3.0]]), (1, 3), (1, 2))
     Tensor([[[1., 4., 3.]]])
     """
-    op = tensor_op("fold", "input", input)
+    op = tensor_of("fold", "input", input).read()
     if len(op.shape) not in (2, 3):
         raise ShapeError(f"fold: input must be (N, C * taps, windows) or (C * taps, windows), got {op.shape}.")
     has_batch = len(op.shape) == 3
@@ -140,7 +141,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         raise ArgumentError(f'pad: mode must be "constant", "reflect", "replicate" or "circular", got {mode!r}.')
     if value is not None:
         raise ArgumentError(f'pad: mode="{mode}" takes no value, got {value}.')
-    op = tensor_op("pad", "input", input)
+    op = tensor_of("pad", "input", input).read()
     if len(pad) % 2 or not 1 <= len(pad) // 2 < len(op.shape) <= len(pad) // 2 + 2:
         raise ArgumentError(
             f'pad: mode="{mode}" needs a pair for each axis of {input.shape} but the first one or two, got {tuple(pad)}.'

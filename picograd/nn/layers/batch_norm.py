@@ -23,6 +23,8 @@ class _Running(Module):
     """
 
     ranks: tuple[int, ...] = ()
+    eps: float
+    momentum: float | None
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
@@ -58,6 +60,10 @@ class _Running(Module):
             shown = " or ".join(str(rank) for rank in self.ranks)
             raise ShapeError(f"{type(self).__name__}: input must have {shown} axes, got {x.shape}.")
 
+    def extra_repr(self) -> str:
+        shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return f"{shown}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+
 
 class _BatchNorm(_Running):
     def __init__(
@@ -82,17 +88,15 @@ class _BatchNorm(_Running):
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
-                momentum = 1.0 / self.num_batches_tracked.to(input.dtype.wide)
+                momentum = 1.0 / self.num_batches_tracked.to(input.dtype.compute_dtype)
         of_batch = self.training or self.running_mean is None
         running = (self.running_mean, self.running_var)
         return functional.batch_norm(input, *running, self.weight, self.bias, of_batch, momentum, self.eps)
 
-    def extra_repr(self) -> str:
-        shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
-        return f"{shown}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
-
 
 class _InstanceNorm(_Running):
+    momentum: float
+
     def __init__(
         self,
         num_features: int,
@@ -116,10 +120,6 @@ class _InstanceNorm(_Running):
         running = (self.running_mean, self.running_var)
         result = functional.instance_norm(batch, *running, self.weight, self.bias, of_example, self.momentum, self.eps)
         return result if batch is input else result.squeeze(0)
-
-    def extra_repr(self) -> str:
-        shown = f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
-        return f"{shown}, bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
 
 
 class BatchNorm1d(_BatchNorm):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import picograd.nn.functions.convolution as convolve
+import picograd.nn.functional as functional
 import picograd.nn.init as init
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
@@ -118,7 +118,7 @@ class Conv1d(_Conv):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) -> (N, O, L')."""
         input, padding = self._padded(input)
-        return convolve.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return functional.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Conv):
@@ -140,7 +140,7 @@ class Conv2d(_Conv):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) -> (N, O, H', W')."""
         input, padding = self._padded(input)
-        return convolve.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return functional.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Conv):
@@ -162,7 +162,7 @@ class Conv3d(_Conv):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) -> (N, O, D', H', W')."""
         input, padding = self._padded(input)
-        return convolve.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return functional.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _ConvTranspose(_Convolution):
@@ -217,7 +217,7 @@ class ConvTranspose1d(_ConvTranspose):
         """input (N, C, L) -> (N, O, L'), of output_size if that is given."""
         more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
-        return convolve.conv_transpose1d(
+        return functional.conv_transpose1d(
             input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip
 
@@ -243,7 +243,7 @@ class ConvTranspose2d(_ConvTranspose):
         """input (N, C, H, W) -> (N, O, H', W'), of output_size if that is given."""
         more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
-        return convolve.conv_transpose2d(
+        return functional.conv_transpose2d(
             input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip
 
@@ -269,6 +269,6 @@ class ConvTranspose3d(_ConvTranspose):
         """input (N, C, D, H, W) -> (N, O, D', H', W'), of output_size if that is given."""
         more = self._extra(input, output_size)
         assert not isinstance(self.padding, str)
-        return convolve.conv_transpose3d(
+        return functional.conv_transpose3d(
             input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation
         )  # fmt: skip

@@ -13,10 +13,20 @@ from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
 
 
-class Dropout(Module):
-    """In training: each element with the probability 1 - p, divided by it, else 0.
+class _Dropping(Module):
+    """What all share: `p`, the probability to be left out, and `inplace`."""
 
-    `p`: the probability; `inplace`: stores it in x.
+    def __init__(self, p: float = 0.5, inplace: bool = False):
+        self.p, self.inplace = probability(type(self).__name__, "p", p), inplace
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropping):
+    """In training: zeroes each element with probability p, and divides the others by 1 - p.
+
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -25,22 +35,15 @@ class Dropout(Module):
     Tensor([1., 2.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input of any shape -> the same shape."""
         return functional.dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
+class Dropout1d(_Dropping):
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-class Dropout1d(Module):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
-
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -49,22 +52,15 @@ class Dropout1d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout1d", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) or (C, L) -> the same shape."""
         return functional.dropout1d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
+class Dropout2d(_Dropping):
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-class Dropout2d(Module):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
-
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -73,22 +69,15 @@ class Dropout2d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout2d", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) or (N, C, L) -> the same shape."""
         return functional.dropout2d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
+class Dropout3d(_Dropping):
+    """In training: zeroes each channel with probability p, and divides the others by 1 - p.
 
-class Dropout3d(Module):
-    """In training: each channel with the probability 1 - p, divided by it, else 0.
-
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -97,22 +86,15 @@ class Dropout3d(Module):
     Tensor([0., 0.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("Dropout3d", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) or (C, D, H, W) -> the same shape."""
         return functional.dropout3d(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class AlphaDropout(Module):
+class AlphaDropout(_Dropping):
     """In training: selu's least value in place of some elements, scaled and shifted to mean 0 and variance 1.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability of being replaced; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -121,22 +103,15 @@ class AlphaDropout(Module):
     Tensor([1., 2.])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("AlphaDropout", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input of any shape -> the same shape."""
         return functional.alpha_dropout(input, self.p, self.training, self.inplace)
 
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"
 
-
-class FeatureAlphaDropout(Module):
+class FeatureAlphaDropout(_Dropping):
     """In training: AlphaDropout, each channel as a whole.
 
-    `p`: the probability; `inplace`: stores it in x.
+    `p`: the probability of being replaced; `inplace`: stores the result in the input.
 
     Raises:
       ArgumentError: p is not in [0, 1].
@@ -145,13 +120,6 @@ class FeatureAlphaDropout(Module):
     Tensor([[1., 2.]])
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False):
-        probability("FeatureAlphaDropout", p)
-        self.p, self.inplace = p, inplace
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, ...) -> the same shape."""
         return functional.feature_alpha_dropout(input, self.p, self.training, self.inplace)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}, inplace={self.inplace}"

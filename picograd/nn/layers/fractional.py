@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import picograd.nn.functions.fractional as fractional
+import picograd.nn.functional as functional
+from picograd.nn.functions.fractional import check_sizes
 from picograd.nn.functions.maxima import Pooled
 from picograd.nn.functions.placement import Each
 from picograd.nn.module import Module
@@ -21,7 +22,7 @@ class _FractionalMaxPool(Module):
         self, kernel_size: Each, output_size: Each | None = None, output_ratio: float | Sequence[float] | None = None,
         return_indices: bool = False, _random_samples: Tensor | None = None,
     ):  # fmt: skip
-        fractional.check_sizes(type(self).__name__, output_size, output_ratio)
+        check_sizes(type(self).__name__, output_size, output_ratio)
         self.kernel_size, self.output_size, self.output_ratio = kernel_size, output_size, output_ratio
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
@@ -43,7 +44,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
-        return fractional.fractional_max_pool2d(input, *self._sizes())
+        return functional.fractional_max_pool2d(input, *self._sizes())
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
@@ -59,4 +60,4 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
-        return fractional.fractional_max_pool3d(input, *self._sizes())
+        return functional.fractional_max_pool3d(input, *self._sizes())

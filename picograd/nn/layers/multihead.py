@@ -74,7 +74,7 @@ class MultiheadAttention(Module):
     ):
         if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
             raise ArgumentError(f"MultiheadAttention: {num_heads} heads do not divide embed_dim {embed_dim}.")
-        probability("MultiheadAttention", dropout, "dropout")
+        probability("MultiheadAttention", "dropout", dropout)
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.add_zero_attn = add_zero_attn

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import picograd.nn.functions.maxima as maxima
-import picograd.nn.functions.means as means
+import picograd.nn.functional as functional
 from picograd.nn.functions.maxima import Pooled
 from picograd.nn.functions.placement import Bins, Each, each_axis
 from picograd.nn.module import Module
@@ -47,7 +46,7 @@ class MaxPool1d(_MaxPool):
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool1d(input, *numbers, self.ceil_mode, self.return_indices)
+        return functional.max_pool1d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class MaxPool2d(_MaxPool):
@@ -63,7 +62,7 @@ class MaxPool2d(_MaxPool):
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool2d(input, *numbers, self.ceil_mode, self.return_indices)
+        return functional.max_pool2d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class MaxPool3d(_MaxPool):
@@ -79,7 +78,7 @@ class MaxPool3d(_MaxPool):
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
-        return maxima.max_pool3d(input, *numbers, self.ceil_mode, self.return_indices)
+        return functional.max_pool3d(input, *numbers, self.ceil_mode, self.return_indices)
 
 
 class _AdaptiveMaxPool(Module):
@@ -102,7 +101,7 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, L) -> (N, C, L'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool1d(input, self.output_size, self.return_indices)
+        return functional.adaptive_max_pool1d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
@@ -117,7 +116,7 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+        return functional.adaptive_max_pool2d(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
@@ -132,7 +131,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
 
     def forward(self, input: Tensor) -> Pooled:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W'), or with return_indices a pair."""
-        return maxima.adaptive_max_pool3d(input, self.output_size, self.return_indices)
+        return functional.adaptive_max_pool3d(input, self.output_size, self.return_indices)
 
 
 class _MaxUnpool(Module):
@@ -159,7 +158,7 @@ class MaxUnpool1d(_MaxUnpool):
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
         """input (N, C, L), indices of its shape -> (N, C, L'), of output_size if that is given."""
-        return maxima.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return functional.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool2d(_MaxUnpool):
@@ -177,7 +176,7 @@ class MaxUnpool2d(_MaxUnpool):
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
         """input (N, C, H, W), indices of its shape -> (N, C, H', W'), of output_size if that is given."""
-        return maxima.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return functional.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool3d(_MaxUnpool):
@@ -194,7 +193,7 @@ class MaxUnpool3d(_MaxUnpool):
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W), indices of its shape -> (N, C, D', H', W'), of output_size if that is given."""
-        return maxima.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return functional.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 # ---- means ----
@@ -232,7 +231,7 @@ class AvgPool1d(_AvgPool):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) -> (N, C, L')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool1d(input, *numbers, self.ceil_mode, self.count_include_pad)
+        return functional.avg_pool1d(input, *numbers, self.ceil_mode, self.count_include_pad)
 
 
 class AvgPool2d(_AvgPool):
@@ -248,7 +247,7 @@ class AvgPool2d(_AvgPool):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool2d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return functional.avg_pool2d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
 class AvgPool3d(_AvgPool):
@@ -264,7 +263,7 @@ class AvgPool3d(_AvgPool):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W')."""
         numbers = (self.kernel_size, self.stride, self.padding)
-        return means.avg_pool3d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
+        return functional.avg_pool3d(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)
 
 
 class _AdaptiveAvgPool(Module):
@@ -287,7 +286,7 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) -> (N, C, L')."""
-        return means.adaptive_avg_pool1d(input, self.output_size)
+        return functional.adaptive_avg_pool1d(input, self.output_size)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
@@ -302,7 +301,7 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W')."""
-        return means.adaptive_avg_pool2d(input, self.output_size)
+        return functional.adaptive_avg_pool2d(input, self.output_size)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
@@ -317,7 +316,7 @@ class AdaptiveAvgPool3d(_AdaptiveAvgPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return means.adaptive_avg_pool3d(input, self.output_size)
+        return functional.adaptive_avg_pool3d(input, self.output_size)
 
 
 # ---- norms ----
@@ -343,7 +342,7 @@ class LPPool1d(_LPPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, L) -> (N, C, L')."""
-        return means.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return functional.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool2d(_LPPool):
@@ -358,7 +357,7 @@ class LPPool2d(_LPPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) -> (N, C, H', W')."""
-        return means.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return functional.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
 class LPPool3d(_LPPool):
@@ -373,4 +372,4 @@ class LPPool3d(_LPPool):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, D, H, W) -> (N, C, D', H', W')."""
-        return means.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+        return functional.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)

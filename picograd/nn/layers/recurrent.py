@@ -60,7 +60,7 @@ class RNNBase(Recurrent):
         self.proj_size = proj_size
         if num_layers < 1:
             raise ArgumentError(f"{type(self).__name__}: num_layers must be at least 1, got {num_layers}.")
-        probability(type(self).__name__, dropout, "dropout")
+        probability(type(self).__name__, "dropout", dropout)
         self.num_layers, self.batch_first = num_layers, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
         directions = ("", "_reverse") if bidirectional else ("",)

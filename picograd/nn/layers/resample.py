@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import picograd.nn.functions.resize as resize
-import picograd.nn.functions.slide as slide
+import picograd.nn.functional as functional
 from picograd.nn.functions.placement import Each
 from picograd.nn.module import Module
 from picograd.tensor.tensor import Tensor
@@ -36,7 +35,7 @@ class Upsample(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, *lengths) -> (N, C, *other lengths)."""
-        return resize.interpolate(
+        return functional.interpolate(
             input, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
         )
 
@@ -95,7 +94,7 @@ class Unfold(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, H, W) -> (N, C * taps, windows)."""
-        return slide.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -119,7 +118,7 @@ class Fold(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C * taps, windows) -> (N, C, H, W)."""
-        return slide.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+        return functional.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -143,7 +142,7 @@ class PixelShuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (..., C r r, H, W) -> (..., C, H r, W r)."""
-        return slide.pixel_shuffle(input, self.upscale_factor)
+        return functional.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -164,7 +163,7 @@ class PixelUnshuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (..., C, H r, W r) -> (..., C r r, H, W)."""
-        return slide.pixel_unshuffle(input, self.downscale_factor)
+        return functional.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -185,7 +184,7 @@ class ChannelShuffle(Module):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         """input (N, C, ...) -> the same shape."""
-        return slide.channel_shuffle(input, self.groups)
+        return functional.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"

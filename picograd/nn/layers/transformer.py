@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "
 class _Layer(Module):
     """What both kinds of layers share: attention to itself, and linear1, activation, linear2."""
 
-    norms = 2
+    reads_memory = False  # a decoder layer does: it has another attention, norm and dropout for that
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class _Layer(Module):
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
         )
-        if self.norms == 3:
+        if self.reads_memory:
             self.multihead_attn = MultiheadAttention(
                 d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
             )
@@ -62,10 +62,10 @@ class _Layer(Module):
         self.linear2 = Linear(dim_feedforward, d_model, bias, device, dtype)
         self.norm_first = norm_first
         self.norm1, self.norm2 = (LayerNorm(d_model, layer_norm_eps, True, bias, device, dtype) for _ in range(2))
-        if self.norms == 3:
+        if self.reads_memory:
             self.norm3 = LayerNorm(d_model, layer_norm_eps, True, bias, device, dtype)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        if self.norms == 3:
+        if self.reads_memory:
             self.dropout3 = Dropout(dropout)
         self.activation = ACTIVATIONS[activation] if isinstance(activation, str) else activation
 
@@ -142,7 +142,7 @@ class TransformerDecoderLayer(_Layer):
     (5, 3, 8)
     """
 
-    norms = 3
+    reads_memory = True
 
     def forward(
         self,

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from picograd.errors import ArgumentError
-from picograd.tensor.autograd import listed, no_grad
+from picograd.tensor.arguments import listed
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from picograd.errors import ArgumentError, ShapeError
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 

@@ -11,12 +11,13 @@ import copy
 from typing import Any
 
 from picograd.errors import ArgumentError
+from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
 
-def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
+def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Any:
     """Returns a convolution that computes bn(conv(x)); both must be in evaluation mode.
 
     w' = w g / sqrt(var + eps), b' = (b - mean) g / sqrt(var + eps) + bias of bn, g the weight of bn
@@ -75,7 +76,7 @@ def fuse_conv_bn_weights(
     return Parameter(weight, conv_w.requires_grad), Parameter(moved.to(conv_w.dtype), conv_w.requires_grad)
 
 
-def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
+def fuse_linear_bn_eval(linear: Module, bn: Module) -> Any:
     """Returns a linear layer that computes bn(linear(x)); both must be in evaluation mode.
 
     Args:

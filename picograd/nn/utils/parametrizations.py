@@ -12,8 +12,10 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.layers.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from picograd.nn.module import Module
 from picograd.nn.utils.parametrize import register_parametrization
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+
+__all__ = ["spectral_norm", "weight_norm"]
 
 TURNED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)  # whose weights have the output channels second
 

@@ -17,8 +17,10 @@ from picograd.errors import ArgumentError, DTypeError, ShapeError
 from picograd.nn.containers import ModuleDict, ModuleList
 from picograd.nn.module import Module
 from picograd.nn.parameter import Parameter
-from picograd.tensor.autograd import no_grad
+from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
+
+__all__ = ["ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations"]
 
 _cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("parametrizations", default=None)
 
@@ -68,7 +70,8 @@ class ParametrizationList(ModuleList):
       unsafe:    shape and dtype may change
 
     Raises:
-      ShapeError, DTypeError: the result has another shape or dtype than the parameter.
+      ShapeError: the result has another shape than the parameter.
+      DTypeError: it has another dtype.
 
     >>> weights = ParametrizationList([nn.Tanh()], nn.Parameter(Tensor([0.0])))
     >>> weights()
@@ -78,14 +81,10 @@ class ParametrizationList(ModuleList):
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False):
         super().__init__(modules)
         self.unsafe = unsafe
-        self.is_tensor = True
         self._begin(original)
-        with no_grad():
-            result = self()
-        if not unsafe and result.shape != original.shape:
-            raise ShapeError(f"register_parametrization: gives {result.shape} for a parameter of shape {original.shape}.")
-        if not unsafe and result.dtype is not original.dtype:
-            raise DTypeError(f"register_parametrization: gives {result.dtype} for a parameter of {original.dtype}.")
+        if not unsafe:
+            with no_grad():
+                _check_same(self(), original)
 
     def _inverted(self, value: Tensor) -> Tensor | Sequence[Tensor]:
         with no_grad():
@@ -155,6 +154,13 @@ class ParametrizationList(ModuleList):
         return len(self.names)
 
 
+def _check_same(result: Tensor, before: Tensor) -> None:
+    if result.shape != before.shape:
+        raise ShapeError(f"register_parametrization: gives {result.shape} for a parameter of shape {before.shape}.")
+    if result.dtype is not before.dtype:
+        raise DTypeError(f"register_parametrization: gives {result.dtype} for a parameter of {before.dtype}.")
+
+
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
@@ -168,7 +174,8 @@ def register_parametrization(
 
     Raises:
       ArgumentError: there is no such parameter.
-      ShapeError, DTypeError: the result has another shape or dtype than the parameter.
+      ShapeError:    the result has another shape than the parameter.
+      DTypeError:    it has another dtype.
 
     >>> class Symmetric(nn.Module):
     ...     def forward(self, x):
@@ -178,6 +185,10 @@ def register_parametrization(
     (True, ['bias', 'parametrizations.weight.original'])
     """
     if is_parametrized(module, tensor_name):
+        if not unsafe:
+            with no_grad():
+                before = getattr(module, tensor_name)
+                _check_same(parametrization(before), before)
         module.parametrizations[tensor_name].append(parametrization)
         return module
     original = vars(module).get(tensor_name)

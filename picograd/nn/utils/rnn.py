@@ -17,6 +17,11 @@ import numpy as np
 from picograd.errors import ArgumentError, ShapeError
 from picograd.tensor.tensor import Tensor
 
+__all__ = [
+    "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence", "unpack_sequence",
+    "unpad_sequence",
+]  # fmt: skip
+
 
 class PackedSequence(NamedTuple):
     """Sequences of different lengths without padding: all first steps, then all second steps, ...
@@ -63,6 +68,7 @@ def pack_padded_sequence(
 
     Raises:
       ArgumentError: lengths are not B numbers from 1 to T, or do not fall while they must.
+      ShapeError:    input has less than two axes.
 
     >>> padded = Tensor([[1.0, 2.0, 0.0], [3.0, 4.0, 5.0]])
     >>> pack_padded_sequence(padded, [2, 3], batch_first=True, enforce_sorted=False).data
@@ -173,12 +179,17 @@ def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], ba
 
     Returns:   B tensors (length, *)
 
+    Raises:
+      ArgumentError: there are not B lengths.
+
     >>> unpad_sequence(Tensor([[1, 2], [4, 0]]), [2, 1], batch_first=True)
     [Tensor([1, 2]), Tensor([4])]
     """
     x_BT = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    known = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-    return [x[:length] for x, length in zip(x_BT, known, strict=True)]
+    known = lengths.reshape(-1).tolist() if isinstance(lengths, Tensor) else list(lengths)
+    if len(known) != len(x_BT):
+        raise ArgumentError(f"unpad_sequence: {len(known)} lengths are given for {len(x_BT)} sequences.")
+    return [x[:length] for x, length in zip(x_BT, known)]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

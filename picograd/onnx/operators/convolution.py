@@ -159,8 +159,8 @@ def _deformed(x: Tensor, offset: Tensor, windows: Windows) -> Tensor:
     for axis in range(axes):
         shape = [n if i % axes == axis else 1 for i, n in enumerate((*windows.kernel, *windows.counts))]
         base = x.from_op(windows.places(axis), x.device).reshape(*shape)
-        where.append((offset.select(1 + axes, axis) + base.to(offset.dtype)).to(x.dtype.wide))
-    sampler = Sampler(x.to(x.dtype.wide).read(), "zeros", False)
+        where.append((offset.select(1 + axes, axis) + base.to(offset.dtype)).to(x.dtype.compute_dtype))
+    sampler = Sampler(x.to(x.dtype.compute_dtype).read(), "zeros", False)
     return x.from_op(sampler.at([place.read() for place in where], "bilinear"), x.device).to(x.dtype)
 
 

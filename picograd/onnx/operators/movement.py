@@ -82,7 +82,7 @@ def number_range(start: Array, limit: Array, delta: Array, *, stash_type: int = 
         raise UnsupportedOp(f"Range: stash_type {stash_type} of {dtype} is not supported; 1, float32, is.")
     first, last, step = (number.reshape(()).item() for number in (start, limit, delta))
     count = max(math.ceil((last - first) / step), 0)
-    made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.wide) * step + first
+    made: Tensor = Tensor.arange(count, dtype=dtype if dtype.is_int else dtype.compute_dtype) * step + first
     return made.to(dtype)
 
 

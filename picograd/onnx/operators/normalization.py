@@ -23,7 +23,7 @@ def batch_normalization(
     """Returns (x - mean) / sqrt(variance + epsilon) * scale + bias; in training with those of x, and running ones."""
     if not training_mode:
         return (_normalized(x, mean, variance, scale, bias, epsilon),)
-    axes, wide = (0, *range(2, x.ndim)), x.to(x.dtype.wide)
+    axes, wide = (0, *range(2, x.ndim)), x.to(x.dtype.compute_dtype)
     running = [
         (old * momentum + now.to(old.dtype) * (1 - momentum)).detach()
         for old, now in ((mean, wide.mean(axes)), (variance, wide.var(axes, 0)))
@@ -47,14 +47,14 @@ def legacy_batch_normalization(
 
 def _normalized(x: Tensor, mean: Tensor, variance: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Returns batch normalization by given statistics; a vector is a batch of one channel."""
-    wide = (x.unsqueeze(1) if x.ndim == 1 else x).to(x.dtype.wide)
+    wide = (x.unsqueeze(1) if x.ndim == 1 else x).to(x.dtype.compute_dtype)
     mean, variance, scale, bias = (value.to(wide.dtype) for value in (mean, variance, scale, bias))
     return F.batch_norm(wide, mean, variance, scale, bias, eps=epsilon).to(x.dtype).reshape(*x.shape)
 
 
 def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
     """Returns each channel of each instance with mean 0 and variance 1, scaled and shifted."""
-    wide = x.to(x.dtype.wide)
+    wide = x.to(x.dtype.compute_dtype)
     scale, bias = scale.to(wide.dtype), bias.to(wide.dtype)
     return standardized(wide, tuple(range(2, x.ndim)), scale, bias, epsilon).to(x.dtype)
 

@@ -99,7 +99,7 @@ def average_pool(
 ) -> Tensor:  # fmt: skip
     """Returns the mean of each window: of what it sees of x, with count_include_pad of the padding too."""
     windows = windows_of("AveragePool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    wide = x.to(x.dtype.wide)
+    wide = x.to(x.dtype.compute_dtype)
     return x.from_op(mean_of_windows(wide.read(), windows, bool(count_include_pad)), x.device).to(x.dtype)
 
 
@@ -109,7 +109,7 @@ def lp_pool(
 ) -> Tensor:  # fmt: skip
     """Returns the p-norm of each window."""
     windows = windows_of("LpPool", x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    powers = x.to(x.dtype.wide).abs().pow(p)
+    powers = x.to(x.dtype.compute_dtype).abs().pow(p)
     return x.from_op(sum_of_windows(powers.read(), windows), x.device).pow(1.0 / p).to(x.dtype)
 
 
@@ -126,7 +126,7 @@ def global_max_pool(x: Tensor) -> Tensor:
 
 def global_lp_pool(x: Tensor, *, p: float = 2) -> Tensor:
     """Returns the p-norm over all spatial axes, which stay with length 1."""
-    return x.to(x.dtype.wide).abs().pow(p).sum(tuple(range(2, x.ndim)), True).pow(1.0 / p).to(x.dtype)
+    return x.to(x.dtype.compute_dtype).abs().pow(p).sum(tuple(range(2, x.ndim)), True).pow(1.0 / p).to(x.dtype)
 
 
 def max_unpool(

@@ -54,7 +54,7 @@ def quantize(
     ratio = (x if x.dtype.is_float else x.to(dtypes.float32)) / steps
     if target not in RANGES:
         return cast(ratio, to=target, saturate=saturate)
-    whole = ratio.to(ratio.dtype.wide).round()
+    whole = ratio.to(ratio.dtype.compute_dtype).round()
     if zero is not None:
         whole = whole + _spread(widened(zero), x.shape, axis, block_size).to(whole.dtype)
     whole = whole.clamp(*RANGES[target]).to(dtypes.int32)
@@ -77,7 +77,7 @@ def dequantize(
     if zero is not None:
         centered = centered - _spread(widened(zero), centered.shape, axis, block_size).to(centered.dtype)
     steps = _spread(scales, centered.shape, axis, block_size)
-    return (centered.to(steps.dtype.wide) * steps.to(steps.dtype.wide)).to(dtype)
+    return (centered.to(steps.dtype.compute_dtype) * steps.to(steps.dtype.compute_dtype)).to(dtype)
 
 
 def quantized_matmul(

@@ -127,8 +127,8 @@ def grid_sample(
         raise ArgumentError(f"GridSample: there is no mode {mode!r} with padding_mode {padding_mode!r}.")
     if grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise ShapeError(f"GridSample: a grid of shape {grid.shape} does not fit {x.shape}.")
-    sampler = Sampler(x.to(x.dtype.wide).read(), padding_mode, bool(align_corners))
-    places = sampler.places(grid.to(x.dtype.wide).read())
+    sampler = Sampler(x.to(x.dtype.compute_dtype).read(), padding_mode, bool(align_corners))
+    places = sampler.places(grid.to(x.dtype.compute_dtype).read())
     inside = [sampler.padded(place, length) for place, length in zip(places, sampler.lengths)]
     return x.from_op(sampler.at(inside, WAYS[mode]), x.device).to(x.dtype)
 

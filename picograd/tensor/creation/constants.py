@@ -1,7 +1,7 @@
 """New tensors from a rule: constants, ranges, identity matrices.
 
 In:    shapes and numbers
-Out:   `Creation`
+Out:   `Constants`
 Next:  picograd/tensor/creation/generator.py
 
 What is made here is a constant graph: it takes no memory until it is realized, and fuses with whatever reads it.
@@ -27,7 +27,7 @@ from picograd.tensor.movement.patterns import Patterns
 from picograd.tensor.variable import Length, held
 
 
-class Creation(Patterns):
+class Constants(Patterns):
     """zeros ones full empty arange linspace logspace eye, the *_like forms and the new_* ones."""
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """Random numbers of further distributions, each made of evenly distributed ones.
 
 In:    tensors to fill, and the numbers a distribution is told by
-Out:   `Draws`
+Out:   `Distributions`
 Next:  picograd/tensor/exchange/interop.py
 """
 
@@ -30,7 +30,7 @@ from picograd.tensor.creation.random import (
 from picograd.tensor.elements import pointwise
 
 
-class Draws(Random):
+class Distributions(Random):
     """bernoulli_ exponential_ geometric_ log_normal_ cauchy_ random_: they fill self and return it."""
 
     __slots__ = ()
@@ -52,7 +52,7 @@ class Draws(Random):
         if isinstance(p, TensorCore):
             chance = broadcast_to(probabilities("bernoulli_", p.read()), self.op.shape)
         else:
-            chance = filled(probability("bernoulli_", p), dtypes.float32, self.op.shape)
+            chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
         return self._store_drawn("bernoulli_", cast(compare(OpCode.CMPLT, uniform, chance), self.dtype))
 

@@ -10,25 +10,23 @@ from __future__ import annotations
 import math
 
 from picograd import dtype as dtypes
-from picograd.annotations import fits, shown
-from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.errors import ArgumentError
 from picograd.ir.build import both, compare, where
 from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import number
 from picograd.tensor.build import broadcast_to, cast
 
 
-def probability(function: str, p: float, name: str = "p") -> float:
-    """Returns `p`, which the function calls `name`.
+def probability(function: str, name: str, p: float) -> float:
+    """Returns an argument that must be a probability.
 
     Raises:
       ArgumentTypeError: it is no number.
       ArgumentError:     it is not in [0, 1].
     """
-    if not fits(p, float):
-        raise ArgumentTypeError(f"{function}: {name} must be a number, got {shown(p)}.")
-    if not 0.0 <= p <= 1.0:  # NaN is not either
+    if not 0.0 <= number(function, name, p) <= 1.0:  # NaN is not either
         raise ArgumentError(f"{function}: {name} must be a probability, got {p}.")
     return p
 

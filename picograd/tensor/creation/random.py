@@ -19,13 +19,13 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static_numel, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.creation.constants import Creation, shape_of_sizes
+from picograd.tensor.creation.constants import Constants, shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
 from picograd.tensor.exchange.host import default_device, device_or_default
 
 
-class Random(Creation):
+class Random(Constants):
     """rand randn randint randperm bernoulli multinomial, and in place uniform_ normal_."""
 
     __slots__ = ()
@@ -173,7 +173,7 @@ class Random(Creation):
         if p is None:
             chance = probabilities("bernoulli", self.read())
         else:
-            chance = filled(probability("bernoulli", p), dtypes.float32, self.op.shape)
+            chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
 
     def multinomial(self, num_samples: int, replacement: bool = False, *, generator: Generator | None = None) -> Self:

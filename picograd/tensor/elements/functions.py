@@ -32,7 +32,7 @@ class Functions(Casts):
     def _float_composed(self, function: pointwise.Function, *args: Any) -> Self:
         """Returns a composition, of narrow floats in float32."""
         op = to_float(self.read())
-        return self.from_op(computed_in(op.dtype.wide, function, (op,), *args), self.cell.device)
+        return self.from_op(computed_in(op.dtype.compute_dtype, function, (op,), *args), self.cell.device)
 
     # ---- exponentials and logarithms ----
     def exp(self) -> Self:

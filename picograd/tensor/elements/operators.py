@@ -1,7 +1,7 @@
 """Operators: arithmetic, comparisons and bits, both operand orders.
 
 In:    tensors and Python scalars
-Out:   `Elementwise`
+Out:   `Operators`
 Next:  picograd/tensor/inplace/operators.py
 """
 
@@ -27,7 +27,7 @@ Operand = TensorCore | Scalar
 OPERANDS: Any = (TensorCore, int, float, np.generic, np.ndarray)  # what an operator takes at its other side
 
 
-class Elementwise(Stacking):
+class Operators(Stacking):
     """Operators, with PyTorch's promotion and broadcasting."""
 
     __slots__ = ()
@@ -377,7 +377,7 @@ class Elementwise(Stacking):
 
 def is_true(function: str, other: Operand) -> Operand:
     """Returns where an operand is not zero."""
-    return other.ne(0) if isinstance(other, Elementwise) else bool(scalar_of(function, other))
+    return other.ne(0) if isinstance(other, Operators) else bool(scalar_of(function, other))
 
 
 def scalar_of(function: str, value: Any) -> Scalar:

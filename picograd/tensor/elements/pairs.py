@@ -17,7 +17,7 @@ from picograd.tensor.build import computed_in
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import arithmetic, gamma, inverses
 from picograd.tensor.elements.choices import Choices
-from picograd.tensor.elements.operators import Elementwise, Operand, is_true, scalar_of
+from picograd.tensor.elements.operators import Operand, Operators, is_true, scalar_of
 
 
 class Pairs(Choices):
@@ -28,7 +28,7 @@ class Pairs(Choices):
     def _pair(self, function: str, make: Any, other: Any, kinds: str = "f") -> Self:
         """Returns a composition of both operands, of narrow floats in float32."""
         lhs, rhs = self._operands(function, other, kinds)
-        return self._result(function, computed_in(lhs.dtype.wide, make, (lhs, rhs)), other)
+        return self._result(function, computed_in(lhs.dtype.compute_dtype, make, (lhs, rhs)), other)
 
     # ---- of floats ----
     def atan2(self, other: Operand) -> Self:
@@ -268,9 +268,9 @@ class Pairs(Choices):
         return self.add((first if value == 1 else first * value) / tensor2)
 
     # ---- by word ----
-    subtract, multiply, divide, true_divide = Elementwise.sub, Elementwise.mul, Elementwise.div, Elementwise.div
-    greater, greater_equal = Elementwise.__gt__, Elementwise.__ge__
-    less, less_equal, not_equal = Elementwise.__lt__, Elementwise.__le__, Elementwise.__ne__
+    subtract, multiply, divide, true_divide = Operators.sub, Operators.mul, Operators.div, Operators.div
+    greater, greater_equal = Operators.__gt__, Operators.__ge__
+    less, less_equal, not_equal = Operators.__lt__, Operators.__le__, Operators.__ne__
 
     def is_same_size(self, other: TensorCore) -> bool:
         """Returns True if both have one shape.

@@ -1,7 +1,7 @@
 """Host data on its way into a tensor: numbers, nested lists and arrays.
 
 In:    what users pass to Tensor(...)
-Out:   `host_array`; `default_device`, `device_named`, `device_or_default`
+Out:   `host_array`, `array_of`; `default_device`, `device_named`, `device_or_default`
 Next:  picograd/tensor/build.py
 """
 
@@ -53,6 +53,11 @@ def host_array(data: Any, dtype: Any) -> tuple[Array, DType]:
         fitting("Tensor", int(array.min()), dtype)
         fitting("Tensor", int(array.max()), dtype)
     return convert(array, dtype or kept), dtype or kept
+
+
+def array_of(value: Any) -> Array:
+    """Returns a number, an array or a tensor of another library, which may need gradients there, as an array."""
+    return np.asarray(value.detach().cpu()) if hasattr(value, "detach") else np.asarray(value)
 
 
 def convert(array: Array, dtype: DType) -> Array:

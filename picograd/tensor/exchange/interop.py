@@ -19,7 +19,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, GradientError, ShapeError, SharingError
 from picograd.tensor.cell import grad_mode
-from picograd.tensor.creation.distributions import Draws
+from picograd.tensor.creation.distributions import Distributions
 from picograd.tensor.exchange.arrays import HOST, address_of, adopted, shown_array
 from picograd.tensor.exchange.dlpack import CPU, CUDA, array_of, capsule_of
 from picograd.tensor.exchange.host import default_device, device_named
@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound="Interop")
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")  # of the array API standard
 
 
-class Interop(Draws):
+class Interop(Distributions):
     """numpy item tolist from_dlpack, and what Python asks of a container."""
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """Indexing: x[...] as views and gathers, x[...] = v as writes, and selection by index tensors.
 
 In:    tensors; ints, slices, None, ..., integer arrays, bool masks
-Out:   `Indexing`
+Out:   `Brackets`
 Next:  picograd/tensor/indexing/subscript.py
 
 Ints, slices, None and ... give views. Integer arrays give GATHER. A bool mask has a shape that only its values
@@ -30,7 +30,7 @@ from picograd.tensor.indexing.subscript import Subscript, common_shape, parse
 from picograd.tensor.products.factored import Factored
 
 
-class Indexing(Factored):
+class Brackets(Factored):
     """x[i], x[i] = v, index_put, gather, take, take_along_dim, index_select."""
 
     __slots__ = ()

@@ -21,13 +21,13 @@ from picograd.ir.shape import numel
 from picograd.tensor.build import axis_of
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import fitting
-from picograd.tensor.indexing.brackets import Indexing, along_axis, integer_index
+from picograd.tensor.indexing.brackets import Brackets, along_axis, integer_index
 from picograd.tensor.indexing.combining import CODES, combined, mask_scattered, scattered_along
 
 REDUCTIONS = tuple(CODES)
 
 
-class Scattering(Indexing):
+class Scattering(Brackets):
     """scatter scatter_add scatter_reduce put masked_scatter, and with _."""
 
     __slots__ = ()

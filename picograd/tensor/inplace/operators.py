@@ -1,7 +1,7 @@
 """Operators in place: the result is written where the left operand is stored.
 
 In:    tensors and Python scalars
-Out:   `InPlace`; every view of the same storage sees what was written
+Out:   `InPlaceOperators`; every view of the same storage sees what was written
 Next:  picograd/tensor/info.py
 """
 
@@ -14,11 +14,11 @@ from picograd.errors import DTypeError, ShapeError
 from picograd.ir.op import filled
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
-from picograd.tensor.elements.operators import Elementwise, Operand, scalar_of
+from picograd.tensor.elements.operators import Operand, Operators, scalar_of
 from picograd.tensor.exchange.host import fitting
 
 
-class InPlace(Elementwise):
+class InPlaceOperators(Operators):
     """add_ sub_ mul_ div_ pow_, bits, and the forms with =; copy_ fill_ zero_."""
 
     __slots__ = ()

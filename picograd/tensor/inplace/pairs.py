@@ -13,7 +13,7 @@ from picograd.dtype import float64
 from picograd.errors import DTypeError
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.operators import Operand
-from picograd.tensor.inplace.operators import InPlace
+from picograd.tensor.inplace.operators import InPlaceOperators
 from picograd.tensor.inplace.parts import InPlaceParts
 
 
@@ -221,4 +221,5 @@ class InPlacePairs(InPlaceParts):
         return self._in_place("logical_xor_", self.logical_xor(other))
 
     # ---- other names ----
-    subtract_, multiply_, divide_, true_divide_ = InPlace.sub_, InPlace.mul_, InPlace.div_, InPlace.div_
+    subtract_, multiply_ = InPlaceOperators.sub_, InPlaceOperators.mul_
+    divide_, true_divide_ = InPlaceOperators.div_, InPlaceOperators.div_

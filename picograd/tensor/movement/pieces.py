@@ -16,11 +16,11 @@ from picograd.ir.opcode import OpCode
 from picograd.tensor.build import axis_of, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.indexing.subscript import one_place
-from picograd.tensor.movement.views import Movement
+from picograd.tensor.movement.views import Views
 from picograd.tensor.variable import Length, known
 
 
-class Pieces(Movement):
+class Pieces(Views):
     """narrow select split chunk tensor_split unbind ..."""
 
     __slots__ = ()

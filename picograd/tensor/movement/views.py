@@ -1,7 +1,7 @@
 """Movement: other views of the same storage.
 
 In:    a tensor
-Out:   `Movement`; a view shares storage, so a write through it is seen by all
+Out:   `Views`; a view shares storage, so a write through it is seen by all
 Next:  picograd/tensor/elements/widths.py
 """
 
@@ -22,7 +22,7 @@ from picograd.tensor.elements.widths import with_width
 from picograd.tensor.variable import lengths
 
 
-class Movement(TensorCore):
+class Views(TensorCore):
     """reshape flatten squeeze permute transpose movedim expand ..."""
 
     __slots__ = ()

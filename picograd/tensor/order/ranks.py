@@ -268,7 +268,7 @@ def _place_in_run(ordered: Op) -> Op:
 
 def _ranks(ordered: Op, fractions: Op, skips_nan: bool) -> Op:
     """Returns the rank (..., Q), a float, of each fraction in rows (..., N) in order; of a row with NaN the last."""
-    axis, length, wide = len(ordered.shape) - 1, ordered.shape[-1], ordered.dtype.wide
+    axis, length, wide = len(ordered.shape) - 1, ordered.shape[-1], ordered.dtype.compute_dtype
     assert isinstance(length, int)
     shape = (*ordered.shape[:-1], *fractions.shape)
     nans = reduce(cast(pointwise.is_nan(ordered), dtypes.int64), OpCode.ADD, (axis,), keepdim=True)

@@ -13,9 +13,10 @@ from picograd.dtype import Scalar
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import permute, reshape
 from picograd.ir.symbolic import mul
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products.matmul import Products, matmul_op, tensor_of
+from picograd.tensor.products.matmul import Products, matmul_op
 
 
 class AddedProducts(Products):

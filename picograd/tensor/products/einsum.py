@@ -23,9 +23,9 @@ from picograd.ir.matrices import diagonal
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import cast, promoted
 from picograd.tensor.core import TensorCore
-from picograd.tensor.products.matmul import tensor_of
 
 Labels = tuple[int, ...]
 

@@ -16,11 +16,11 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import broadcast_to, detached
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products import host_calls
 from picograd.tensor.products.linalg import Linalg
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.reductions.measures import common
 
 

@@ -15,9 +15,9 @@ from picograd.ir.build import shrink_axis, swap_last, where
 from picograd.ir.matrices import with_diagonal
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import detached
 from picograd.tensor.products import host_calls
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.reductions.measures import Measures
 
 

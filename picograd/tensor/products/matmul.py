@@ -1,7 +1,7 @@
 """Products of vectors, matrices and batches of them.
 
 In:    tensors
-Out:   `Products`; `matmul_op`, `tensor_of`
+Out:   `Products`; `matmul_op`
 Next:  picograd/tensor/products/added.py
 """
 
@@ -11,13 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.errors import DTypeError, ShapeError
 from picograd.ir.build import compare, positions, reshape, where
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import mul
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.autocast import lowered
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.core import TensorCore
@@ -264,17 +265,6 @@ class Products(InPlaceShapes):
         rows, columns = positions(op.shape, row) + whole(function, "diagonal", diagonal), positions(op.shape, column)
         kept = compare(OpCode.CMPLE, columns, rows) if lower else compare(OpCode.CMPLE, rows, columns)
         return self.from_op(where(kept, op, 0), self.cell.device)
-
-
-def tensor_of(function: str, name: str, value: Any) -> TensorCore:
-    """Returns an argument that must be a tensor.
-
-    Raises:
-      ArgumentError: it is none.
-    """
-    if not isinstance(value, TensorCore):
-        raise ArgumentError(f"{function}: {name} must be a tensor, got {type(value).__name__}.", "Tensor(...) makes one.")
-    return value
 
 
 def matmul_op(lhs: Op, rhs: Op, function: str = "matmul") -> Op:

@@ -15,10 +15,10 @@ from picograd.ir.build import pad_axis, reshape, shrink_axis, unary
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import tensor_of
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, one_name, promoted, to_float
 from picograd.tensor.core import TensorCore
 from picograd.tensor.products.added import AddedProducts
-from picograd.tensor.products.matmul import tensor_of
 from picograd.tensor.reductions.norms import norm_op
 
 

@@ -22,8 +22,8 @@ def norm_op(x: Op, p: float, axes: tuple[int, ...], keepdim: bool = False) -> Op
     float32: the square of 300 is no float16.
     """
     if p == 0:
-        return cast(reduce(cast(compare(OpCode.CMPNE, x, 0), x.dtype.wide), OpCode.ADD, axes, keepdim), x.dtype)
-    wide = cast(x, x.dtype.wide)
+        return cast(reduce(cast(compare(OpCode.CMPNE, x, 0), x.dtype.compute_dtype), OpCode.ADD, axes, keepdim), x.dtype)
+    wide = cast(x, x.dtype.compute_dtype)
     if p == 2:
         return cast(pointwise.flat_sqrt(reduce(wide * wide, OpCode.ADD, axes, keepdim)), x.dtype)
     magnitude = pointwise.absolute(wide)

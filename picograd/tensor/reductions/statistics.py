@@ -177,7 +177,7 @@ class Statistics(Reduce):
         if not op.shape:
             return self.from_op(op, self.cell.device)
         place = axis_of("logcumsumexp", op.shape, chosen)
-        result = _summed(cast(move_last(op, place), op.dtype.wide))
+        result = _summed(cast(move_last(op, place), op.dtype.compute_dtype))
         return self.from_op(cast(move_back(result, place), op.dtype), self.cell.device)
 
     # ---- neighbours ----
@@ -242,7 +242,7 @@ class Statistics(Reduce):
         op = need_float("norm", self.read())
         axes = axes_of("norm", op.shape, dim, axis)
         if p == "nuc":
-            return self.cast(self.dtype.wide)._nuclear(axes, keepdim).cast(self.dtype)
+            return self.cast(self.dtype.compute_dtype)._nuclear(axes, keepdim).cast(self.dtype)
         order = 2 if p in ("fro", None) else p
         if not isinstance(order, (int, float)):
             raise ArgumentError(f'norm: p must be a number, "fro" or "nuc", got {p!r}.')

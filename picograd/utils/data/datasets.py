@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from picograd.annotations import shown
 from picograd.errors import ArgumentError, IndexingError, ShapeError
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.tensor import Tensor
@@ -101,7 +102,7 @@ class StackDataset(Dataset):
       args, kwargs:  the data sets, of one length, all without names or all with
 
     Raises:
-      ArgumentError: no data sets, some with a name and some without, or of different lengths.
+      ArgumentError: no data sets, some with a name and some without, or of different lengths or none.
 
     >>> data = utils.data.StackDataset(x=[1, 2], y=[3, 4])
     >>> data[1]
@@ -112,7 +113,7 @@ class StackDataset(Dataset):
         if bool(args) == bool(kwargs):
             raise ArgumentError("StackDataset: needs data sets, either all with a name or none.")
         self.datasets: Any = kwargs or args
-        lengths = [len(part) for part in (kwargs.values() if kwargs else args)]
+        lengths = [_length_of("StackDataset", part) for part in (kwargs.values() if kwargs else args)]
         if len(set(lengths)) != 1:
             raise ArgumentError(f"StackDataset: data sets have the lengths {lengths}, which should be equal.")
         self._length = lengths[0]
@@ -133,7 +134,7 @@ class ConcatDataset(Dataset):
       datasets:  with lengths and items by number
 
     Raises:
-      ArgumentError: no data sets.
+      ArgumentError: no data sets, or one without a length.
       IndexingError: (of an item) there is no example of that number.
 
     >>> data = utils.data.ConcatDataset([[1, 2], [3]])
@@ -145,7 +146,7 @@ class ConcatDataset(Dataset):
         self.datasets = list(datasets)
         if not self.datasets:
             raise ArgumentError("ConcatDataset: needs a data set or more.")
-        self.cumulative_sizes = list(accumulate(len(part) for part in self.datasets))
+        self.cumulative_sizes = list(accumulate(_length_of("ConcatDataset", part) for part in self.datasets))
 
     def __getitem__(self, index: int) -> Any:
         place = index + len(self) if index < 0 else index
@@ -214,12 +215,12 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
       generator:  draws the order; None: the default one
 
     Raises:
-      ArgumentError: the lengths do not sum to that of the data set.
+      ArgumentError: the lengths do not sum to that of the data set, or it has none.
 
     >>> [len(part) for part in utils.data.random_split(range(10), [0.75, 0.25])]
     [8, 2]
     """
-    total = len(dataset)
+    total = _length_of("random_split", dataset)
     are_fractions = any(isinstance(length, float) for length in lengths) and math.isclose(sum(lengths), 1.0)
     counts = [math.floor(total * length) if are_fractions else int(length) for length in lengths]
     if are_fractions:
@@ -229,3 +230,10 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
         raise ArgumentError(f"random_split: {list(lengths)} are no lengths of parts of {total} examples.")
     order = Tensor.randperm(total, generator=generator).tolist()
     return [Subset(dataset, order[end - count : end]) for end, count in zip(accumulate(counts), counts)]
+
+
+def _length_of(function: str, dataset: Any) -> int:
+    try:
+        return len(dataset)
+    except TypeError:
+        raise ArgumentError(f"{function}: a data set must have a length, got {shown(dataset)}.") from None

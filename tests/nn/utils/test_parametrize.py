@@ -139,6 +139,8 @@ def test_a_weight_is_computed_within_jit(device) -> None:
          "spectral_norm: n_power_iterations must be at least 1, got 0."),
         (lambda net: parametrize.register_parametrization(net, "weight", nn.Flatten(0)), ShapeError,
          "register_parametrization: gives (4,) for a parameter of shape (2, 2)."),
+        (lambda net: parametrize.register_parametrization(NEW[0].weight_norm(net), "weight", nn.Flatten(0)), ShapeError,
+         "register_parametrization: gives (4,) for a parameter of shape (2, 2)."),
         (lambda net: parametrize.remove_parametrizations(net, "weight"), ArgumentError,
          "remove_parametrizations: Linear.weight is not parametrized."),
         (lambda net: parametrize.remove_parametrizations(parametrizations.weight_norm(net), "weight", False), ArgumentError,

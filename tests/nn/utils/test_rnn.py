@@ -96,6 +96,7 @@ def test_recurrent_layers_take_packed_sequences(name, settings, with_state, devi
         (lambda x: ours.pad_sequence([]), "pad_sequence: got no sequences."),
         (lambda x: ours.pad_sequence([x], padding_side="up"),
          "pad_sequence: padding_side must be \"left\" or \"right\", got 'up'."),
+        (lambda x: ours.unpad_sequence(x, [3]), "unpad_sequence: 1 lengths are given for 2 sequences."),
         (lambda x: nn.LSTM(3, 4, proj_size=4), "LSTM: proj_size 4 must be below hidden_size 4."),
     ],
 )  # fmt: skip
