@@ -98,8 +98,8 @@ class Blocks:
         w, arg = self.windows, self.windows.arg
         first = len(w.taps) - 1
         pointwise = [
-            (taps, arg.stride[i], arg.padding[i], arg.input_dilation[i]) == (1, 1, (0, 0), 1) and w.spatial[i] == length
-            for i, (taps, length) in enumerate(zip(w.taps, w.anchor.src[0].shape[2:]))
+            (taps, arg.stride[i], arg.padding[i], arg.input_dilation[i]) == (1, 1, (0, 0), 1)
+            for i, taps in enumerate(w.taps)
         ]
         while first > 0 and all(pointwise[first - 1 :]):
             first -= 1

@@ -17,9 +17,10 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, emit_blocks, grid_of_threads, nested, split
 from picograd.codegen.index import element_within
 from picograd.device import Target
+from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, both, floordiv, from_op, less, minimum, mul, subtract
@@ -74,9 +75,7 @@ def _update(
     """Writes one update, where its index is inside the base."""
     base, index, updates = anchor.src
     code, axis, batch = anchor.arg
-    chosen = element_within(index, (*at[:batch], *index_at))
-    chosen = chosen if chosen.dtype is dtypes.int64 else Op(OpCode.CAST, dtypes.int64, (chosen,))
-    where = from_op(chosen)
+    where = from_op(cast(element_within(index, (*at[:batch], *index_at)), dtypes.int64))
     with build.when(both(less(-1, where), less(where, base.shape[axis]))):
         place = flatten((*at, where, *right_at), base.shape)
         value = element_within(updates, (*at, *index_at, *right_at))

@@ -359,6 +359,12 @@ def test_a_scatter_of_any_dtype(inputs: Inputs, dtype: DType) -> None:
     inputs.check(build.scatter(base, index, updates, ADD, 0, 0), build.scatter(base, index, updates, None, 0, 0))
 
 
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint8], ids=lambda d: d.name)
+def test_a_scatter_at_indices_of_any_integers(inputs: Inputs, dtype: DType) -> None:
+    index = inputs(9, dtype=dtype, low=0, high=4)
+    inputs.check(build.scatter(inputs(5, 3), index, inputs(9, 3), ADD, 0, 0))
+
+
 def test_updates_and_base_of_a_scatter_are_expressions(inputs: Inputs) -> None:
     x, index = inputs(7, 20), inputs(7, dtype=dtypes.int64, low=0)
     zeros = filled(0.0, F32, (5, 20))

@@ -8,10 +8,11 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
+from picograd.device import Target
 from picograd.ir.build import permute, reduce
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
-from picograd.ir.statements import For, If, Let, Load, Statement
+from picograd.ir.opcode import MemorySpace, OpCode
+from picograd.ir.statements import Alloc, For, If, Let, Load, Statement
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS
 
@@ -40,3 +41,13 @@ def test_lanes_read_what_is_side_by_side(value: Op, axis: int, joined: bool, tar
     assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
     assert all(load.index.code is not OpCode.VAR or load.index.arg[1] == 1 for load in loads), "a gather"
     assert joined == any(isinstance(one, Let) and one.value.code is OpCode.REDUCE for one in statements)
+
+
+@pytest.mark.parametrize(("columns", "shared"), [(16, False), (1000, True)])
+def test_on_a_gpu_a_long_row_is_the_work_of_a_block_and_a_short_one_of_a_thread(columns: int, shared: bool) -> None:
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (64, columns)))
+    (item,) = create_schedule([reduce(x, OpCode.ADD, (1,))]).items
+    target = Target(device="CUDA", language="cuda", arch="sm_90a", block_threads=256, shared_bytes=1 << 15)
+    program = lower(item.kernel, target)
+    memory = [one.memory for phase in program.phases for one in all_of(phase) if isinstance(one, Alloc)]
+    assert any(one.arg[2] is MemorySpace.SHARED for one in memory) == shared

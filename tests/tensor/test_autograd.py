@@ -550,3 +550,10 @@ def test_a_hook_after_accumulation_sees_the_leaf_and_may_use_up_its_gradient() -
 def test_a_hook_after_accumulation_needs_a_leaf() -> None:
     with pytest.raises(GradientError, match="is no leaf that requires grad"):
         (Tensor([1.0], requires_grad=True) * 2).register_post_accumulate_grad_hook(print)
+
+
+def test_a_gradient_comes_back_to_the_device_of_what_was_copied() -> None:
+    x = Tensor([1.0, 2.0], device="CPU", requires_grad=True)
+    y = x.to("NUMPY") * 3
+    (y * y).sum().backward()
+    assert x.grad.device == "CPU" and (x.detach() - x.grad).tolist() == [-17.0, -34.0]

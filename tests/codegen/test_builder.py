@@ -1,0 +1,19 @@
+"""What is written goes to the innermost open loop."""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder
+from picograd.ir.opcode import AxisKind, MemorySpace
+from picograd.ir.statements import Alloc, For
+
+
+def test_memory_belongs_to_the_loop_it_is_made_in() -> None:
+    """Iterations of a grid run side by side: each needs its own."""
+    build = Builder()
+    with build.loop(4, AxisKind.GRID), build.loop(3, AxisKind.LOOP) as index:
+        memory = build.alloc(dtypes.float32, 8, MemorySpace.REGISTER)
+        build.store(memory, index, index)
+    (grid,) = build.finish()
+    assert isinstance(grid, For) and isinstance(grid.body[0], For)
+    assert [type(one) for one in grid.body[0].body][0] is Alloc
