@@ -278,10 +278,14 @@ class TensorCore(Extent):
         """
         if not self.op.needs_grad:
             raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
-        if self.op.code is not OpCode.LEAF:
+        if not self._has_leaf_of_its_own():
             self._become_leaf()
         elif isinstance(self.op.arg, LeafNumber):  # a hook made it one
             self.op.arg.collects = True
+
+    def _has_leaf_of_its_own(self) -> bool:
+        """True where gradients are collected, or can be, here: a clone of a leaf is none, though it shows the same Op."""
+        return self.op.code is OpCode.LEAF and leaf_tensors.get(self.op.arg, self) is self
 
     def _become_leaf(self, collects: bool = True) -> None:
         kind, device = type(self), self.cell.device
