@@ -193,10 +193,11 @@ class TensorCore(Extent):
             leaf = code is not OpCode.DETACH and (leaf or (code is OpCode.LEAF and not op.needs_grad))
             op = apply_step(op, code, arg)
         if leaf:
+            call = function if " = " in function else f"x.{function}(...)"
             raise GradientError(
                 f"{function}: a leaf of shape {self.cell.op.shape} that requires grad cannot be changed in place"
                 " where gradients are recorded.",
-                hint=f"with pg.no_grad(): x.{function}(...)",
+                hint=f"with pg.no_grad(): {call}",
             )
 
     def other_device(self, function: str, *others: TensorCore) -> str | None:
