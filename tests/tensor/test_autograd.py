@@ -245,6 +245,54 @@ def test_data_replaces_the_value_of_a_leaf(device):
     assert x.requires_grad and x.is_leaf
 
 
+def test_data_put_aside_comes_back(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0]))
+    average, kept = Tensor([5.0, 6.0]), weight.data
+    for _ in range(2):
+        weight.data = average
+        assert weight.tolist() == [5.0, 6.0] and kept.tolist() == [1.0, 2.0]
+        weight.data = kept
+        assert weight.tolist() == [1.0, 2.0]
+    weight.data += 1.0
+    assert weight.tolist() == [2.0, 3.0] and average.tolist() == [5.0, 6.0]
+
+
+def test_data_of_another_shape_and_dtype(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0, 3.0]))
+    weight.data = weight.data[:2]
+    (weight * weight).sum().backward()
+    assert weight.grad.tolist() == [2.0, 4.0] and weight.is_leaf
+    weight.data = weight.data.half()
+    assert weight.dtype is dtypes.float16 and weight.requires_grad
+    with pytest.raises(pg.DTypeError, match=r"data: only floats have gradients, got int64 of shape \(1,\)"):
+        weight.data = Tensor([1])
+
+
+def test_data_in_a_jitted_function(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0]))
+
+    @pg.jit
+    def loss(x):
+        return (weight * x).sum()
+
+    @pg.jit
+    def swapped(x):
+        kept = weight.data
+        weight.data = x
+        value = weight.sum()
+        weight.data = kept
+        return value
+
+    for x in ([1.0, 1.0], [2.0, 2.0], [3.0, 3.0]):
+        kept = weight.data
+        assert loss(Tensor(x)).item() == 3 * x[0]
+        assert swapped(Tensor(x)).item() == 2 * x[0]
+        weight.data = Tensor([0.0, 1.0])
+        assert loss(Tensor(x)).item() == x[0]
+        weight.data = kept
+        assert weight.tolist() == [1.0, 2.0]
+
+
 def test_requires_grad_can_be_turned_on_and_off(device):
     x = Tensor([1.0])
     x.requires_grad = True
