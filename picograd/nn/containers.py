@@ -298,6 +298,9 @@ class ParameterDict(_Named):
     def __setitem__(self, name: str, item: Any) -> None:
         super().__setitem__(name, _parameter(item))
 
+    def extra_repr(self) -> str:
+        return ", ".join(f"({name}): {item.shape}" for name, item in self.items())
+
 
 def _parameter(tensor: Tensor) -> Tensor:
     """Returns the tensor itself if it is a parameter, else a leaf on its storage."""

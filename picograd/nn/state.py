@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from picograd.errors import ArgumentError, DataError
 from picograd.nn.tensorfile import decode, encode
@@ -25,10 +25,26 @@ from picograd.tensor.tensor import Tensor
 STRUCTURE = "picograd"  # metadata entry with the JSON of everything but tensors
 MARK = "__tensor__"
 INTEGERS = "__integers__"  # marks a dict whose keys are integers, which JSON has as strings
+PICKLED = (b"PK\x03\x04", b"\x80\x02")  # how files of torch.save begin
 
 
-def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+@runtime_checkable
+class BinaryFile(Protocol):
+    """An open file of bytes, io.BytesIO among them."""
+
+    def read(self, count: int = -1, /) -> bytes:
+        """Returns the next bytes."""
+        ...
+
+    def write(self, data: bytes, /) -> Any:
+        """Adds bytes."""
+        ...
+
+
+def save(state: Any, path: str | os.PathLike[str] | BinaryFile) -> None:
     """Writes `state`, tensors and plain values (numbers, strings, None) in dicts and lists, to one file, bit for bit.
+
+    `path` names the file, or is a file that is open for writing bytes; there the state goes on from where it stands.
 
     Raises:
       ArgumentError: something is neither, or a key of a dict is no string while not all of them are integers.
@@ -42,13 +58,30 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     tensors: dict[str, Tensor] = {}
     structure = _take_out(state, "", tensors)
     realize(tensors.values())
-    flat = all(tensors.get(name) is value for name, value in state.items())  # each tensor under its own name
+    # Flat: each tensor under its own name.
+    flat = isinstance(state, Mapping) and all(tensors.get(name) is value for name, value in state.items())
     arrays = {name: tensor.detach().numpy() for name, tensor in tensors.items()}
-    _write_whole(Path(path), encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)}))
+    data = encode(arrays, {} if flat else {STRUCTURE: json.dumps(structure)})
+    if isinstance(path, (str, os.PathLike)):
+        _write_whole(Path(path), data)
+    else:
+        path.write(data)
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Any]:
-    """Reads what `save`, or any safetensors writer, wrote; tensors go to `device`.
+def load(
+    path: str | os.PathLike[str] | BinaryFile,
+    device: str | None = None,
+    *,
+    map_location: str | None = None,
+    weights_only: bool = True,
+) -> Any:
+    """Reads what `save`, or any safetensors writer, wrote.
+
+    Args:
+      path:          the file's name, or a file that is open for reading bytes, which is read to its end
+      device:        where the tensors go
+      map_location:  PyTorch's name of `device`
+      weights_only:  changes nothing: such a file holds no code, whatever is asked
 
     Raises:
       DataError: the file is corrupt, cut short, or of another format.
@@ -59,20 +92,26 @@ def load(path: str | os.PathLike[str], device: str | None = None) -> dict[str, A
     >>> load(path)
     {'step': 3, 'weights': [Tensor([1.5])]}
     """
+    device = device if map_location is None else map_location
+    if isinstance(path, (str, os.PathLike)):
+        data, called = Path(path).read_bytes(), os.fspath(path)
+    else:
+        data, called = path.read(), "what was read"
     try:
-        arrays, metadata = decode(Path(path).read_bytes())
+        arrays, metadata = decode(data)
         structure = json.loads(metadata[STRUCTURE]) if STRUCTURE in metadata else None
         tensors = {name: Tensor(array, dtype, device) for name, (array, dtype) in arrays.items()}
         return tensors if structure is None else _put_back(structure, tensors)
     except (DataError, ValueError, KeyError) as error:
         fact = error.fact if isinstance(error, DataError) else f"its structure is damaged ({error})"
-        raise DataError(f"load: {os.fspath(path)} is no intact safetensors file: {fact}.") from None
+        hint = "write it with safetensors.torch.save_file there." if data.startswith(PICKLED) else None
+        raise DataError(f"load: {called} is no intact safetensors file: {fact}.", hint=hint) from None
 
 
 def _take_out(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Returns `value` with each tensor replaced by its name in `tensors`."""
     if isinstance(value, Tensor):
-        name = path
+        name = path or "tensor"
         while name in tensors or name == "__metadata__":  # {"a": {"b": x}, "a.b": y}; the format's own name
             name += "_"
         tensors[name] = value

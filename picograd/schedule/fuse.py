@@ -41,8 +41,11 @@ from picograd.schedule.nests import MAX_OPS, Nests
 
 MAX_DEPTH = 96  # of a chain in one nest: a longer one is stored in between, so that kernels stay small
 MOST_READ = 2  # large values from which one is computed again at each of its readers
+MOST_POINTS = 16  # at which stored values are read for one element, where it is computed at several places
+MOST_AGAIN = 32  # points at which one element reads values that it reads elsewhere, too
 # Nothing is computed on what these store.
 STORES_ITSELF = frozenset({NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE, NestKind.HOST})
+Point = tuple[Op | OpCode, int]  # a stored value, or CONST for any constant; a number for the movements that lead there
 
 
 def fuse(roots: Sequence[Op]) -> Fused:
@@ -63,6 +66,8 @@ class _Fuser:
         self.nests = Nests()
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
+        self.points: dict[Op, frozenset[Point]] = {}  # where stored values are read for one element
+        self.num_moved, self.read_in_place = _readers(self.order)
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
@@ -78,8 +83,10 @@ class _Fuser:
             fresh = self.nests.home
             going_on = [self.depth[s] for s in op.src if s not in fresh and s.code not in KINDS]
             self.depth[op] = 1 + max(going_on, default=0)
-            if op in wanted or self.is_long(op, num_ops):
+            self.points[op] = self.points_of(op)
+            if op in wanted or self.is_long(op, num_ops) or self.is_read_around(op):
                 self.store(op)
+                self.points[op] = frozenset(((op, 0),))
         return Fused(tuple(self.nests.in_order()), self.nests.home)
 
     def is_long(self, op: Op, num_ops: int) -> bool:
@@ -87,6 +94,37 @@ class _Fuser:
         if op.code in ELEMENTWISE:
             return self.depth[op] >= MAX_DEPTH or num_ops >= MAX_OPS
         return self.depth[op] >= 2 * MAX_DEPTH and op.code in MOVEMENT  # a chain of nothing else
+
+    def points_of(self, op: Op) -> frozenset[Point]:
+        """Returns where stored values are read for one element of `op`; of many, some."""
+        if op.code is OpCode.CONST:
+            return frozenset(((op.code, 0),))
+        if not op.src or op in self.nests.home or in_memory(op) or self.nests.is_bound(op):
+            return frozenset(((op, 0),))
+        if op.code in MOVEMENT:
+            moving, is_pad = (op.code, op.arg), op.code is OpCode.PAD  # a constant is the same everywhere, but for its edge
+            return frozenset(
+                [(value, hash((moving, by)) if value is not OpCode.CONST or is_pad else by)
+                 for value, by in self.points[op.src[0]]]
+            )  # fmt: skip
+        points: frozenset[Point] = frozenset()
+        for s in op.src:
+            points = points | self.points[s] if len(points) <= 2 * MOST_AGAIN else points
+        return points
+
+    def is_read_around(self, op: Op) -> bool:
+        """True when one element of `op` needs many of a stored value, and what reads `op` may need many of its elements.
+
+        A step of a simulation reads the neighbours of a cell. Ten steps in one nest would read those at most ten cells
+        away, along every path that leads there.
+        """
+        if op.code not in ELEMENTWISE or self.nests.is_bound(op):
+            return False
+        points = self.points[op]
+        num_places = self.num_moved.get(op, 0) + (op in self.read_in_place)
+        if num_places > 1 and num_places * len(points) > MOST_POINTS:
+            return True
+        return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
 
     # ---- one Op ----
     def visit(self, op: Op) -> None:
@@ -267,3 +305,15 @@ class _Fuser:
             nest = self.nests.new(NestKind.ELEMENTWISE, op.shape, ())
             require(nest, self.nests.needs_of([op]))
         self.nests.put(op, nest)
+
+
+def _readers(order: Sequence[Op]) -> tuple[dict[Op, int], set[Op]]:
+    """Returns how many movements read each Op, and which Ops others read."""
+    num_moved: dict[Op, int] = {}
+    read_in_place: set[Op] = set()
+    for op in order:
+        if op.code in MOVEMENT:
+            num_moved[op.src[0]] = num_moved.get(op.src[0], 0) + 1
+        else:
+            read_in_place.update(op.src)
+    return num_moved, read_in_place

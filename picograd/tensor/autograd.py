@@ -91,7 +91,7 @@ class Autograd(TensorCore):
         """
         if not self.op.needs_grad:
             raise GradientError(f"register_hook: a tensor of shape {self.shape} that needs no grad has none to hook into.")
-        if self.op.code is not OpCode.LEAF:
+        if not self._has_leaf_of_its_own():
             self._become_leaf(collects=False)
         return add_hook(self.op.arg, hook)
 
@@ -247,30 +247,61 @@ def _leaf_inputs(function: str, inputs: Several) -> list[Op]:
     return found
 
 
+def _inputs_on_the_way(roots: Sequence[TensorCore], inputs: Sequence[TensorCore]) -> list[Op]:
+    """Returns the Ops of inputs of grad(), each of which must stand for one tensor.
+
+    Two reshapes become one when they are built, and so do two orders of axes: what was made of such a result may lead
+    past its Op. So nothing else but it may use what it shows.
+    """
+    ops = [tensor.op for tensor in inputs]
+    moved = {op for op in ops if op.code in (OpCode.RESHAPE, OpCode.PERMUTE)}
+    reached = _reached([tensor.op for tensor in roots if tensor.op.needs_grad]) if moved else []
+    shown = {op.src[0]: op for op in moved}
+    unclear = {shown[source] for op in reached if op not in moved for source in op.src if source in shown}
+    unclear |= {op for op in moved if shown[op.src[0]] is not op or any(op.src[0] is root.op for root in roots)}
+    for tensor, op in zip(inputs, ops):
+        if not op.needs_grad:
+            raise GradientError(
+                f"grad: an input of shape {tensor.shape} needs no gradient.", hint="requires_grad_() before it is used."
+            )
+        if op in unclear:
+            raise GradientError(
+                f"grad: an input of shape {tensor.shape} shows a tensor that is also used in another form.",
+                hint="retain_grad() before it is used.",
+            )
+    return ops
+
+
 # ---- on graphs ----
+def _reached(roots: Sequence[Op]) -> list[Op]:
+    """Returns the Ops that gradients reach from roots, each once."""
+    found: list[Op] = []
+    seen = set(roots)
+    stack = list(dict.fromkeys(roots))
+    while stack:
+        op = stack.pop()
+        found.append(op)
+        for source in op.src:
+            if source.needs_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
+
+
 def _leaves(roots: Sequence[Op]) -> list[Op]:
     """Returns the LEAFs that gradients reach from roots, each once.
 
     Raises:
       GradientError: one of them stands for a value whose graph is gone.
     """
-    found: list[Op] = []
-    seen = set(roots)
-    stack = list(seen)
-    while stack:
-        op = stack.pop()
-        if op.code is OpCode.LEAF:
-            found.append(op)
-            if op in stale_leaves:
-                raise GradientError(
-                    f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
-                    " parameters it depends on.",
-                    hint="call backward() before step(), or compute the result again.",
-                )
-        for source in op.src:
-            if source.needs_grad and source not in seen:
-                seen.add(source)
-                stack.append(source)
+    found = [op for op in _reached(roots) if op.code is OpCode.LEAF]
+    for op in found:
+        if op in stale_leaves:
+            raise GradientError(
+                f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
+                " parameters it depends on.",
+                hint="call backward() before step(), or compute the result again.",
+            )
     return found
 
 
@@ -286,28 +317,35 @@ def grad(
     grad_outputs: Several | Sequence[TensorCore | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    is_grads_batched: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """Returns the gradient of `outputs` by each of `inputs`, and touches no `.grad`.
 
+    A result is known by its graph: two results of one computation on the same operands are one input. A reshaped or
+    permuted tensor that is also used in another form needs a retain_grad() before it is used.
+
     Args:
       outputs:            scalars, or with grad_outputs any shapes; the gradient is that of their sum
-      inputs:             leaves, or results on which retain_grad() was called before they were used
+      inputs:             leaves, or results on the way to the outputs
       grad_outputs:       for each output a tensor of its shape, its weights
       retain_graph:       changes nothing: a graph is never used up
       create_graph:       the gradients can be differentiated themselves
-      is_grads_batched:   grad_outputs have an axis more in front, and so have the gradients: one for each row of weights
+      only_inputs:        True: no `.grad` is touched, here as in PyTorch the only way
       allow_unused:       None is the gradient of an input that the outputs do not depend on, not an error
+      is_grads_batched:   grad_outputs have an axis more in front, and so have the gradients: one for each row of weights
       materialize_grads:  zeros are the gradient of such an input
 
     Returns:   a tensor of the shape of each input
 
     Raises:
-      GradientError: an output has no weights and is no scalar, an input is no leaf, or the outputs do not depend on it.
+      GradientError: an output has no weights and is no scalar, an input needs no gradient, or the outputs do not depend
+                     on it.
       ShapeError:    weights have another shape than their output.
-      ArgumentError: the number of weights is not that of the outputs, or allow_unused=False beside materialize_grads.
+      ArgumentError: the number of weights is not that of the outputs, only_inputs=False, or allow_unused=False beside
+                     materialize_grads.
 
     >>> x = Tensor(2.0, requires_grad=True)
     >>> (first,) = grad(x**3, x, create_graph=True)
@@ -316,11 +354,13 @@ def grad(
     """
     if materialize_grads and allow_unused is False:
         raise ArgumentError("grad: materialize_grads=True makes zeros for unused inputs, which allow_unused=False forbids.")
+    if not only_inputs:
+        raise ArgumentError("grad: only_inputs must be True.", hint="backward() adds to the `.grad` of every leaf.")
     given = listed(inputs)
-    leaves = _leaf_inputs("grad", given)
+    leaves = _inputs_on_the_way(listed(outputs), given)
     found = _asked(listed(outputs), leaves, grad_outputs, is_grads_batched)
     missing = [leaf for leaf in leaves if leaf not in found]
-    flat = set(_leaves([tensor.op for tensor in listed(outputs) if tensor.op.needs_grad])) if missing else set()
+    flat = set(_reached([tensor.op for tensor in listed(outputs) if tensor.op.needs_grad])) if missing else set()
     found.update((leaf, leaf.filled(0)) for leaf in missing if leaf in flat)  # by way of floor and such
     unused = [leaf for leaf in missing if leaf not in flat]
     if unused and not (allow_unused or materialize_grads):

@@ -33,6 +33,8 @@ from picograd.tensor.hooks import LeafNumber
 leaf_ids = itertools.count()  # a LEAF is told from its equals by its number
 # For each leaf the tensor whose .grad is its gradient.
 leaf_tensors: weakref.WeakValueDictionary[int, TensorCore] = weakref.WeakValueDictionary()
+Kept = weakref.WeakValueDictionary[tuple[int, int], "TensorCore"]  # by the trace in which it was made, and itself
+kept_data: weakref.WeakKeyDictionary[Cell, Kept] = weakref.WeakKeyDictionary()  # what `.data` has shown of storage
 differentiable_cells: weakref.WeakSet[Cell] = weakref.WeakSet()  # live values that need gradients, maybe unrealized
 
 
@@ -193,10 +195,11 @@ class TensorCore(Extent):
             leaf = code is not OpCode.DETACH and (leaf or (code is OpCode.LEAF and not op.needs_grad))
             op = apply_step(op, code, arg)
         if leaf:
+            call = function if " = " in function else f"x.{function}(...)"
             raise GradientError(
                 f"{function}: a leaf of shape {self.cell.op.shape} that requires grad cannot be changed in place"
                 " where gradients are recorded.",
-                hint=f"with pg.no_grad(): x.{function}(...)",
+                hint=f"with pg.no_grad(): {call}",
             )
 
     def other_device(self, function: str, *others: TensorCore) -> str | None:
@@ -278,10 +281,14 @@ class TensorCore(Extent):
         """
         if not self.op.needs_grad:
             raise GradientError(f"retain_grad: a tensor of shape {self.shape} that needs no grad has none to retain.")
-        if self.op.code is not OpCode.LEAF:
+        if not self._has_leaf_of_its_own():
             self._become_leaf()
         elif isinstance(self.op.arg, LeafNumber):  # a hook made it one
             self.op.arg.collects = True
+
+    def _has_leaf_of_its_own(self) -> bool:
+        """True where gradients are collected, or can be, here: a clone of a leaf is none, though it shows the same Op."""
+        return self.op.code is OpCode.LEAF and leaf_tensors.get(self.op.arg, self) is self
 
     def _become_leaf(self, collects: bool = True) -> None:
         kind, device = type(self), self.cell.device
@@ -302,12 +309,48 @@ class TensorCore(Extent):
 
     @property
     def data(self) -> Self:
-        """The same storage with no gradient; assigning to it replaces the value."""
-        return self.detach()
+        """The same storage with no gradient; what is assigned takes the storage's place, of any shape and dtype.
+
+        Assigning leaves what `.data` gave before as it was: values can be put aside and brought back.
+
+        >>> weight = Tensor([1.0, 2.0], requires_grad=True)
+        >>> kept = weight.data
+        >>> weight.data = Tensor([3.0, 4.0])
+        >>> kept
+        Tensor([1., 2.])
+        """
+        kept = self.detach()
+        kept_data.setdefault(self.cell, Kept())[id(trace.get()), id(kept)] = kept
+        return kept
 
     @data.setter
     def data(self, value: TensorCore) -> None:
-        self.detach().assign(value)
+        op, device = detached(value.read()), value.cell.device
+        self._leave_behind()
+        is_view = any(code not in (OpCode.LEAF, OpCode.DETACH) for code, _ in self.steps)
+        if trace.get() is not None or is_view or is_shared(self.cell):
+            self.detach().assign(value)
+            return
+        if self.requires_grad and not value.dtype.is_float:
+            raise DTypeError(f"data: only floats have gradients, got {value.dtype} of shape {value.shape}.")
+        self.cell.device = device or self.cell.device
+        set_op(self.cell, op)
+        record(op)
+        settle(self.cell, op)
+
+    def _leave_behind(self) -> None:
+        """Gives what `.data` has shown of this storage, and is still held, the value as storage of its own."""
+        active, shown = trace.get(), kept_data.get(self.cell, Kept())
+        kept = {key: one for key, one in shown.items() if key[0] == id(active)}
+        if not kept:
+            return
+        if active is not None:
+            active.on_read(self.cell)
+        cell = Cell(detached(self.cell.op), self.cell.device)
+        for key, one in kept.items():
+            one.cell, one._shown = cell, None
+            del shown[key]
+        kept_data[cell] = Kept(kept)
 
     # ---- computing ----
     def realize(self) -> Self:

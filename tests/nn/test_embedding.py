@@ -75,6 +75,9 @@ def test_modules():
     assert list(fixed.state_dict()) == ["weight"] and not fixed.weight.requires_grad
     assert len(list(fixed.parameters())) == 1
     assert nn.EmbeddingBag(5, 3, mode="max")(Tensor(ROWS)).shape == (2, 3)
+    bag = nn.EmbeddingBag.from_pretrained(Tensor([[1.0], [2.0]]), freeze=False, mode="sum", padding_idx=1)
+    assert bag(Tensor([0, 1, 0]), Tensor([0, 2])).tolist() == [[1.0], [1.0]] and bag.weight.requires_grad
+    assert not nn.EmbeddingBag.from_pretrained(Tensor([[1.0]])).weight.requires_grad
 
 
 @pytest.mark.req("C7")

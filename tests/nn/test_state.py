@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 
 import picograd as pg
 from picograd import ArgumentError, DataError, Tensor, dtypes, nn
@@ -50,6 +52,32 @@ def test_nested_state_with_plain_values(device, tmp_path):
     loaded = pg.load(tmp_path / "x.safetensors")
     assert loaded["nested"]["list"][0].tolist() == [1.0]
     assert (loaded["step"], loaded["name"], loaded["nested"]["list"][1:]) == (7, "run", [2.5, None, True])
+
+
+def test_open_files_and_bare_tensors(device, tmp_path):
+    file = io.BytesIO()
+    for state in (Tensor([1.0, 2.0]), [Tensor([3]), {"a": 4}]):
+        file.seek(0)
+        file.truncate()
+        pg.save(state, file)
+        file.seek(0)
+        loaded = pg.load(file, map_location=device, weights_only=False)
+        assert type(loaded) is type(state)
+    assert (loaded[0].tolist(), loaded[1]) == ([3], {"a": 4})
+    with open(tmp_path / "x.safetensors", "wb") as out:
+        pg.save({"a": Tensor([1.0])}, out)
+    assert pg.load(tmp_path / "x.safetensors")["a"].tolist() == [1.0]
+    with pytest.raises(pg.ArgumentTypeError, match="path must be a str, a PathLike or a BinaryFile, got int 3"):
+        pg.save({}, 3)
+
+
+def test_a_file_of_torch_save_is_refused_with_a_way_out(tmp_path):
+    torch.save({"a": torch.ones(1)}, tmp_path / "x.pt")
+    with pytest.raises(DataError, match=r"is no intact safetensors file") as error:
+        pg.load(tmp_path / "x.pt")
+    assert error.value.hint == "write it with safetensors.torch.save_file there."
+    with pytest.raises(DataError, match="what was read is no intact safetensors file"):
+        pg.load(io.BytesIO(b"12345678"))
 
 
 def test_what_cannot_be_saved_is_named(device, tmp_path):

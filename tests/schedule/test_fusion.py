@@ -16,6 +16,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.simplify import simplify, simplify_graph
 from picograd.nn import functional as F
+from tests.helpers import same_as_torch
 
 N, C = 6, 40
 
@@ -235,3 +236,32 @@ def test_a_second_step_of_the_same_form_schedules_nothing() -> None:
             optimizer.step()
             loss.item()
     assert (counts.scheduled, counts.lowered, counts.compiled) == (0, 0, 0)
+
+
+# ---- values that are read all around ----
+def _diffused(x, steps=8):
+    for _ in range(steps):
+        x = x + 0.1 * (x.roll(1, 0) + x.roll(-1, 0) + x.roll(1, 1) + x.roll(-1, 1) - 4 * x)
+    return x
+
+
+def _rows_and_columns(x, steps=12):
+    x = x.clone()
+    for i in range(steps):
+        x[i] += x[i + 1]
+        x[:, i] *= 0.5
+    return x
+
+
+@pytest.mark.parametrize("function", [_diffused, _rows_and_columns])
+def test_steps_that_read_their_neighbours_stay_small(function, rng):
+    """In one nest the steps would be computed along every path to the first: 9 to the power of 8 of them."""
+    x = rng.standard_normal((16, 16)).astype(np.float32)
+    same_as_torch(lambda t: function(t) ** 2, x)
+
+
+def test_swaps_of_a_constant_stay_small():
+    x = pg.arange(40)
+    for i in range(39):
+        x[i], x[i + 1] = x[i + 1].clone(), x[i].clone()
+    assert x.tolist() == [*range(1, 40), 0]

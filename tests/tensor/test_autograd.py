@@ -136,6 +136,17 @@ def test_retain_grad_in_the_middle(device):
     assert not y.is_leaf
 
 
+def test_a_clone_of_a_leaf_retains_a_gradient_and_has_hooks_of_its_own(device):
+    x, seen = Tensor([1.0, 2.0], requires_grad=True), []
+    kept, hooked, same_shape = x.clone(), x.clone(), x.view(2)
+    kept.retain_grad()
+    hooked.register_hook(lambda grad: seen.append(grad.tolist()))
+    same_shape.retain_grad()
+    ((kept * kept).sum() + (hooked * 3).sum() + (x * 5).sum() + same_shape.sum()).backward()
+    assert x.grad.tolist() == [11.0, 13.0] and seen == [[3.0, 3.0]]
+    assert kept.grad.tolist() == [2.0, 4.0] and same_shape.grad.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.req("A7")
 def test_a_graph_of_10000_nodes_in_a_row(device):
     x = Tensor(1.0, requires_grad=True)
@@ -232,6 +243,54 @@ def test_data_replaces_the_value_of_a_leaf(device):
     x.data = x - 0.5 * x.grad
     assert x.tolist() == [0.0, 0.0]
     assert x.requires_grad and x.is_leaf
+
+
+def test_data_put_aside_comes_back(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0]))
+    average, kept = Tensor([5.0, 6.0]), weight.data
+    for _ in range(2):
+        weight.data = average
+        assert weight.tolist() == [5.0, 6.0] and kept.tolist() == [1.0, 2.0]
+        weight.data = kept
+        assert weight.tolist() == [1.0, 2.0]
+    weight.data += 1.0
+    assert weight.tolist() == [2.0, 3.0] and average.tolist() == [5.0, 6.0]
+
+
+def test_data_of_another_shape_and_dtype(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0, 3.0]))
+    weight.data = weight.data[:2]
+    (weight * weight).sum().backward()
+    assert weight.grad.tolist() == [2.0, 4.0] and weight.is_leaf
+    weight.data = weight.data.half()
+    assert weight.dtype is dtypes.float16 and weight.requires_grad
+    with pytest.raises(pg.DTypeError, match=r"data: only floats have gradients, got int64 of shape \(1,\)"):
+        weight.data = Tensor([1])
+
+
+def test_data_in_a_jitted_function(device):
+    weight = pg.nn.Parameter(Tensor([1.0, 2.0]))
+
+    @pg.jit
+    def loss(x):
+        return (weight * x).sum()
+
+    @pg.jit
+    def swapped(x):
+        kept = weight.data
+        weight.data = x
+        value = weight.sum()
+        weight.data = kept
+        return value
+
+    for x in ([1.0, 1.0], [2.0, 2.0], [3.0, 3.0]):
+        kept = weight.data
+        assert loss(Tensor(x)).item() == 3 * x[0]
+        assert swapped(Tensor(x)).item() == 2 * x[0]
+        weight.data = Tensor([0.0, 1.0])
+        assert loss(Tensor(x)).item() == x[0]
+        weight.data = kept
+        assert weight.tolist() == [1.0, 2.0]
 
 
 def test_requires_grad_can_be_turned_on_and_off(device):
@@ -409,6 +468,47 @@ def test_grad_of_several_outputs(device):
     assert [g.tolist() for g in found] == [[5.0, 43.0], 3.0]
     with pytest.raises(pg.ArgumentError, match="grad: 1 gradients were given for 2 tensors"):
         pg.grad([x.sum(), y], x, [Tensor(1.0)])
+
+
+@pytest.mark.req("A9")
+def test_grad_by_results_on_the_way(device):
+    def steps(library, start):
+        """Two steps of gradient descent that are differentiated themselves, as in MAML; the gradients by all results."""
+        w = library.tensor(start, requires_grad=True)
+        ways = [w]
+        for _ in range(2):
+            loss = (ways[-1] ** 3).sum()
+            (g,) = library.autograd.grad(loss, ways[-1], create_graph=True, retain_graph=True, only_inputs=True)
+            ways.append(ways[-1] - 0.1 * g)
+        first, second = ways[-1].reshape(2, 1).split(1)
+        found = library.autograd.grad((first * second).sum(), [*ways, first, second])
+        return [g.tolist() for g in found]
+
+    for ours, expected in zip(steps(pg, [0.5, -1.0]), steps(torch, [0.5, -1.0])):
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+def test_grad_by_a_reshaped_result(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    row = (x * 2).reshape(1, 2)
+    assert pg.autograd.grad((row * row).sum(), row)[0].tolist() == [[4.0, 8.0]]
+    assert pg.autograd.grad(row.sum(), [row, x])[1].tolist() == [2.0, 2.0]
+    for loss in (row.reshape(2).sum(), row.sum() + (x * 2).sum()):  # what reads x * 2 may have come by the row, or not
+        with pytest.raises(GradientError) as error:
+            pg.autograd.grad(loss, row)
+        assert error.value.fact == "grad: an input of shape (1, 2) shows a tensor that is also used in another form."
+        assert error.value.hint == "retain_grad() before it is used."
+
+
+def test_grad_by_what_needs_none(device):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError) as error:
+        pg.autograd.grad(x.sum(), x.detach())
+    assert error.value.fact == "grad: an input of shape (2,) needs no gradient."
+    with pytest.raises(GradientError, match="do not depend on an input"):
+        pg.autograd.grad(x.sum(), x * 2)
+    with pytest.raises(pg.ArgumentError, match="only_inputs must be True"):
+        pg.autograd.grad(x.sum(), x, only_inputs=False)
 
 
 def test_inputs_that_do_not_matter(device):

@@ -247,6 +247,35 @@ class EmbeddingBag(Module):
         if self.padding_idx is not None:
             self.weight.detach()[self.padding_idx].zero_()
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> EmbeddingBag:
+        """Returns a layer with the weight `embeddings` (V, D), which is not trained unless freeze=False.
+
+        `max_norm`, `norm_type`, `scale_grad_by_freq`, `mode`, `sparse`, `include_last_offset`, `padding_idx`: as in
+        EmbeddingBag.
+
+        >>> nn.EmbeddingBag.from_pretrained(Tensor([[1.0], [2.0]]), mode="sum")(Tensor([[0, 1], [1, 1]])).tolist()
+        [[3.0], [4.0]]
+        """
+        count, width = embeddings.shape
+        layer = cls(
+            count, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, include_last_offset, padding_idx
+        )
+        layer.weight = embeddings.detach().requires_grad_()
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
     def forward(
         self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None  # noqa: A002
     ) -> Tensor:
