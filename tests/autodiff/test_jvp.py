@@ -149,6 +149,13 @@ def test_a_users_row_serves_forward_mode_too() -> None:
     assert jvp([unary(OpCode.FLOOR, x)], {x: ONE}, rules) == [ONE]
 
 
+def test_a_users_row_of_an_op_that_joins_elements_is_turned_around() -> None:
+    x = Op(OpCode.LEAF, f64, (filled(2.0, f64, (3,)),), "x")
+    half = ("half a sum", Pattern(OpCode.REDUCE, name="out"), lambda grad, out: (expand(grad * 0.5, (3,)),))
+    (tangent,) = jvp([reduce(x, OpCode.ADD, (0,))], {x: filled(1.0, f64, (3,))}, chain_rules + PatternMatcher([half]))
+    assert tangent is not None and tangent.shape == () and value(tangent) == 1.5
+
+
 def test_a_deep_graph_needs_no_recursion() -> None:
     x = scalar(1.0, "x")
     result = x

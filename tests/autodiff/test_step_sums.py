@@ -66,3 +66,9 @@ def test_one_product_is_the_sum_of_all_steps(name: str, rng: np.random.Generator
 def test_what_is_no_product_is_left_as_it_was(other: Op) -> None:
     sums, rest = as_sums(product(A, B) + other)
     assert ([step_of(part) for part in sums], rest) == ([product(A, B)], [other])
+
+
+def test_a_sum_of_integers_is_none_before_it_is_rounded_to_floats() -> None:
+    """Added up over many steps it might not fit any more."""
+    grad = cast(reduce(Op(OpCode.PARAM, dtypes.int32, (), (0, (4,))), OpCode.ADD, (0,)), f32)
+    assert as_sums(grad) == ([], [grad])

@@ -657,3 +657,10 @@ def test_a_gradient_comes_back_to_the_device_of_what_was_copied() -> None:
     y = x.to("NUMPY") * 3
     (y * y).sum().backward()
     assert x.grad.device == "CPU" and (x.detach() - x.grad).tolist() == [-17.0, -34.0]
+
+
+def test_powers_0_and_1_have_a_gradient_everywhere() -> None:
+    for exponent, expected in ((0, [0.0] * 3), (0.0, [0.0] * 3), (1, [1.0] * 3)):
+        x = Tensor([0.0, 2.0, float("inf")], requires_grad=True)
+        (x**exponent).sum().backward()
+        assert x.grad.tolist() == expected

@@ -14,6 +14,7 @@ Next:  tools/mutate/__main__.py
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.machinery
 import importlib.util
@@ -83,7 +84,15 @@ def change_functions(mutant: Mutant) -> bool:
                     return False
                 function.__code__ = new
                 found += 1
+    _forget_results()
     return found > 0
+
+
+def _forget_results() -> None:
+    """Empties the caches of picograd's functions: what the functions of before have returned."""
+    for one in gc.get_objects():
+        if isinstance(one, functools._lru_cache_wrapper) and str(one.__module__).startswith("picograd."):
+            one.cache_clear()
 
 
 # ---- changing a file while it is loaded ----
