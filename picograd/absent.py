@@ -16,8 +16,6 @@ INSTEAD = {
     **dict.fromkeys(("channels_last", "contiguous_format", "preserve_format", "strided"), ONE_LAYOUT),
     "amp": "pg.autocast and pg.GradScaler.",
     "compile": "pg.jit, around the whole training step.",
-    "get_rng_state": "a pg.Generator has a sequence of its own, which manual_seed starts.",
-    "set_rng_state": "a pg.Generator has a sequence of its own, which manual_seed starts.",
     "set_default_device": "PICOGRAD_DEVICE names the device of new tensors, and device=... that of one.",
     "set_default_dtype": "dtype=... of a function or a layer; the default is float32.",
     "set_default_tensor_type": "dtype=... of a function or a layer; the default is float32.",

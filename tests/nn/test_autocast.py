@@ -29,6 +29,16 @@ def test_dtypes_of_results_are_pytorchs(device):
 
 
 @pytest.mark.req("C9")
+def test_sums_of_products_by_equation_are_products(device):
+    data = np.ones((3, 3), np.float32)
+    for library, x in ((pg, Tensor(data)), (torch, torch.tensor(data))):
+        with library.autocast("cpu"):
+            found = [library.einsum("ij,jk->ik", x, x), library.tensordot(x, x, 1), library.einsum("ij->ji", x)]
+        names = [str(tensor.dtype).removeprefix("torch.") for tensor in found]
+        assert names == ["bfloat16", "bfloat16", "float32"]
+
+
+@pytest.mark.req("C9")
 def test_training_is_pytorchs(device, rng):
     mine, other = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3)), torch.nn.Sequential(
         torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.Linear(16, 3)

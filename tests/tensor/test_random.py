@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import picograd as pg
-from picograd import Generator, Tensor, dtypes
+from picograd import ArgumentError, Generator, Tensor, dtypes
 
 
 @pytest.mark.req("C1")
@@ -33,7 +34,7 @@ def test_generators_are_independent(device):
     before = Tensor.rand(3, generator=a).tolist()
     Tensor.rand(5)
     assert Tensor.rand(3, generator=b).tolist() == before
-    assert Generator(2).initial_seed == 2
+    assert Generator(2).initial_seed() == 2
     assert Generator().initial_seed != Generator().initial_seed
 
 
@@ -169,3 +170,29 @@ def test_a_seed_set_inside_a_captured_function_stays_inside_until_it_runs(device
         expected = Generator(5)
         Tensor.rand(2, generator=expected)
         assert Tensor.rand(2, generator=generator).tolist() == Tensor.rand(2, generator=expected).tolist()
+
+
+def test_a_saved_state_goes_on_where_it_was_taken(tmp_path: Path) -> None:
+    generator = Generator(3)
+    Tensor.rand(2, generator=generator)
+    pg.save({"draws": generator.get_state(), "all": pg.get_rng_state()}, tmp_path / "state")
+    first, other = Tensor.rand(3, generator=generator).tolist(), pg.rand(3).tolist()
+    saved = pg.load(tmp_path / "state")
+    assert Tensor.rand(3, generator=Generator(9).set_state(saved["draws"])).tolist() == first
+    pg.set_rng_state(saved["all"])
+    assert pg.rand(3).tolist() == other
+
+
+def test_a_state_counts_what_a_jitted_function_drew() -> None:
+    generator = Generator(3)
+    draw = pg.jit(lambda: Tensor.rand(2, generator=generator))
+    values = [draw().tolist() for _ in range(4)]
+    assert generator.get_state() == (3, 4)
+    assert draw().tolist() not in values
+    generator.set_state((3, 2))
+    assert [draw().tolist() for _ in range(2)] == values[2:]
+
+
+def test_a_state_is_two_numbers() -> None:
+    with pytest.raises(ArgumentError, match=r"set_state: a state is what get_state returned, two numbers, got \(1,\)"):
+        Generator(1).set_state((1,))

@@ -1,7 +1,7 @@
 """Where random bits come from: a sequence that a seed decides, whose state is a tensor cell.
 
 In:    seeds
-Out:   `Generator`; `default_generator`, `manual_seed`, `seed`, `initial_seed`
+Out:   `Generator`; `default_generator`, `manual_seed`, `seed`, `initial_seed`, `get_rng_state`, `set_rng_state`
 Next:  picograd/tensor/creation/random.py
 
 Draw number n of a generator has the key threefry(n, seed); element i of it has the bits threefry(i, key).
@@ -13,16 +13,18 @@ advances at once, whatever becomes of what it was drawn for; a jitted call that 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.engine.realize import from_host, realize, to_host
+from picograd.errors import ArgumentError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import whole
 from picograd.tensor.cell import Cell, set_op, trace
-from picograd.tensor.exchange.host import default_device
+from picograd.tensor.exchange.host import default_device, device_or_default
 
 
 class GeneratorState:
@@ -36,6 +38,13 @@ class GeneratorState:
         self.seed = Cell(_word(seed, device), device)
         self.count = Cell(_word(0, device), device)
         self.known = self.count.op, 0
+
+    def start(self, seed: int, count: int) -> None:
+        """Goes on with draw number `count` of the sequence of `seed`."""
+        device = self.seed.device or default_device()
+        set_op(self.seed, _word(seed, device))
+        set_op(self.count, _word(count, device))
+        self.known = self.count.op, count
 
 
 class Generator:
@@ -62,12 +71,53 @@ class Generator:
         """
         if trace.get() not in (None, self._made_in):
             self.state(default_device())  # so that the second trace finds what the first finds
-        self.initial_seed = whole("manual_seed", "seed", seed) & (2**64 - 1)
+        self._seed = whole("manual_seed", "seed", seed) & (2**64 - 1)
         for state in self.states.values():
-            device = state.seed.device or default_device()
-            set_op(state.seed, _word(self.initial_seed, device))
-            set_op(state.count, _word(0, device))
-            state.known = state.count.op, 0
+            state.start(self._seed, 0)
+        return self
+
+    def initial_seed(self) -> int:
+        """Returns the seed that the sequence was started from last.
+
+        >>> Generator(7).initial_seed()
+        7
+        """
+        return self._seed
+
+    def get_state(self, device: str | None = None) -> tuple[int, int]:
+        """Returns where the sequence stands on a device, to be saved: the seed, and how many draws there were.
+
+        Args:
+          device: default: that of new tensors
+
+        >>> a = Generator(1)
+        >>> state = a.get_state()
+        >>> first = Tensor.rand(2, generator=a)
+        >>> bool((Tensor.rand(2, generator=a.set_state(state)) == first).all())
+        True
+        """
+        state = self.state(device_or_default(device))
+        seed, count = (int(to_host(realize([cell.op])[0])) for cell in (state.seed, state.count))
+        return seed, count
+
+    def set_state(self, new_state: Sequence[int], device: str | None = None) -> Generator:
+        """Goes on from where `get_state` was called, on one device; returns self.
+
+        Args:
+          new_state: what get_state returned
+          device:    default: that of new tensors
+
+        Raises:
+          ArgumentError: new_state is no such state.
+
+        >>> Generator(1).set_state(Generator(7).get_state()).initial_seed()
+        7
+        """
+        numbers = [whole("set_state", "new_state", number) for number in new_state]
+        if len(numbers) != 2 or not all(0 <= number < 2**64 for number in numbers):
+            raise ArgumentError(f"set_state: a state is what get_state returned, two numbers, got {new_state!r}.")
+        self._seed, count = numbers
+        self.state(device_or_default(device)).start(self._seed, count)
         return self
 
     def state(self, device: str) -> GeneratorState:
@@ -75,7 +125,7 @@ class Generator:
         if device not in self.states:
             token = trace.set(self._made_in)  # it is as old as its generator, also when a later trace asks first
             try:
-                self.states[device] = GeneratorState(self.initial_seed, str(device))
+                self.states[device] = GeneratorState(self._seed, str(device))
             finally:
                 trace.reset(token)
         return self.states[device]
@@ -127,7 +177,7 @@ def seed() -> int:
     True
     """
     manual_seed(int.from_bytes(os.urandom(8), "little"))
-    return default_generator.initial_seed
+    return default_generator.initial_seed()
 
 
 def initial_seed() -> int:
@@ -137,4 +187,26 @@ def initial_seed() -> int:
     >>> initial_seed()
     7
     """
-    return default_generator.initial_seed
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> tuple[int, int]:
+    """Returns where the default generator stands on the device of new tensors, to be saved: see `Generator.get_state`.
+
+    >>> _ = manual_seed(7)
+    >>> get_rng_state()
+    (7, 0)
+    """
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Sequence[int]) -> None:
+    """Has the default generator go on from where `get_rng_state` was called, whose result `new_state` is.
+
+    >>> state = get_rng_state()
+    >>> first = Tensor.rand(2)
+    >>> set_rng_state(state)
+    >>> bool((Tensor.rand(2) == first).all())
+    True
+    """
+    default_generator.set_state(new_state)

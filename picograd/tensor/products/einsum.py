@@ -24,6 +24,7 @@ from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.tensor.arguments import tensor_of
+from picograd.tensor.autocast import lowered
 from picograd.tensor.build import cast, promoted
 from picograd.tensor.core import TensorCore
 
@@ -229,14 +230,14 @@ def _in_order(x: Operand, output: Labels, lengths: dict[int, Dim]) -> Op:
 
 # ---- what users call ----
 def _common(function: str, tensors: Sequence[TensorCore]) -> list[Op]:
-    """Returns the values in one dtype."""
+    """Returns the values in one dtype, inside autocast of 16 bits."""
     ops = [tensor.read() for tensor in tensors]
     whole = ops[0]
     for op in ops[1:]:
         whole = cast(whole, promoted(whole, op))
     if whole.dtype.kind == "b":
         raise DTypeError(f"{function}: bools have no sum of products.", hint="cast them: x.int()")
-    return [cast(op, whole.dtype) for op in ops]
+    return [cast(op, lowered(whole.dtype)) for op in ops]
 
 
 def _factors(tensors: Sequence[TensorCore], plan: Equation) -> list[Op]:
