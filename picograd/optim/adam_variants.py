@@ -72,12 +72,12 @@ class Adamax(Counted):
         super().__init__(params, {**settings, "maximize": maximize})
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        return (lr / (-power(group["betas"][0], step) + 1.0),)
+        return (lr / (-power(group.value("betas", step)[0], step) + 1.0),)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, False)
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = group.value("betas", d)
         mean, (greatest,) = running_mean(state, d, beta1), read_state(state, d, "exp_inf")
         greatest = maximum(greatest * beta2, pointwise.absolute(d) + group["eps"])
         state["exp_inf"].write("step", greatest)
@@ -135,7 +135,7 @@ class NAdam(Counted):
         super().__init__(params, {**settings, "momentum_decay": momentum_decay, **kinds})
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = group.value("betas", step)
         now, after = ((power(0.96, t * group["momentum_decay"]) * -0.5 + 1.0) * beta1 for t in (step, step + 1.0))
         product = shared["mu_product"].read() * now
         shared["mu_product"].write("step", product)
@@ -145,7 +145,7 @@ class NAdam(Counted):
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
-        mean, square = moments(state, d, *group["betas"])
+        mean, square = moments(state, d, group)
         of_grad, of_mean, correction = self._factor(place, value)
         scale = unary(OpCode.SQRT, square / correction) + group["eps"]
         parameter.write("step", value - d / scale * of_grad - mean / scale * of_mean)
@@ -198,8 +198,8 @@ class RAdam(Counted):
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
         """Returns the rate; r sqrt(1 - b2^t), or 0; and what stands for an adaptive rate that is not used, 1 or 0."""
-        beta1, beta2 = group["betas"]
-        limit = 2.0 / (1.0 - beta2) - 1.0
+        beta1, beta2 = group.value("betas", step)
+        limit = (beta2 + 1.0) / (-beta2 + 1.0)
         correction = -power(beta2, step) + 1.0
         length = -(step * 2.0 * power(beta2, step) / correction) + limit
         known = compare(OpCode.CMPLT, 5.0, length)
@@ -211,7 +211,7 @@ class RAdam(Counted):
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
-        mean, square = moments(state, d, *group["betas"])
+        mean, square = moments(state, d, group)
         rate, adaptive, plain = self._factor(place, value)
         factor = adaptive / (unary(OpCode.SQRT, square) + group["eps"]) + plain
         parameter.write("step", value - mean * rate * factor)

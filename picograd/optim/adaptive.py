@@ -199,8 +199,8 @@ class RMSprop(Counted):
             mean = running_mean(state, d, alpha, "grad_avg")
             square = square - mean * mean
         direction = d / (unary(OpCode.SQRT, square) + group["eps"])
-        if group["momentum"]:
+        if group["momentum"] or "momentum" in group.changing:
             (running,) = read_state(state, d, "momentum_buffer")
-            direction = running * group["momentum"] + direction
+            direction = running * group.value("momentum", d) + direction
             state["momentum_buffer"].write("step", direction)
         parameter.write("step", value - direction * scalar(group.lr_tensor.read(), value))

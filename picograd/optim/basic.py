@@ -72,22 +72,22 @@ class SGD(Optimizer):
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         value, d = decayed(*values_of(parameter, grad), group, False)
-        if group["momentum"]:
+        if group["momentum"] or "momentum" in group.changing:
             d = self._momentum(place, parameter, d, group)
         parameter.write("step", value - d * scalar(group.lr_tensor.read(), value))
 
     def _momentum(self, place: int, parameter: Tensor, d: Op, group: ParamGroup) -> Op:
         """Returns the direction of the step from the running sum, which is stored."""
-        state = self.state.get(place, {})
+        state, momentum = self.state.get(place, {}), group.value("momentum", d)
         running = d
         if "momentum_buffer" in state:
             before = cast(state["momentum_buffer"].read(), d.dtype)
-            running = before * group["momentum"] + d * (1.0 - group["dampening"])
+            running = before * momentum + d * (1.0 - group["dampening"])
             state["momentum_buffer"].write("step", running)
         else:
             stored = Tensor.from_op(cast(running, parameter.dtype), parameter.cell.device)
             self._keep(place, {"momentum_buffer": stored})
-        return d + running * group["momentum"] if group["nesterov"] else running
+        return d + running * momentum if group["nesterov"] else running
 
 
 class Adam(Counted):
@@ -140,14 +140,14 @@ class Adam(Counted):
         return {name: Tensor.zeros_like(parameter) for name in names}
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = group.value("betas", step)
         return lr / (-power(beta1, step) + 1.0), unary(OpCode.SQRT, -power(beta2, step) + 1.0)
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         """Stores both running means and the parameter, in the order of the formulas above."""
         state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, group["decoupled_weight_decay"])
-        mean, square = moments(state, d, *group["betas"])
+        mean, square = moments(state, d, group)
         if group["amsgrad"]:
             (greatest,) = read_state(state, d, "max_exp_avg_sq")
             square = maximum(greatest, square)

@@ -99,7 +99,7 @@ class Counted(Optimizer):
     def _factor(self, place: int, like: Op) -> tuple[Op, ...]:
         """Returns the numbers of this step as `like`, repeated to its shape."""
         numbers = self._factors[id(self.state[place]["step"]), like.dtype]
-        return tuple(broadcast_to(number, like.shape) for number in numbers)
+        return tuple([broadcast_to(number, like.shape) for number in numbers])
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:
@@ -134,24 +134,25 @@ def read_state(state: Mapping[str, Tensor], like: Op, *names: str) -> tuple[Op, 
     return tuple(cast(state[name].read(), like.dtype) for name in names)
 
 
-def running_mean(state: Mapping[str, Tensor], d: Op, keep: float, name: str = "exp_avg") -> Op:
+def running_mean(state: Mapping[str, Tensor], d: Op, keep: float | Op, name: str = "exp_avg") -> Op:
     """Returns and stores the running mean m = m + (1 - keep) (d - m)."""
     mean = cast(state[name].read(), d.dtype)
-    mean = mean + (d - mean) * (1.0 - keep)
+    mean = mean + (d - mean) * (-keep + 1.0)
     state[name].write("step", mean)
     return mean
 
 
-def running_square(state: Mapping[str, Tensor], d: Op, keep: float, name: str = "exp_avg_sq") -> Op:
+def running_square(state: Mapping[str, Tensor], d: Op, keep: float | Op, name: str = "exp_avg_sq") -> Op:
     """Returns and stores the running mean of squares v = keep v + (1 - keep) d^2."""
     square = cast(state[name].read(), d.dtype)
-    square = square * keep + d * d * (1.0 - keep)
+    square = square * keep + d * d * (-keep + 1.0)
     state[name].write("step", square)
     return square
 
 
-def moments(state: Mapping[str, Tensor], d: Op, beta1: float, beta2: float) -> tuple[Op, Op]:
-    """Returns and stores the running means of d and of its square."""
+def moments(state: Mapping[str, Tensor], d: Op, group: ParamGroup) -> tuple[Op, Op]:
+    """Returns and stores the running means of d and of its square, of which the group's betas are kept."""
+    beta1, beta2 = group.value("betas", d)
     return running_mean(state, d, beta1), running_square(state, d, beta2)
 
 
@@ -176,6 +177,7 @@ def stored(op: Op, dtype: DType) -> Op:
     return Op(OpCode.CONTIGUOUS, dtype, (cast(op, dtype),))
 
 
-def power(base: float, exponent: Op) -> Op:
+def power(base: float | Op, exponent: Op) -> Op:
     """Returns base ** exponent for an exponent of float64."""
-    return Op(OpCode.POW, exponent.dtype, (Op(OpCode.CONST, exponent.dtype, (), base), exponent))
+    base = base if isinstance(base, Op) else Op(OpCode.CONST, exponent.dtype, (), base)
+    return Op(OpCode.POW, exponent.dtype, (base, exponent))

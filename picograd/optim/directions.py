@@ -183,11 +183,12 @@ class Lion(Optimizer):
             self._keep(place, {"exp_avg": Tensor.zeros_like(parameter)})
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state, (beta1, beta2) = self.state[place], group["betas"]
+        state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, True)
+        beta1, beta2 = group.value("betas", d)
         (mean,) = read_state(state, d, "exp_avg")
-        direction = pointwise.sign(mean * beta1 + d * (1.0 - beta1))
-        state["exp_avg"].write("step", mean * beta2 + d * (1.0 - beta2))
+        direction = pointwise.sign(mean * beta1 + d * (-beta1 + 1.0))
+        state["exp_avg"].write("step", mean * beta2 + d * (-beta2 + 1.0))
         parameter.write("step", value - direction * scalar(group.lr_tensor.read(), value))
 
 
@@ -230,13 +231,13 @@ class LAMB(Counted):
         super().__init__(params, {**settings, "maximize": maximize})
 
     def _numbers(self, group: ParamGroup, step: Op, lr: Op, shared: Mapping[str, Tensor]) -> tuple[Op, ...]:
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = group.value("betas", step)
         return -power(beta1, step) + 1.0, -power(beta2, step) + 1.0
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
         state = self.state[place]
         value, d = values_of(parameter, grad)
-        mean, square = moments(state, d, *group["betas"])
+        mean, square = moments(state, d, group)
         of_mean, of_square = self._factor(place, value)
         update = mean / of_mean / (unary(OpCode.SQRT, square / of_square) + group["eps"])
         if group["weight_decay"]:

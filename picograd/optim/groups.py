@@ -13,7 +13,9 @@ from typing import Any, Self
 from picograd import dtype as dtypes
 from picograd.annotations import shown
 from picograd.errors import ArgumentError, ArgumentTypeError
+from picograd.ir.op import Op
 from picograd.tensor.arguments import listed, number
+from picograd.tensor.build import broadcast_to, cast
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
 
@@ -26,6 +28,11 @@ class ParamGroup(dict[str, Any]):
     params:       list of tensors
     param_names:  their names, where they were given
     lr, ...:      settings of the optimizer, and whatever else the user keeps here
+
+    Beside the dict stands what plans read of it:
+
+    lr_tensor:    the learning rate
+    changing:     numbers that a schedule changes, too, by the name of the setting
     """
 
     def __init__(self, settings: Mapping[str, Any]):
@@ -34,12 +41,28 @@ class ParamGroup(dict[str, Any]):
         wide = any(p.dtype is dtypes.float64 for p in params)
         device = params[0].device if params else None
         self.lr_tensor = Tensor(self["lr"], dtypes.float64 if wide else dtypes.float32, device=device)
+        self.changing: dict[str, Tensor] = {}
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        if name == "lr":
+        buffer = self.lr_tensor if name == "lr" else self.changing.get(name)
+        if buffer is not None:
             with no_grad():
-                self.lr_tensor.assign(value)
+                buffer.assign(Tensor(value, buffer.dtype, device=buffer.device))
+
+    def let_change(self, name: str) -> None:
+        """Has plans read a setting, a number or some, from a buffer: what changes from step to step is no constant."""
+        if name not in self.changing:
+            self.changing[name] = Tensor(self[name], dtypes.float64, device=self.lr_tensor.device)
+
+    def value(self, name: str, like: Op) -> Any:
+        """Returns a setting as formulas take it: its numbers, or where they change Ops of the dtype and shape of `like`."""
+        buffer = self.changing.get(name)
+        if buffer is None:
+            return self[name]
+        parts = buffer.unbind() if buffer.ndim else (buffer,)
+        ops = tuple(broadcast_to(cast(part.read(), like.dtype), like.shape) for part in parts)
+        return ops if buffer.ndim else ops[0]
 
     def update(self, *settings: Any, **more: Any) -> None:
         """Sets several settings, as dict.update does.
@@ -57,7 +80,7 @@ class ParamGroup(dict[str, Any]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ParamGroup, (dict(self),), {"lr_tensor": self.lr_tensor}
+        return ParamGroup, (dict(self),), {"lr_tensor": self.lr_tensor, "changing": self.changing}
 
 
 class StateOf(dict[int, dict[str, Any]]):

@@ -81,10 +81,10 @@ class Muon(Optimizer):
             self._keep(place, {"momentum_buffer": Tensor.zeros_like(parameter)})
 
     def _update(self, place: int, parameter: Tensor, grad: Op, group: ParamGroup) -> None:
-        state, momentum = self.state[place], group["momentum"]
+        state = self.state[place]
         value, d = decayed(*values_of(parameter, grad), group, True)
-        (running,) = read_state(state, d, "momentum_buffer")
-        running = running + (d - running) * (1.0 - momentum)
+        momentum, (running,) = group.value("momentum", d), read_state(state, d, "momentum_buffer")
+        running = running + (d - running) * (-momentum + 1.0)
         state["momentum_buffer"].write("step", running)
         direction = d + (running - d) * momentum if group["nesterov"] else running
         update = orthogonal(direction, group["ns_coefficients"], group["ns_steps"], group["eps"])

@@ -211,8 +211,8 @@ class _Held:
             self.lists.append((groups, tuple(value.param_groups), f"{path}.param_groups"))
             for place, group in enumerate(value.param_groups):
                 shown = f"{path}.param_groups[{place}]"
-                # NOTE: the learning rate is a buffer that plans read, so it may change.
-                names = [name for name in group if name not in ("params", "lr")]
+                # NOTE: plans read the learning rate, and what else a schedule changes, from buffers.
+                names = [name for name in group if name not in ("params", "lr", *group.changing)]
                 self.lists.append((functools.partial(group.get, "params"), tuple(group["params"]), f"{shown}['params']"))
                 self.entries += [(group, name, group[name], f"{shown}[{name!r}]") for name in names]
 

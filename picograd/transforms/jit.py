@@ -285,9 +285,9 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
 
     What the function, and functions and methods of yours that it calls by name, read of Python is remembered: closures,
     globals, attributes, default values, settings of optimizers, variables of the environment. A change is a JitError,
-    but for a Module's mode and a learning rate, which may change. Not seen are attributes by computed names or set in
-    vars() of a Module, objects in containers of more than 16 items, plain values in ones of more than 256, large
-    arrays changed in place, and what an installed library reads: pass such things as arguments.
+    but for a Module's mode, a learning rate and scheduled momentum, which may change. Not seen are attributes by
+    computed names or set in vars() of a Module, objects in containers of more than 16 items, plain values in ones of
+    more than 256, large arrays changed in place, and what an installed library reads: pass such things as arguments.
 
     New versions of state are stored over the old ones where nobody else reads these. A function that takes state and
     returns it may do the same if the argument is donated: its tensors cannot be read after the call, even if that raises.

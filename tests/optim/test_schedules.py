@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -120,6 +122,52 @@ def test_goes_on_from_a_saved_state():
     twin.load_state_dict(schedule.state_dict())
     schedule.step(), twin.step()
     assert rates(one) == rates(other)
+
+
+WITH_MOMENTUM = {
+    "SGD": {"momentum": 0.9, "nesterov": True}, "RMSprop": {"momentum": 0.9}, "Adam": {"amsgrad": True}, "AdamW": {},
+    "NAdam": {}, "RAdam": {}, "Adamax": {},
+}  # fmt: skip
+
+
+@pytest.mark.req("C8")
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", WITH_MOMENTUM)
+def test_momentum_that_changes_is_no_constant_of_a_plan(name, jitted, rng):
+    start, data = rng.standard_normal(5), rng.standard_normal((12, 5))
+    mine = Tensor(start, requires_grad=True)
+    other = torch.tensor(start, requires_grad=True)
+    ours = getattr(optim, name)([mine], lr=0.05, **WITH_MOMENTUM[name])
+    theirs = getattr(torch.optim, name)([other], lr=0.05, **WITH_MOMENTUM[name])
+    schedules = optim.lr_scheduler.OneCycleLR(ours, 0.1, 12), torch.optim.lr_scheduler.OneCycleLR(theirs, 0.1, 12)
+
+    def step(x):
+        ours.zero_grad()
+        loss = ((mine - x) ** 2).sum()
+        loss.backward()
+        ours.step()
+        return loss
+
+    run = pg.jit(step) if jitted else step
+    for row in data:
+        run(Tensor(row))
+        theirs.zero_grad()
+        ((other - torch.tensor(row)) ** 2).sum().backward()
+        theirs.step()
+        for schedule in schedules:
+            schedule.step()
+    np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=1e-6)
+
+
+def test_betas_that_change_are_saved_and_loaded():
+    w = Tensor([1.0], requires_grad=True)
+    first, second = (optim.Adam([w]) for _ in range(2))
+    schedules = [optim.lr_scheduler.OneCycleLR(one, 0.1, 10) for one in (first, second)]
+    for _ in range(3):
+        schedules[0].step()
+    second.load_state_dict(first.state_dict())
+    group = copy.deepcopy(second).param_groups[0]
+    assert group.changing["betas"].tolist() == list(first.param_groups[0]["betas"]) == list(group["betas"])
 
 
 @pytest.mark.req("C8")

@@ -78,7 +78,7 @@ class CyclicLR(LRScheduler):
         self.max_momentums = each_group("CyclicLR", optimizer, "max_momentum", max_momentum)
         if cycle_momentum:
             for group in optimizer.param_groups:
-                _check_momentum("CyclicLR", group)
+                _let_momentum_change("CyclicLR", group)
         super().__init__(optimizer, last_epoch)
 
     def _scale(self, cycle: float) -> float:
@@ -178,7 +178,7 @@ class OneCycleLR(LRScheduler):
                 group["initial_lr"] = peak / div_factor
         if cycle_momentum:
             for group in optimizer.param_groups:
-                _check_momentum("OneCycleLR", group)
+                _let_momentum_change("OneCycleLR", group)
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
@@ -202,9 +202,11 @@ class OneCycleLR(LRScheduler):
         return end + (start - end) / 2.0 * (math.cos(math.pi * part) + 1)
 
 
-def _check_momentum(name: str, group: ParamGroup) -> None:
+def _let_momentum_change(name: str, group: ParamGroup) -> None:
+    """Prepares the momentum, or the betas, for values that change; ArgumentError where there are none."""
     if "momentum" not in group and "betas" not in group:
         raise ArgumentError(f"{name}: the optimizer has no momentum.", hint="cycle_momentum=False")
+    group.let_change("betas" if "betas" in group else "momentum")
 
 
 def _set_momentum(group: ParamGroup, value: Any) -> None:
