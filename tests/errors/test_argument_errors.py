@@ -122,6 +122,8 @@ COMPUTED: list[tuple[Callable[[], Tensor], str]] = [
     (lambda: Tensor([0.5, 1.5]).bernoulli(), "bernoulli: a probability is not in [0, 1]."),
     (lambda: Tensor([float("nan")]).bernoulli(), "bernoulli: a probability is not in [0, 1]."),
     (lambda: Tensor.zeros(2).bernoulli_(Tensor([0.5, -0.1])), "bernoulli_: a probability is not in [0, 1]."),
+    (lambda: F.binary_cross_entropy(Tensor([1.5]), Tensor([1.0])),
+     "binary_cross_entropy: a probability is not in [0, 1]."),
     (lambda: Tensor([1.0, -1.0]).multinomial(1), "multinomial: a weight is negative, infinite or NaN."),
     (lambda: Tensor([1.0, float("inf")]).multinomial(2), "multinomial: a weight is negative, infinite or NaN."),
     (lambda: Tensor([0.0, 0.0]).multinomial(1), "multinomial: all weights of a row are 0."),

@@ -13,6 +13,7 @@ from picograd.errors import ArgumentError, ShapeError
 from picograd.nn.functions.activations import logsigmoid
 from picograd.nn.functions.precision import widened
 from picograd.nn.functions.reduction import check_pair, check_reduction, reduced, weighted
+from picograd.tensor.creation.probabilities import probabilities
 from picograd.tensor.tensor import Tensor
 
 
@@ -129,12 +130,13 @@ def binary_cross_entropy(
     Raises:
       ShapeError:    target has another shape than input.
       DTypeError:    neither is a float.
-      ArgumentError: another reduction.
+      ArgumentError: another reduction; when it is computed, an element of input that is not in [0, 1].
 
     >>> binary_cross_entropy(Tensor([0.5]), Tensor([1.0]))
     Tensor(0.6931472)
     """
     _check_equal("binary_cross_entropy", input, target)
+    input = input.from_op(probabilities("binary_cross_entropy", input.read()), input.cell.device)  # noqa: A001
     losses = -(target * _bounded_log(input) + (1 - target) * _bounded_log(1 - input))
     return reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
 

@@ -50,7 +50,7 @@ class Distributions(Random):
         Tensor([1., 1.])
         """
         if isinstance(p, TensorCore):
-            chance = broadcast_to(probabilities("bernoulli_", p.read()), self.op.shape)
+            chance = broadcast_to(probabilities("bernoulli_", cast(p.read(), dtypes.float32)), self.op.shape)
         else:
             chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)

@@ -16,7 +16,7 @@ from picograd.ir.checks import Site, checked
 from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.arguments import number
-from picograd.tensor.build import broadcast_to, cast
+from picograd.tensor.build import broadcast_to
 
 
 def probability(function: str, name: str, p: float) -> float:
@@ -32,8 +32,7 @@ def probability(function: str, name: str, p: float) -> float:
 
 
 def probabilities(function: str, op: Op) -> Op:
-    """Returns `op` as float32; when it is computed, an element outside of [0, 1], or NaN, is an error."""
-    op = cast(op, dtypes.float32)
+    """Returns `op`; when it is computed, an element outside of [0, 1], or NaN, is an error."""
     inside = both(compare(OpCode.CMPLE, op.filled(0), op), compare(OpCode.CMPLE, op, op.filled(1)))
     return _guarded(op, inside, f"{function}: a probability is not in [0, 1].")
 

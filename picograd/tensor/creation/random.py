@@ -171,7 +171,7 @@ class Random(Constants):
             chance = filled(p, dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)
         if p is None:
-            chance = probabilities("bernoulli", self.read())
+            chance = probabilities("bernoulli", cast(self.read(), dtypes.float32))
         else:
             chance = filled(probability("bernoulli", "p", p), dtypes.float32, self.op.shape)
         return self.from_op(cast(compare(OpCode.CMPLT, uniform, chance), self.dtype), self.cell.device)
