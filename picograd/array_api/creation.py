@@ -113,6 +113,7 @@ def eye(
     """
     columns = n_rows if n_cols is None else n_cols
     row = Array.arange(n_rows).reshape(n_rows, 1)
+    k = max(-n_rows, min(k, columns))  # any further one is as far outside, however great the number
     return (row + k).eq(Array.arange(columns)).cast(dtype or dtypes.default_float).to(device)
 
 

@@ -137,3 +137,8 @@ def test_every_function_takes_arrays_by_position_alone():
 def test_truth_is_a_bool_of_any_dtype(dtype):
     x = xp.asarray([1, 0], dtype=xp.int8)
     assert xp.any(xp.astype(x, dtype)).dtype is xp.bool and not xp.all(xp.astype(x, dtype))
+
+
+def test_a_diagonal_may_be_as_far_outside_as_one_likes() -> None:
+    assert xp.eye(2, 3, k=2**70).tolist() == xp.eye(2, 3, k=-(2**63) - 1).tolist() == [[0.0] * 3] * 2
+    assert xp.eye(0, k=-(2**63) - 1).shape == (0, 0) and xp.eye(2, 3, k=1).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
