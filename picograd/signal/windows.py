@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
-from picograd.errors import ArgumentError
+from picograd.errors import ArgumentError, DTypeError
 from picograd.tensor.creation import window_functions
 from picograd.tensor.creation.window_functions import check_window, cosine_window
 from picograd.tensor.tensor import Tensor
@@ -44,13 +44,13 @@ def general_cosine(
       M:      number of weights; a single one is 1
       a:      weights of the cosines
       sym:    False: a periodic window
-      dtype:  a float; default float32
+      dtype:  float32 or float64; default float32
       device: default: that of new tensors
       requires_grad: whether the result is a leaf that collects gradients
 
     Raises:
       ArgumentError: M is negative, or there are no weights.
-      DTypeError:    the dtype is no float.
+      DTypeError:    the dtype is neither float32 nor float64.
 
     >>> general_cosine(4, a=[0.5, 0.5], sym=False)
     Tensor([0. , 0.5, 1. , 0.5])
@@ -58,7 +58,7 @@ def general_cosine(
     weights = tuple(a)
     if not weights:
         raise ArgumentError("general_cosine: a needs at least one weight, got none.")
-    return cosine_window("general_cosine", M, not sym, weights, dtype, device).requires_grad_(requires_grad)
+    return _cosines("general_cosine", M, sym, weights, dtype, device, requires_grad)
 
 
 def general_hamming(
@@ -77,8 +77,7 @@ def general_hamming(
     >>> general_hamming(3, alpha=0.5)
     Tensor([0., 1., 0.])
     """
-    window = cosine_window("general_hamming", M, not sym, (alpha, 1.0 - alpha), dtype, device)
-    return window.requires_grad_(requires_grad)
+    return _cosines("general_hamming", M, sym, (alpha, 1.0 - alpha), dtype, device, requires_grad)
 
 
 def hamming(
@@ -89,7 +88,7 @@ def hamming(
     >>> hamming(3).shape
     (3,)
     """
-    return cosine_window("hamming", M, not sym, (0.54, 0.46), dtype, device).requires_grad_(requires_grad)
+    return _cosines("hamming", M, sym, (0.54, 0.46), dtype, device, requires_grad)
 
 
 def hann(
@@ -100,7 +99,7 @@ def hann(
     >>> hann(3)
     Tensor([0., 1., 0.])
     """
-    return cosine_window("hann", M, not sym, (0.5, 0.5), dtype, device).requires_grad_(requires_grad)
+    return _cosines("hann", M, sym, (0.5, 0.5), dtype, device, requires_grad)
 
 
 def blackman(
@@ -113,7 +112,7 @@ def blackman(
     >>> blackman(3, dtype=dtypes.float64).round(decimals=9).tolist()
     [-0.0, 1.0, -0.0]
     """
-    return cosine_window("blackman", M, not sym, (0.42, 0.5, 0.08), dtype, device).requires_grad_(requires_grad)
+    return _cosines("blackman", M, sym, (0.42, 0.5, 0.08), dtype, device, requires_grad)
 
 
 def nuttall(
@@ -127,7 +126,7 @@ def nuttall(
     (3,)
     """
     weights = (0.3635819, 0.4891775, 0.1365995, 0.0106411)
-    return cosine_window("nuttall", M, not sym, weights, dtype, device).requires_grad_(requires_grad)
+    return _cosines("nuttall", M, sym, weights, dtype, device, requires_grad)
 
 
 def bartlett(
@@ -138,6 +137,7 @@ def bartlett(
     >>> bartlett(5)
     Tensor([0. , 0.5, 1. , 0.5, 0. ])
     """
+    _check("bartlett", M, dtype)
     return window_functions.bartlett_window(M, not sym, dtype=dtype, device=device).requires_grad_(requires_grad)
 
 
@@ -159,6 +159,7 @@ def kaiser(
     """
     if not beta >= 0:
         raise ArgumentError(f"kaiser: beta must not be negative, got {beta}.")
+    _check("kaiser", M, dtype)
     window = window_functions.kaiser_window(M, not sym, beta, dtype=dtype, device=device)
     return window.requires_grad_(requires_grad)
 
@@ -233,9 +234,24 @@ def gaussian(
     return _made((-0.5 * ((k - _middle(M, sym)) / std).square()).exp(), dtype, device, requires_grad)
 
 
+def _cosines(
+    function: str, M: int, sym: bool, weights: tuple[float, ...], dtype: DType | None, device: str | None,
+    requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    _check(function, M, dtype)
+    return cosine_window(function, M, not sym, weights, dtype, device).requires_grad_(requires_grad)
+
+
 def _places(function: str, M: int, dtype: DType | None) -> Tensor:
-    check_window(function, "M", M, dtype)
+    _check(function, M, dtype)
     return Tensor.arange(M, dtype=dtypes.float64)
+
+
+def _check(function: str, M: int, dtype: DType | None) -> None:
+    """Raises where there can be no such window; 16 bits are refused, as PyTorch does."""
+    check_window(function, "M", M, dtype)
+    if dtype not in (None, dtypes.float32, dtypes.float64):
+        raise DTypeError(f"{function}: needs float32 or float64, got {dtype}.", hint=f"{function}(...).to(dtype)")
 
 
 def _middle(M: int, sym: bool) -> float:

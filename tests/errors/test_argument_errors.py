@@ -194,3 +194,10 @@ def test_a_flag_where_a_number_is_meant_leaves_no_op_behind_that_equals_the_numb
     found = nn.functional.conv1d(x, w, groups=True)
     (conv,) = [op for op in toposort([found.op]) if op.code is OpCode.CONV]
     assert type(conv.arg.groups) is int and found.tolist() == [[[4.0] * 4] * 3]
+
+
+@pytest.mark.req("B6")
+def test_windows_are_of_32_bits_or_64() -> None:
+    for name in ("hann", "bartlett", "kaiser", "cosine"):
+        with pytest.raises(pg.DTypeError, match=f"{name}: needs float32 or float64, got bfloat16"):
+            getattr(pg.signal.windows, name)(4, dtype=dtypes.bfloat16)
