@@ -29,10 +29,17 @@ def values(*shape: int) -> Tensor:
     return Tensor(np.ones(shape, np.float32)).realize()
 
 
-def adds(count: int) -> Callable[[], object]:
-    """Returns a call that adds so many arguments."""
-    arguments = [values(4) for _ in range(count)]
-    total = pg.jit(lambda first, *others: sum(others, first))
+def adds(count: int, keeps: bool = False) -> Callable[[], object]:
+    """Returns a call that adds so many arguments; `keeps`: it writes to a tensor of state, too."""
+    arguments, state = [values(4) for _ in range(count)], values(4)
+
+    @pg.jit
+    def total(first: Tensor, *others: Tensor) -> Tensor:
+        result = sum(others, first)
+        if keeps:
+            state.add_(result)
+        return result
+
     return lambda: total(*arguments)
 
 
@@ -84,6 +91,7 @@ def main(repeats: int) -> None:
     few, many = (times_us(adds(count), repeats) for count in (FEW, MANY))
     show(f"a sum of {FEW} arguments", few)
     show(f"a sum of {MANY} arguments", many)
+    show(f"a sum of {MANY} arguments, added to state", times_us(adds(MANY, keeps=True), repeats))
     (small, num_small), (large, num_large) = map(trains, LAYERS)
     fewer, more = times_us(small, repeats), times_us(large, repeats)
     show(f"a step of training, {num_small} tensors of state", fewer)
