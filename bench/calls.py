@@ -13,6 +13,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from unittest import mock
 
 import numpy as np
@@ -30,8 +31,8 @@ def values(*shape: int) -> Tensor:
 
 
 def adds(count: int, keeps: bool = False) -> Callable[[], object]:
-    """Returns a call that adds so many arguments; `keeps`: it writes to a tensor of state, too."""
-    arguments, state = [values(4) for _ in range(count)], values(4)
+    """Returns a call that adds so many arguments, other ones each time; `keeps`: it writes to a tensor of state, too."""
+    arguments, state = cycle([[values(4) for _ in range(count)] for _ in range(3)]), values(4)
 
     @pg.jit
     def total(first: Tensor, *others: Tensor) -> Tensor:
@@ -40,7 +41,7 @@ def adds(count: int, keeps: bool = False) -> Callable[[], object]:
             state.add_(result)
         return result
 
-    return lambda: total(*arguments)
+    return lambda: total(*next(arguments))
 
 
 def trains(num_layers: int) -> tuple[Callable[[], object], int]:

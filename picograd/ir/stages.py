@@ -316,10 +316,12 @@ class Settled:
     """Says of all runs that are given this very object that they have the same memory everywhere but here.
 
     inputs, outputs:  places of what may be other memory in each run
+    runs:             the same of inputs that stand side by side; these are not among `inputs`
     """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    runs: tuple[slice, ...] = ()
 
 
 class Runner(Protocol):

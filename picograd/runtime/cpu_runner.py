@@ -62,6 +62,7 @@ class Runner:
         self._walker, self._memory, self._lock = walker, memory, threading.Lock()
         self._layout = layout = lay_out(schedule, executables, walker.gate, self.num_threads)
         self._outer = layout.table[: layout.num_outer].data  # of the table: addresses of inputs and outputs
+        self._outer_bytes = self._outer.cast("B")
         self._words: list[bytes] = []  # that are in there; [] where they are unknown
         self._settled: Settled | None = None  # what the last run said of them
         self._reports = aligned_words(REPORT_WORDS * len(layout.checks)).reshape(-1, REPORT_WORDS)
@@ -115,6 +116,8 @@ class Runner:
                     outer, first = self._outer, len(inputs)
                     for place in settled.inputs:
                         outer[place] = inputs[place].memory.address
+                    for run in settled.runs:
+                        self._outer_bytes[8 * run.start : 8 * run.stop] = b"".join([i.memory.word for i in inputs[run]])
                     for place in settled.outputs:
                         outer[first + place] = outputs[place].memory.address
                 if self._is_long and threading.current_thread() is threading.main_thread():
@@ -135,7 +138,7 @@ class Runner:
         words = [buffer.memory.word for buffer in (*inputs, *outputs)]
         if words != self._words:
             self._words, self._settled = [], None  # until they are written, lest an interrupt comes meanwhile
-            self._outer.cast("B")[:] = b"".join(words)
+            self._outer_bytes[:] = b"".join(words)
         self._settled = settled
         self._words = words if settled is None else []  # which runs that say the same will change
 

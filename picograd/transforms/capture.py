@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ from picograd.transforms.spares import Spares
 from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
+LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
 cell_of = attrgetter("cell")
 
 
@@ -100,6 +102,7 @@ class Replay:
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
     numbers:    which output each of these is
     loose_inputs:   (place among the plan's inputs, place among what is read besides claimed state) of what each call brings
+    loose_runs:     the same of what stands side by side in both, as slices
     of_some_length: state that the plan reads or writes whose shape has symbolic integers
     loose_outputs:  places among the plan's outputs of what it makes besides claimed state
     spares:     memory of small results and state that earlier calls wrote
@@ -172,7 +175,8 @@ class Replay:
         sources = [place.get(take, len(order) + take[1]) for take in takes]
         self.inputs_of, self.num_sources = _arranged(sources), max(sources, default=-1) + 1
         first = len(claimed) + len(constants)
-        self.loose_inputs = [(at, source - len(claimed)) for at, source in enumerate(sources) if source >= first]
+        loose = [(at, source - len(claimed)) for at, source in enumerate(sources) if source >= first]
+        self.loose_inputs, self.loose_runs = _side_by_side(loose)
 
     def _find_outputs(self, takes: Sequence[tuple[str, int]], claimed: Sequence[int]) -> None:
         """Finds the memory that results may have besides that of claimed state: of arguments, and of earlier calls."""
@@ -225,6 +229,8 @@ class Replay:
                 inputs, outputs = arranged.inputs.copy(), arranged.outputs.copy()
                 for at, source in self.loose_inputs:
                     inputs[at] = others[source]
+                for places, brought in self.loose_runs:
+                    inputs[places] = others[brought]
                 for at, buffer in zip(self.loose_outputs, free):
                     outputs[at] = buffer
                 return self._run(form, inputs, outputs, free, (), arranged.settled)
@@ -267,7 +273,8 @@ class Replay:
         claim, settled = self.claim, [*self.claim.buffers, *self.constants]
         inputs = self.inputs_of(settled + [None] * (self.num_sources - len(settled)))
         outputs = self.outputs_of(claim.buffers + [None] * len(self.loose_outputs))
-        places = Settled(tuple(at for at, _ in self.loose_inputs), tuple(self.loose_outputs))
+        alone, runs = tuple(at for at, _ in self.loose_inputs), tuple(places for places, _ in self.loose_runs)
+        places = Settled(alone, tuple(self.loose_outputs), runs)
         claim.arranged = arranged = Arranged([*inputs], [*outputs], places)
         return arranged
 
@@ -330,6 +337,21 @@ def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+
+
+def _side_by_side(pairs: Sequence[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[slice, slice]]]:
+    """Returns pairs of places that stand alone, and those that are neighbours in both, as slices."""
+    alone: list[tuple[int, int]] = []
+    runs: list[tuple[slice, slice]] = []
+    # Neighbours are those for which the distance to their number is the same in both.
+    for _, group in groupby(enumerate(pairs), lambda pair: (pair[1][0] - pair[0], pair[1][1] - pair[0])):
+        found = [pair for _, pair in group]
+        if len(found) < LEAST_RUN:
+            alone += found
+        else:
+            (a, b), count = found[0], len(found)
+            runs.append((slice(a, a + count), slice(b, b + count)))
+    return alone, runs
 
 
 def cell_buffer(cell: Cell) -> Buffer:

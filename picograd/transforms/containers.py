@@ -108,12 +108,15 @@ class Arguments:
 def buffers_like(args: tuple[Any, ...], kinds: Sequence[Kind]) -> list[Buffer] | None:
     """Returns the memory of arguments of these kinds; None where one is of another, or has no memory of its own yet."""
     # NOTE: most calls come with what the last one came with, and nothing is quicker than one pass that looks at it.
-    found = [
-        buffer
-        for tensor, (shape, dtype, device) in zip(args, kinds)
-        if type(tensor) is Tensor and not tensor.steps and type(held := tensor.cell.content) is tuple
-        and held[1] == shape and (buffer := held[0]).dtype is dtype and buffer.device == device
-    ]  # fmt: skip
+    try:
+        found = [  # type: ignore[misc]
+            buffer
+            for tensor, (shape, dtype, device) in zip(args, kinds) if type(tensor) is Tensor and not tensor.steps
+            for buffer, held in (tensor.cell.content,)
+            if held == shape and buffer.dtype is dtype and buffer.device == device
+        ]  # fmt: skip
+    except (TypeError, ValueError):  # a content that is no pair: a graph, the claim that has it, who it was donated to
+        return None
     return found if len(found) == len(args) == len(kinds) else None
 
 

@@ -229,7 +229,9 @@ def test_what_is_settled_is_looked_at_again_for_whoever_says_something_else() ->
     buffers = [buffer_of(v, F32) for v in arrays]
     outs = [buffer_of(np.zeros(N, np.float32), F32) for _ in range(3)]
     one, other = Settled((1,), ()), Settled((1,), (0,))  # the first input stays, and for one the output, too
+    both = Settled((), (0,), (slice(0, 2),))
     runs = [(one, 0, 1, 0), (one, 0, 2, 0), (other, 3, 2, 1), (other, 3, 4, 2), (one, 0, 4, 0), (None, 5, 4, 1)]
+    runs += [(both, 1, 3, 2), (both, 4, 2, 0)]
     for settled, a, b, out in [*runs, *runs[::-1], runs[0], runs[1], runs[-1], runs[1]]:
         runner([buffers[a], buffers[b]], [outs[out]], {}, True, settled)
         np.testing.assert_allclose(

@@ -16,6 +16,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.tensor.cell import Claim
+from picograd.transforms.capture import _side_by_side
 from picograd.transforms.readers import COUNTS_TELL
 
 
@@ -223,6 +224,40 @@ def test_replays_that_share_a_plan_each_run_it_on_their_own(device: str) -> None
             expected[which] = call - expected[which]
             assert found == [2 * expected[which] + call] * 2
     assert [state.tolist() for state, _ in (one, two, outside)] == [[value] * 2 for value in expected]
+
+
+@pytest.mark.parametrize("count", [3, 4, 9])
+def test_arguments_beside_state_may_be_other_tensors_in_every_call(count: int, device: str) -> None:
+    """They go to the plan one by one, or as runs of neighbours: the plan takes 0, then ... 3, 2, 1, then state, here."""
+    state = Tensor([1.0, 2.0]).realize()
+    value = np.array([1.0, 2.0], np.float32)
+
+    @pg.jit
+    def add(*given: Tensor) -> Tensor:
+        first, *rest, last = given
+        total = first
+        for number, tensor in enumerate([*rest[::-1], *rest[:2]]):
+            total = total * 2 + tensor * (number + 1)
+        state.assign(state * last + total)
+        return total - last
+
+    for call in range(6):
+        arrays = [np.array([call + i, 2 * i - call], np.float32) for i in range(count)]
+        expected = arrays[0]
+        rest = arrays[1:-1]
+        for number, array in enumerate([*rest[::-1], *rest[:2]]):
+            expected = expected * 2 + array * (number + 1)
+        value = value * arrays[-1] + expected
+        assert (add(*map(Tensor, arrays)).numpy() == expected - arrays[-1]).all()
+    np.testing.assert_allclose(state.numpy(), value, rtol=1e-6)
+
+
+def test_neighbours_among_arguments_go_to_the_plan_as_one() -> None:
+    alone = [(0, 5), (1, 3), (2, 4), (4, 5)]
+    assert _side_by_side([*alone, (5, 7), (6, 8), (7, 9), (8, 10), (9, 12)]) == (
+        [*alone, (9, 12)],
+        [(slice(5, 9), slice(7, 11))],
+    )
 
 
 def test_only_what_was_read_is_out_of_a_claim(device: str) -> None:
