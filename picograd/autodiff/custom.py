@@ -65,9 +65,8 @@ def custom_forward(call: Op, parts: Sequence[Op | None], rules: PatternMatcher) 
     moving = [(i, part) for i, part in enumerate(parts) if part is not None]
     results: list[Op | None] = []
     for number, root in enumerate(roots[: made.num_results]):
-        if not root.dtype.is_float:
-            results.append(None)
-            continue
         u = Op(OpCode.LEAF, root.dtype, (zeros_like(root),), "u")
         results.append(transposed(u, call, moving, partial(_pulled, call, made, {number: u}), rules))
-    return results + (call_forward(_plain(call), parts, rules)[made.num_results :] if len(roots) > len(results) else [])
+    if kept := roots[made.num_results :]:
+        results += call_forward(_plain(call), parts, rules)[-len(kept) :]
+    return results

@@ -38,10 +38,6 @@ class Derivative:
     kind: Kind
     by_source: tuple[SourceRule | None, ...]
 
-    def __call__(self, grad: Op, out: Op) -> tuple[Op | None, ...]:
-        """Returns the gradient of every source."""
-        return tuple(rule(grad, out) if rule is not None else None for rule in self.by_source)
-
 
 @dataclass(frozen=True)
 class SeveralResults:

@@ -187,7 +187,7 @@ def svdvals_grad(grad: Op, out: Op) -> Op:
 def matrix_exp_grad(grad: Op, out: Op) -> Op:
     """The upper right block of exp [[A.T, G], [0, A.T]]."""
     turned = swap_last(out.src[0])
-    n = rows_columns(turned)[0]
+    n, _ = rows_columns(turned)
     batch = ((0, 0),) * (len(grad.shape) - 2)
 
     def placed(x: Op, row: int, column: int) -> Op:

@@ -31,8 +31,6 @@ Given = tuple[tuple[int, "Op | None"], ...]
 
 def turned(op: Op) -> Op:
     """Returns rows in the opposite order."""
-    if op.code is OpCode.FLIP and op.arg == (0,):
-        return op.src[0]
     return Op(OpCode.FLIP, op.dtype, (op,), (0,))
 
 
@@ -99,7 +97,7 @@ def _run_backward(loop: Op, grads: Mapping[int, Op], made: LoopGradient, found: 
     begin = [grads.get(slot, zero) for slot, zero in zip((*made.carries, *made.added), zeros)]
     begin[len(made.carries) :] = zeros[len(made.carries) :]
     params = params_of(body.src)
-    fixed = substitute(made.fixed, {op: loop.src[slot] for slot, op in params.items() if slot < len(loop.src)})
+    fixed = substitute(made.fixed, {op: loop.src[slot] for slot, op in params.items()})
     rows = [turned(row(*what)) for what in made.rows]
     num_carry = len(begin) + len(fixed)
     run = Op(OpCode.LOOP, back.dtype, (*begin, *fixed, *rows), (back, num_carry, steps))
@@ -137,7 +135,7 @@ def _loop_gradient(
     handed = _handed(body, num_carry, {number for number, _ in given}, needed)
     numbers = [*handed, *(number for number, _ in given if number >= num_carry)]
     seeds = {number: param(body.src[number], num_sources + number) for number in numbers}
-    wanted = {slot: params[slot] for slot in {*handed, *needed} if slot in params and _asked(body, slot, num_carry, handed)}
+    wanted = {slot: params[slot] for slot in {*handed, *needed} if slot in params}
     by_param = body_gradients(body.src, seeds, list(wanted.values()), rules)
     found = {slot: by_param[op] for slot, op in wanted.items() if op in by_param}
     if not found:
@@ -145,11 +143,6 @@ def _loop_gradient(
     fixed = {slot for slot in found if slot < num_carry and slot not in handed}
     maker = _Backward(body, num_carry, num_sources, params, seeds, dict(given))
     return maker.make(handed, found, sorted(fixed))
-
-
-def _asked(body: Op, slot: int, num_carry: int, handed: Sequence[int]) -> bool:
-    """True for slots that a step gives a gradient: what is handed on, invariants, stacked sources."""
-    return slot in handed or slot >= num_carry or is_fixed(body, slot, num_carry)
 
 
 def _handed(body: Op, num_carry: int, given: set[int], needed: Sequence[int]) -> list[int]:
@@ -287,8 +280,8 @@ def loop_forward(loop: Op, parts: Sequence[Op | None], rules: PatternMatcher) ->
     body, num_carry, steps = loop.arg
     moving = tuple(i for i, part in enumerate(parts) if part is not None)
     made = _loop_tangent(body, num_carry, len(loop.src), moving, rules)
-    if all(place is None for place in made.places):
-        return [None] * len(made.places)
+    if made is None:
+        return [None] * len(body.src)
     begin = [_or_zeros(parts[slot], loop.src[slot]) for slot in made.carries]
     rows = [part for slot, part in enumerate(parts) if slot >= num_carry and part is not None]
     sources = (*loop.src[:num_carry], *begin, *loop.src[num_carry:], *rows)
@@ -317,8 +310,8 @@ class LoopTangent:
 @lru_cache(maxsize=MOST_BODIES)
 def _loop_tangent(
     body: Op, num_carry: int, num_sources: int, moving: tuple[int, ...], rules: PatternMatcher
-) -> LoopTangent:
-    """Builds the body of the LOOP that computes, beside the results, the tangents of those that change."""
+) -> LoopTangent | None:
+    """Builds the body of the LOOP that computes, beside the results, the tangents of those that change; None: none does."""
     params = params_of(body.src)
     active = active_slots(body, num_carry, moving)
     carries = sorted(slot for slot in active if slot < num_carry)
@@ -333,8 +326,8 @@ def _loop_tangent(
     final.update((op, param(op, slot + len(carries))) for slot, op in params.items() if slot >= num_carry)
     on = [_or_zeros(changes[slot], body.src[slot]) for slot in carries]
     rows = list(dict.fromkeys(change for change in changes[num_carry:] if change is not None))
-    if not carries and not rows:  # nothing that the loop gives changes
-        return LoopTangent(body, (), (None,) * len(body.src))
+    if not carries and not rows:
+        return None
     roots = substitute([*body.src[:num_carry], *on, *rows], final)
     first = num_carry + len(carries)
     results: list[int | None] = [places.get(slot) for slot in range(num_carry)]

@@ -42,8 +42,6 @@ def reduce_product(grad: Op, out: Op) -> Op:
     order = kept + tuple(axes)
     moved = permute(x, order)
     count = prod(static_shape(tuple(x.shape[axis] for axis in axes)))
-    if count == 0:
-        return zeros_like(x)
     result = _others(reshape(moved, (*out.shape, count)), grad)
     return permute(reshape(result, moved.shape), tuple(order.index(i) for i in range(len(order))))
 
@@ -51,7 +49,9 @@ def reduce_product(grad: Op, out: Op) -> Op:
 def _others(x: Op, grad: Op) -> Op:
     """Returns grad times the product of the other elements of each row of x (..., n)."""
     rows, count = x.shape[:-1], static_shape(x.shape[-1:])[0]
-    width = 1 << (count - 1).bit_length()
+    width = 1
+    while width < count:
+        width *= 2
     level = _filled_with_ones(pad_axis(x, -1, 0, width - count), 0, count)
     levels: list[Op] = []  # each: (..., width / 2, 2)
     while width > 1:

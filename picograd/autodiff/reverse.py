@@ -107,7 +107,7 @@ def source_gradients(op: Op, grad: Op, needed: Sequence[int], rules: PatternMatc
         parts: list[Op | None] = []
         for i in needed:
             source = rule.action.by_source[i]
-            parts.append(source(grad, op) if source is not None else None)
+            parts.append(None if source is None else source(grad, op))
     else:
         every = rule.action(grad=grad, **named)
         parts = [every[i] for i in needed]

@@ -47,13 +47,12 @@ def keep(gradients: Sequence[Op], seeds: Collection[Op], available: Collection[O
     """
     order = toposort(gradients, stop=available)
     late = depending(order, seeds, available)
-    read = [s for op in order if op in late and op not in seeds for s in op.src]
+    early = [op for op in order if op not in late]
+    read = [s for op in order if op in late for s in op.src]
     needed = {stored_base(op) for op in [*read, *gradients] if op not in late}
     at_hand: set[Op] = set()
     saved: list[Op] = []
-    for op in order:
-        if op in late:
-            continue
+    for op in early:
         again = op.code is not OpCode.PARAM and (not op.src or op.code in CHEAP)
         if op in available or (again and at_hand.issuperset(op.src)):
             at_hand.add(op)

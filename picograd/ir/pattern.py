@@ -67,11 +67,14 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Rule:
-    """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline."""
+    """A named rule: where `pattern` fits, `action(**named parts)` gives the result, or None to decline.
+
+    A table that is not for rewriting may hold something else than a function: its reader knows what.
+    """
 
     name: str
     pattern: Pattern
-    action: Action
+    action: Any
 
 
 class PatternMatcher:

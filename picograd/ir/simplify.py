@@ -114,10 +114,11 @@ def where_constant(out: Op) -> Op | None:
 
 
 def where_same(out: Op) -> Op | None:
-    if out.src[1] is not out.src[2]:
+    condition, value, other = out.src
+    if value is not other:
         return None
     # NOTE: a CHECK has to be made even where the value does not depend on it.
-    return None if any(op.code is OpCode.CHECK for op in toposort([out.src[0]])) else out.src[1]
+    return None if any(op.code is OpCode.CHECK for op in toposort([condition])) else value
 
 
 def check_certain(out: Op) -> Op | None:
@@ -132,12 +133,9 @@ def is_lossless(source: DType, target: DType) -> bool:
         return True
     if target.kind == "b" or (source.kind == "f" and target.kind != "f"):
         return False
-    if source.kind == "f":
-        return source.itemsize < target.itemsize
-    digits = source.bits - (source.kind == "i")
-    if target.kind == "f":
-        return digits <= target.precision
-    return digits <= target.bits - (target.kind == "i") and (source.kind == "u" or target.kind == "i")
+    if target.kind == "f" and source.kind != "f":
+        return source.bits - (source.kind == "i") <= target.precision
+    return source.bits < target.bits and (source.kind != "i" or target.kind == "i")
 
 
 def cast_same(out: Op) -> Op | None:
@@ -224,7 +222,7 @@ def reduce_constant(out: Op) -> Op | None:
 
 def _sums_exactly(value: float, count: int, dtype: DType) -> bool:
     """True when every partial sum of `count` times `value` is exact: whole multiples of one power of two that fit."""
-    if not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) < 0):
+    if not math.isfinite(value) or (value == 0 and math.copysign(1.0, value) == -1.0):
         return False
     numerator, _ = value.as_integer_ratio()
     odd = abs(numerator) // max(1, numerator & -numerator)

@@ -19,6 +19,7 @@ from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.jvp import jvp as forward_gradient
 from picograd.autodiff.reverse import reverse
 from picograd.errors import ArgumentError, GradientError, ShapeError
+from picograd.ir.custom import custom_gradient
 from picograd.ir.op import Buffer, Op, filled, greatest_numel
 from picograd.ir.opcode import OpCode
 from picograd.rewrites.batch import Examples
@@ -281,11 +282,18 @@ def _reached(roots: Sequence[Op]) -> list[Op]:
     while stack:
         op = stack.pop()
         found.append(op)
-        for source in op.src:
+        for source in op.src if op.code is not OpCode.CALL else _arguments_with_gradients(op):
             if source.needs_grad and source not in seen:
                 seen.add(source)
                 stack.append(source)
     return found
+
+
+def _arguments_with_gradients(call: Op) -> list[Op]:
+    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
+    made = custom_gradient(call.arg)
+    places = [0] * len(call.src) if made is None else made.places
+    return [source for source, place in zip(call.src, places) if place is not None]
 
 
 def _leaves(roots: Sequence[Op]) -> list[Op]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -68,6 +69,11 @@ def op2(code: OpCode) -> Callable[[Op, Op], Op]:
 
 def op1(code: OpCode) -> Callable[[Op], Op]:
     return lambda a: unary(code, a)
+
+
+def gamma_part(name: str) -> Callable[[Op], Op]:
+    """An incomplete gamma function of order 2.5, whose third operand is log(gamma(2.5 + 1))."""
+    return lambda x: host(name, x.filled(2.5), x, x.filled(math.lgamma(3.5)))
 
 
 def host(name: str, *src: Op, options: tuple[int | bool, ...] = ()) -> Op:
@@ -344,6 +350,9 @@ CASES: dict[str, Case | list[Case]] = {
         Case(lambda a: host("eigvalsh", positive(a)), ((2, 2, 2),)),
         Case(lambda a: squared(host("svd", a)), ((2, 3, 2),)),
         Case(lambda a: host("matrix_exp", a), ((2, 1, 2, 2),)),
+        # ---- incomplete gamma functions ----
+        Case(gamma_part("gammainc"), ((2, 3),), positive=True),
+        Case(gamma_part("gammaincc"), ((2, 3),), positive=True),
         # ---- transforms ----
         Case(lambda a: host("fft", a, options=(2, -1)), ((3, 4, 2),)),
         Case(lambda a: host("fft", a, options=(1, 1)), ((3, 4, 2),)),

@@ -8,6 +8,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.autodiff.chain_rules import chain_rules
 from picograd.autodiff.gradient import gradient
+from picograd.autodiff.reverse import reverse
 from picograd.errors import GradientError
 from picograd.evaluator import evaluate
 from picograd.ir.build import cast, expand, gather, permute, reduce, shrink, unary
@@ -122,6 +123,14 @@ def test_only_the_part_between_root_and_leaves_is_looked_at() -> None:
     x, y = scalar(3.0, "x"), scalar(4.0, "y")
     no_rule = Op(OpCode.BITCAST, f64, (y,))
     assert value(gradient(x * no_rule, ONE, [x])[x]) == 4.0
+
+
+def test_below_what_is_known_to_be_constant_nothing_is_looked_at() -> None:
+    x, y = scalar(3.0, "x"), scalar(4.0, "y")
+    constant = unary(OpCode.EXP, y * y)
+    asked: set[Op] = set()
+    found = reverse({x * constant: ONE}, [x], chain_rules, {constant}, lambda op: not asked.add(op) and op.needs_grad)
+    assert found.keys() == {x} and not asked & {y, y * y}
 
 
 def test_linear_gradients_cost_no_operation() -> None:

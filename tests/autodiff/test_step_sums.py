@@ -8,7 +8,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.autodiff.step_sums import as_sums, contracted, step_of
 from picograd.evaluator import evaluate
-from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, unary
+from picograd.ir.build import cast, expand, pad, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -32,6 +32,7 @@ GRADIENTS = {
     "a product of padded and turned rows": product(
         Op(OpCode.FLIP, f64, (pad(A, ((1, 0), (0, 1))),), (0,)), pad(B, ((0, 1), (0, 0)))
     ),
+    "a product of what was cut off": product(A, shrink(B, ((0, 4), (1, 3)))),
     "a product of what was made wider": product(A, cast(NARROW, f64)),
     "what comes after a product": -reshape(product(A, B), (10,)),
     "a sum": reduce(V, OpCode.ADD, (0, 2)),

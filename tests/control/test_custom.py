@@ -163,6 +163,24 @@ def test_the_identity_and_results_without_gradients() -> None:
     assert x.grad.tolist() == [10.0, 10.0]
 
 
+def test_an_argument_whose_gradient_is_none_gets_none() -> None:
+    class Weighted(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+            ctx.save_for_backward(w)
+            return x * w
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+            (w,) = ctx.saved_tensors
+            return grad * w, None
+
+    x, w = Tensor([3.0], requires_grad=True), Tensor([2.0], requires_grad=True)
+    Weighted.apply(x, w).sum().backward()
+    assert x.grad.tolist() == [2.0] and w.grad is None
+    assert pg.func.jvp(Weighted.apply, (x.detach(), w.detach()), (x.detach(), w.detach()))[1].tolist() == [6.0]
+
+
 def test_a_closure_gets_no_gradient() -> None:
     w = Tensor([2.0], requires_grad=True)
 

@@ -14,7 +14,6 @@ Next:  tools/mutate/__main__.py
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import importlib.machinery
 import importlib.util
@@ -34,6 +33,7 @@ from typing import Any
 
 import pytest
 
+from tools.mutate.caches import Caches
 from tools.mutate.changes import ROOT, Mutant
 
 MEMORY_NBYTES = 12 << 30  # of a child: a change that asks for ever more is noticed, too
@@ -84,16 +84,8 @@ def change_functions(mutant: Mutant) -> bool:
                     return False
                 function.__code__ = new
                 found += 1
-    _forget_results()
+    Caches().forget()
     return found > 0
-
-
-def _forget_results() -> None:
-    """Empties the caches of picograd's functions: what the functions of before have returned."""
-    for one in gc.get_objects():
-        # NOTE: not isinstance, which asks the object: lazy ones of libraries warn then, and a warning is an error here.
-        if type(one) is functools._lru_cache_wrapper and str(one.__module__).startswith("picograd."):
-            one.cache_clear()
 
 
 # ---- changing a file while it is loaded ----

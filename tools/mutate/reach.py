@@ -2,8 +2,8 @@
 
 A plugin of pytest. With MUTATE_REACH=FILE it loads the files of all targets with a mark around each expression that can be
 changed, and writes {"files": digests, "seconds": {test: s}, "sites": {test: [place]}, "import": [place]} to FILE. A place
-is "file:start:stop". What a test reads from a cache that an earlier test has filled is not noted: a survivor may be noticed
-by more tests than the map says, never by fewer.
+is "file:start:stop". Before each test the caches of picograd are emptied (`caches.py`), lest a place is noted only for the
+first test that comes there.
 
 In:    MUTATE_REACH
 Out:   the map
@@ -27,9 +27,11 @@ from typing import Any
 
 import pytest
 
+from tools.mutate.caches import Caches
 from tools.mutate.changes import ROOT, TARGETS, Source, mutants_of
 
 hits: set[str] = set()
+caches = Caches()
 found: dict[str, Any] = {"files": {}, "seconds": {}, "sites": {}, "import": []}
 
 
@@ -96,6 +98,7 @@ if "MUTATE_REACH" in os.environ:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not found["import"]:
         found["import"] = sorted(hits)
+    caches.forget()
     hits.clear()
     begun = time.perf_counter()
     result = yield
