@@ -84,7 +84,7 @@ class Blocks:
     @cached_property
     def panels(self) -> int:
         """Row panels of a block."""
-        pieces = -(-self.row_panels // max(1, MOST_ROWS // self.rows))
+        pieces = -(-self.row_panels // (MOST_ROWS // self.rows))
         return -(-self.row_panels // pieces)
 
     @property

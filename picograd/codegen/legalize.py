@@ -22,7 +22,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Let, Load, Statement, Store
+from picograd.ir.statements import For, If, Load, Statement, Store
 
 INTEGERS = "iu"
 
@@ -153,8 +153,6 @@ class Legalizer:
             return For(statement.range, tuple([self.statement(s) for s in statement.body]))
         if isinstance(statement, If):
             return If(self.expression(statement.condition), tuple([self.statement(s) for s in statement.body]))
-        if isinstance(statement, Let):
-            return Let(statement.var, self.expression(statement.value))
         if isinstance(statement, Store):
             value = self.expression(statement.value)
             return Store(statement.memory, self.expression(statement.index), value, self._valid(statement.valid))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.elementwise import split
-from picograd.codegen.index import element
+from picograd.codegen.index import element, zero_unless
 from picograd.codegen.matmul import multiply_add, store_outputs
 from picograd.codegen.reduce import accumulator_dtype
 from picograd.ir.op import Dim, Op, const
@@ -85,6 +85,4 @@ def _multiply(
 def _inside(value: Op, inside: Op | bool, memory: Op) -> Op:
     """Zero outside of the operand: beyond K an element must not count."""
     wide = value if value.dtype is memory.dtype else Op(OpCode.CAST, memory.dtype, (value,))
-    if isinstance(inside, bool):
-        return wide if inside else const(0, memory.dtype)
-    return Op(OpCode.WHERE, memory.dtype, (inside, wide, const(0, memory.dtype)))
+    return zero_unless(inside, wide)

@@ -17,6 +17,7 @@ from picograd.codegen.axes import Groups, group_extents, merge_axes, spread, vec
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, nested, split
 from picograd.codegen.index import element_within, elements
+from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast
@@ -54,13 +55,11 @@ class Rows:
 
     def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
         """Returns the coordinates in the domain of a row's and a column's position."""
-        at: list[Dim] = [0] * len(self.groups)
-        for group, position in zip([*self.row_groups, *self.column_groups], [*rows, *columns]):
-            at[group] = position
-        return spread(self.groups, at, self.nest.domain)
+        at = dict(zip([*self.row_groups, *self.column_groups], [*rows, *columns]))
+        return spread(self.groups, [at[group] for group in range(len(self.groups))], self.nest.domain)
 
     def row_coords(self, rows: Sequence[Dim]) -> Coords:
-        whole = self.coords(rows, [0] * len(self.column_groups))
+        whole = self.coords(rows, self.column_extents)  # any columns: those of a row are the same
         return tuple([whole[axis] for axis in self.nest.row_axes])
 
     def value(self, op: Op, coords: Coords, results: Results) -> Op:
@@ -194,7 +193,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
         coords = rows.coords(at, columns if rows.column_groups else [])
         for r, accumulator in zip(level, memory):
             value = cast(rows.value(r.src[0], coords, results), accumulator.dtype)
-            build.store(accumulator, where, Op(r.arg[0], accumulator.dtype, (build.load(accumulator, where), value)))
+            build.store(accumulator, where, combined(r.arg[0], build.load(accumulator, where), value))
 
     def line(columns: list[Dim]) -> None:
         whole = floordiv(last, width) if use_vectors else 0
@@ -237,20 +236,19 @@ def _join(r: Op, vector: Op, single: Op, build: Builder, lanes: int, copies: int
     while step:
         with build.loop(step, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
             low, high = add(mul(copy, lanes), lane), add(mul(add(copy, step), lanes), lane)
-            both = (build.load(vector, low), build.load(vector, high))
-            build.store(vector, low, Op(r.arg[0], vector.dtype, both))
+            build.store(vector, low, combined(r.arg[0], build.load(vector, low), build.load(vector, high)))
         step //= 2
     if copies:
         with build.loop(lanes, AxisKind.VECTOR) as lane:
             across = Op(OpCode.REDUCE, vector.dtype, (build.load(vector, lane),), (r.arg[0], ()))
-            build.store(single, 0, Op(r.arg[0], single.dtype, (across, build.load(single, 0))))
+            build.store(single, 0, combined(r.arg[0], across, build.load(single, 0)))
     return build.load(single, 0)
 
 
 # ---- neighbouring rows side by side ----
 def _emit_lanes_of_rows(rows: Rows, build: Builder, lanes: int) -> None:
     """Each lane is a row of its own: for reductions down the columns of a matrix, and for rows too short for lanes."""
-    *outer, last = rows.row_extents or [1]
+    *outer, last = rows.row_extents
     below = numel(rows.column_extents)
     per_piece = max(lanes, PIECE_ELEMENTS // max(1, below) // lanes * lanes) if isinstance(below, int) else lanes
     if isinstance(last, int) and 0 < last <= per_piece:  # whole lines of rows, several to a piece
@@ -313,10 +311,9 @@ def _columns_in_runs(
             coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
             for r, part in zip(level, parts):
                 value = cast(rows.value(r.src[0], coords, results), part.dtype)
-                build.store(part, lane, Op(r.arg[0], part.dtype, (build.load(part, lane), value)))
+                build.store(part, lane, combined(r.arg[0], build.load(part, lane), value))
         for r, part, total in zip(level, parts, totals):
-            both = (build.load(total, lane), build.load(part, lane))
-            build.store(total, lane, Op(r.arg[0], total.dtype, both))
+            build.store(total, lane, combined(r.arg[0], build.load(total, lane), build.load(part, lane)))
 
     nested(build, [*outer, num_runs], [], one_run)
 
@@ -329,7 +326,7 @@ def _columns_written_out(
         coords = rows.coords(at, split(index, rows.column_extents))
         for r, total in zip(level, totals):
             value = cast(rows.value(r.src[0], coords, results), total.dtype)
-            build.store(total, lane, Op(r.arg[0], total.dtype, (build.load(total, lane), value)))
+            build.store(total, lane, combined(r.arg[0], build.load(total, lane), value))
 
 
 def _each_column(rows: Rows, nest: Nest, at: list[Dim], results: Results, build: Builder) -> None:

@@ -22,6 +22,7 @@ from picograd.codegen.reduce import (
     start_of,
     store_rows,
 )
+from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
@@ -90,7 +91,7 @@ def _block_partials(
         coords = rows.coords(at, split(column, rows.column_extents))
         for r in level:
             value = cast(rows.value(r.src[0], coords, results), own[r].dtype)
-            build.store(own[r], 0, Op(r.arg[0], own[r].dtype, (build.load(own[r], 0), value)))
+            build.store(own[r], 0, combined(r.arg[0], build.load(own[r], 0), value))
 
     strided(build, thread, threads, columns, step)
     for r in level:
@@ -100,7 +101,7 @@ def _block_partials(
         build.barrier()
         with build.when(Op(OpCode.CMPLT, dtypes.bool_, (thread, const(half, dtypes.int64)))):
             for r in level:
-                both = (build.load(memory[r], thread), build.load(memory[r], add(thread, half)))
-                build.store(memory[r], thread, Op(r.arg[0], memory[r].dtype, both))
+                low, high = build.load(memory[r], thread), build.load(memory[r], add(thread, half))
+                build.store(memory[r], thread, combined(r.arg[0], low, high))
         half //= 2
     build.barrier()

@@ -17,6 +17,7 @@ from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, grid_of_threads, split
 from picograd.codegen.index import element_within
 from picograd.codegen.reduce import start_of
+from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast
@@ -44,7 +45,7 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
 
     def step(running: Op, where: Dim, coords: Coords) -> None:
         value = cast(element_within(x, coords), dtype)
-        total = Op(code, dtype, (build.load(running, where), value))
+        total = combined(code, build.load(running, where), value)
         build.store(running, where, total)
         build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
 

@@ -16,6 +16,7 @@ from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import along, emit_blocks, grid_of_threads, nested, split
 from picograd.codegen.index import element_within
+from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
@@ -80,5 +81,5 @@ def _update(
         place = flatten((*at, where, *right_at), base.shape)
         value = element_within(updates, (*at, *index_at, *right_at))
         if code is not None:
-            value = Op(code, anchor.dtype, (build.load(out, place), value))
+            value = combined(code, build.load(out, place), value)
         build.store(out, place, value)

@@ -10,7 +10,7 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.evaluator import evaluate_kernel, evaluate_program
-from picograd.ir.build import expand, pad, reduce, reshape
+from picograd.ir.build import cast, expand, pad, reduce, reshape
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -52,13 +52,15 @@ GRAPHS: dict[str, Op] = {
     "matmul": Op(OpCode.MATMUL, F32, (PICKED, param(2, 9, 33))),
     "padded": pad(PICKED, ((1, 2), (0, 3))),
     "padded index": gather(TABLE, checked(pad(INDEX, ((3, 0),)), 5)),
+    "same at any index": gather(expand(reshape(param(3, 1), (1, 1)), (5, 9)), checked(INDEX, 5)),
     "one index": gather(reshape(TABLE, (45,)), checked(Op(OpCode.SHRINK, I64, (INDEX,), ((2, 3),)), 45)),
 }
 
 
 def arrays() -> dict[Op, Array]:
     rng = np.random.default_rng(0)
-    found = {op: rng.integers(-4, 5, op.shape).astype(np.float32) for op in (TABLE, param(2, 1, 9), param(2, 9, 33))}
+    ops = (TABLE, param(2, 1, 9), param(2, 9, 33), param(3, 1))
+    found = {op: rng.integers(-4, 5, op.shape).astype(np.float32) for op in ops}
     return {**found, INDEX: WORDS}
 
 
@@ -115,6 +117,19 @@ def test_what_is_checked_needs_no_condition_to_be_read() -> None:
     """A gather by a checked index is a plain load: where the index was wrong, row 0 is read."""
     assert " when " not in format_program(program_of(PICKED * 2.0))
     assert " when " in format_program(program_of(gather(TABLE, INDEX) * 2.0))
+
+
+def test_an_index_that_is_never_below_zero_is_checked_above() -> None:
+    of_bytes = gather(TABLE, checked(cast(param(1, 17, dtype=dtypes.uint8), I64), 5))
+    assert len(checks_in(program_of(of_bytes * 2.0))) == 1
+    of_two = gather(TABLE, checked(cast(param(1, 17, dtype=dtypes.bool_), I64), 5))
+    assert not checks_in(program_of(of_two * 2.0))
+
+
+def test_what_is_read_of_a_converted_table_is_zero_outside() -> None:
+    table, index = param(0, 5, 9, dtype=dtypes.int8), param(1, 17, dtype=I64)
+    given = {table: np.arange(45, dtype=np.int8).reshape(5, 9), index: np.where(WORDS == 4, -1, WORDS)}
+    check_same_meaning([gather(cast(table, F32), index) + 1.0], given)
 
 
 def test_an_index_that_is_certainly_inside_has_no_check() -> None:

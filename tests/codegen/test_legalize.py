@@ -262,6 +262,12 @@ def test_functions_with_an_instruction(code: OpCode, dtype: DType) -> None:
     same(map_native(of(code), [x], [dtype], dtype), meaning(of(code), [x], [dtype]))
 
 
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.uint8], ids=str)
+def test_the_floor_of_a_whole_number_is_the_number(dtype: DType) -> None:
+    x = np.array([0, 1, 7, 100], dtype.numpy)
+    same(map_native(of(OpCode.FLOOR), [x], [dtype], dtype), x)
+
+
 @pytest.mark.parametrize("constant", [0.0, 1.5, math.nan])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("code", [OpCode.MAX, OpCode.MIN], ids=lambda c: c.name)

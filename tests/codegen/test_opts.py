@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import WORTH_ANOTHER_TILE, candidates, guess, rows_and_vectors
+from picograd.device import Target
 from picograd.engine.devices import compiler_for
 from picograd.evaluator import evaluate_program
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Opts
+from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
@@ -154,6 +157,22 @@ def test_machine_code_of_every_candidate_gives_the_same_bits(rng):
         exact = (a.reshape(50, 70).astype(float) @ b.reshape(130, 70).T.astype(float)) ** 2
         np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4)  # 70 roundings of products of about 1
     assert len(results) == 1
+
+
+def test_candidates_cut_one_product_in_a_few_other_ways() -> None:
+    (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
+
+    def tiles(kernel: Kernel, target: Target) -> list[RegisterTile | BlockTile]:
+        return [opts.products[0] for opts in candidates(kernel, target)]
+
+    usual = RegisterTile(12, 2, 43, False)
+    others = [replace(usual, panels=4), replace(usual, panels=16), replace(usual, rows=8, vectors=3)]
+    assert tiles(product(512, 7, 512, False), wide) == [usual, *others, replace(usual, turned=True)]
+    small = [RegisterTile(10, 2, 8, False), RegisterTile(6, 3, 8, False), RegisterTile(8, 3, 8, True)]
+    assert tiles(product(40, 7, 512, False), wide) == small
+    assert tiles(product(512, 7, 512, False), GPU_TARGET) == [BlockTile(4, 4), BlockTile(4, 2), BlockTile(4, 8)]
+    large = replace(GPU_TARGET, block_threads=256)
+    assert tiles(product(512, 7, 512, False), large)[:2] == [BlockTile(16, 4), BlockTile(8, 4)]
 
 
 def test_a_layer_on_a_small_batch_is_turned():

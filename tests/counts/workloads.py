@@ -74,6 +74,18 @@ def gated(x: Tensor, w: Tensor) -> Tensor:
     return pg.scan(step, x[0], x)[1]
 
 
+def written(x: Tensor, y: Tensor) -> Tensor:
+    """Two blocks of a tensor, written in place."""
+    x[3:9, ::2] = y
+    x[40:] = x[:10] * 2.0
+    return x
+
+
+def beginning(x: Tensor) -> Tensor:
+    """Rows of which only the first are wanted; how many is said later."""
+    return x[: pg.Variable("rows", 1, 100).bind(50)]
+
+
 X, ROWS, WIDE, LONG = (3, 5, 7), (64, 200), (6, 3000), (40000,)
 ELEMENTWISE = (
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
@@ -85,6 +97,7 @@ ALONG = (
     "sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "norm", "softmax", "log_softmax",
     "cumsum", "cumprod", "cummax", "sort", "argsort", "median", "any", "count_nonzero", "flip", "logcumsumexp",
 )  # fmt: skip
+AXES = (("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1), ("lanes", (100, 8), 1))
 INTEGERS = ("int8", "uint8", "int32", "uint32", "int64")
 NARROW = ("float16", "bfloat16", "float8_e4m3", "float64")
 MOVED: dict[str, Function] = {
@@ -104,6 +117,9 @@ PRODUCTS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
     "1000": (lambda a, b: a @ b, (1000, 1000), (1000, 1000)),
     "1000_nt": (lambda a, b: a @ b.T, (1000, 1000), (1000, 1000)),
     "1000_tn": (lambda a, b: a.T @ b, (1000, 1000), (1000, 1000)),
+    "1_1_1": (lambda a, b: a @ b, (1, 1), (1, 1)),
+    "40_1_1": (lambda a, b: a @ b, (40, 1), (1, 1)),
+    "1_1_40": (lambda a, b: a @ b, (1, 1), (1, 40)),
     "24_48": (lambda a, b: a @ b, (24, 100), (100, 48)),
     "3_5_7": (lambda a, b: a @ b, (3, 5), (5, 7)),
     "column": (lambda a, b: a @ b, (300, 500), (500, 1)),
@@ -148,6 +164,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv_strided": (lambda: nn.Conv2d(3, 6, 5, stride=2, bias=False), (2, 3, 32, 31)),
     "conv_grouped": (lambda: nn.Conv2d(12, 24, 3, groups=4, dilation=2), (2, 12, 16, 16)),
     "conv_depthwise": (lambda: nn.Conv1d(16, 16, 7, padding=3, groups=16), (3, 16, 50)),
+    "conv_back_of_one": (lambda: nn.ConvTranspose2d(8, 4, 3, stride=2), (2, 8, 1, 1)),
     "conv_back": (lambda: nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1), (2, 8, 7, 7)),
     "max_pool": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2)), (2, 1, 12, 12)),
     "avg_pool": (lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.AvgPool2d(3, 2)), (2, 1, 12, 12)),
@@ -200,7 +217,7 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
         found[f"{dtype} to others"] = lambda d=dtype: values_of(conversions, leaf(9, dtype=d))
     for name in ALONG:
         is_value = name in ("argmax", "argmin", "argsort", "any", "count_nonzero", "median")
-        for text, shape, axis in (("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1)):
+        for text, shape, axis in AXES:
             found[f"{name} {text}"] = lambda n=name, s=shape, a=axis, v=is_value: (values_of if v else gradients_of)(
                 partial(along, n, axis=a), leaf(*s)
             )
@@ -235,6 +252,19 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
     found["tangent scan"] = lambda: tangents_of(recurrent, leaf(8, 4, 16), leaf(16, 16))
     found["gated scan"] = lambda: gradients_of(gated, leaf(8, 4, 16), leaf(16, 16))
     found["scan"] = lambda: gradients_of(recurrent, leaf(8, 4, 16), leaf(16, 16))
+    for name in ("sum", "softmax", "cumsum", "sort", "argmax", "var"):
+        for axis in (0, 1):
+            found[f"symbolic {name} {axis}"] = lambda n=name, a=axis: values_of(
+                lambda x: along(n, beginning(x).exp(), a), leaf(100, 30).detach()
+            )
+    for name, product in (("rows", lambda a, b: beginning(a) @ b), ("columns", lambda a, b: (beginning(a) @ b).T * 2.0)):
+        found[f"symbolic product {name}"] = lambda f=product: gradients_of(
+            lambda a, b: f(a, b).square().sum(), leaf(100, 30), leaf(30, 40)
+        )
+    found["symbolic dot"] = lambda: gradients_of(
+        lambda a, b: (a @ beginning(b).T).square().sum(), leaf(40, 30), leaf(100, 30)
+    )
+    found["written in place"] = lambda: values_of(written, leaf(50, 20).detach(), leaf(6, 10).detach())
     found["topk"] = lambda: gradients_of(lambda x: x.topk(3, 1)[0], leaf(*ROWS))
     found["searchsorted"] = lambda: values_of(pg.searchsorted, leaf(100).detach(), leaf(30).detach())
     found["unique"] = lambda: values_of(lambda x: x.sort()[0], indices(5000))
