@@ -1,0 +1,101 @@
+"""The product that every rung computes, c = a @ b in float32, and the loops that several rungs share.
+
+In:    lengths and the Target
+Out:   `Product`; `cuts`; a rung writes statements on it and gives them to `Product.program`
+Next:  picograd/tools/ladder/naive.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import read
+from picograd.device import Target
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import Param, Program
+from picograd.ir.statements import Statement
+from picograd.ir.symbolic import add, mul
+
+NUM_OPERANDS = 3  # a, b, c: scratch parameters come after them
+
+
+@dataclass(frozen=True)
+class Product:
+    """c (m, n) = a (m, k) @ b (k, n), each stored row after row.
+
+    lanes:    float32 in one vector
+    rows:     of the tile of c that fits into the registers
+    vectors:  side by side in it
+    """
+
+    m: int
+    k: int
+    n: int
+    lanes: int
+    rows: int
+    vectors: int
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+        return 2 * self.m * self.k * self.n
+
+    @property
+    def width(self) -> int:
+        """Columns of the register tile."""
+        return self.vectors * self.lanes
+
+    @property
+    def c(self) -> Op:
+        """The memory of the result."""
+        return self.memory(2, self.m * self.n)
+
+    def a(self, i: Dim, k: Dim, valid: Op | bool = True) -> Op:
+        """Returns a[i, k]; 0 where it is not `valid`."""
+        return read(self.memory(0, self.m * self.k), at(i, self.k, k), valid)
+
+    def b(self, k: Dim, j: Dim, valid: Op | bool = True) -> Op:
+        """Returns b[k, j]; 0 where it is not `valid`."""
+        return read(self.memory(1, self.k * self.n), at(k, self.n, j), valid)
+
+    def place(self, i: Dim, j: Dim) -> Dim:
+        """Returns where c[i, j] lies."""
+        return at(i, self.n, j)
+
+    def memory(self, slot: int, numel: int) -> Op:
+        """Returns the parameter of a slot: a, b, c, then scratch."""
+        return Op(OpCode.PARAM, dtypes.float32, (), (slot, (numel,)))
+
+    def program(self, name: str, *phases: Sequence[Statement], scratch: Sequence[Op] = ()) -> Program:
+        """Returns a Program in the free form, on a, b, c and scratch memory."""
+        roles = [(self.m * self.k, "in"), (self.k * self.n, "in"), (self.m * self.n, "out")]
+        roles += [(memory.arg[1][0], "scratch") for memory in scratch]
+        params = tuple(Param(dtypes.float32, numel, role) for numel, role in roles)
+        return Program(name, params, (), tuple(tuple(phase) for phase in phases))
+
+
+def product_for(m: int, k: int, n: int, target: Target) -> Product:
+    """Returns a product whose register tile leaves room for what it multiplies: 24 or 12 sums of 32 or 16 registers."""
+    return Product(m, k, n, max(1, target.vector_bytes // 4), 12 if target.num_registers >= 32 else 6, 2)
+
+
+def at(row: Dim, width: int, column: Dim) -> Dim:
+    """Returns the place of an element in rows of `width`."""
+    return add(mul(row, width), column)
+
+
+def cuts(length: int, widths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cuts a length into pieces: as many as fit of each width; yields (start, how many, width).
+
+    >>> list(cuts(70, (32, 16, 4, 1)))
+    [(0, 2, 32), (64, 1, 4), (68, 2, 1)]
+    """
+    start = 0
+    for width in widths:
+        count = (length - start) // width
+        if count:
+            yield start, count, width
+        start += count * width

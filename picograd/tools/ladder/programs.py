@@ -1,0 +1,68 @@
+"""Takes a Program in the free form down the road that every kernel goes, and runs it on arrays.
+
+In:    Program, arrays
+Out:   `linear_form`; `Runnable`
+Next:  picograd/tools/ladder/blas.py
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from picograd.codegen.legalize import legalize_statements
+from picograd.codegen.linearize import linearize
+from picograd.device import Target
+from picograd.engine.compiler import Compiler
+from picograd.ir.dims import dim_value
+from picograd.ir.op import Buffer
+from picograd.ir.stages import BufferUse, Kernel, Program, Schedule, ScheduleItem
+
+Array = np.ndarray[Any, Any]
+
+
+def linear_form(program: Program, target: Target) -> Program:
+    """Returns what `codegen.lower` makes of statements: one operation each, only those that the target has."""
+    numbers = itertools.count(1)
+    phases = tuple(linearize(legalize_statements(phase, target), numbers) for phase in program.phases)
+    return replace(program, phases=phases)
+
+
+class Runnable:
+    """A Program as machine code, with memory for its parameters; its threads are those of the moment when it is made.
+
+    program:  in the free form; its parameters are inputs, then one output, then scratch memory
+    inputs:   float32
+    """
+
+    def __init__(self, program: Program, compiler: Compiler, inputs: Sequence[Array]):
+        device, backend = compiler.device, compiler.backend
+        source = backend.render(linear_form(program, device.target), device.target)
+        executable = device.load(backend.compile(source, device.target))
+        given = [param for param in program.params if param.role != "scratch"]
+        self._device = device
+        self._buffers = [
+            Buffer(device.target.device, p.dtype, dim_value(p.numel, {}), device.allocate(4 * dim_value(p.numel, {})))
+            for p in given
+        ]
+        for buffer, array in zip(self._buffers, inputs):
+            device.copy_in(buffer.memory, np.ascontiguousarray(array, np.float32))
+        roles = [("input", i) for i in range(len(inputs))] + [("output", 0)]
+        uses = tuple(BufferUse(p.dtype, p.numel, role, source) for p, (role, source) in zip(given, roles))
+        item = ScheduleItem(Kernel(program.name, program.params, (), ()), tuple(range(len(given))))
+        self._run = device.make_runner(Schedule((item,), uses, (), (len(inputs),), 0), (executable,))
+
+    def run(self) -> None:
+        """Computes the output."""
+        self._run(self._buffers[:-1], self._buffers[-1:], {})
+
+    def result(self) -> Array:
+        """Returns the output as a flat array."""
+        out = self._buffers[-1]
+        array = np.empty(dim_value(out.numel, {}), np.float32)
+        self._device.copy_out(out.memory, array)
+        return array
