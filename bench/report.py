@@ -23,6 +23,7 @@ from bench.grids import Figures, Grid, all_grids, history_grid, nbytes
 from bench.kernels import KernelTimes
 from bench.rounds import Measured
 from bench.startup import Startup
+from picograd.tools.pages import replace_marked
 
 # ---- screen and JSON ----
 
@@ -81,10 +82,9 @@ def update_docs(result: Path, page: Path) -> list[str]:
     texts["history"] = markdown(history_grid(_runs(result.parent)))
     text, replaced = page.read_text(), []
     for name, inner in texts.items():
-        begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
-        if begin in text and end in text:
-            head, _, rest = text.partition(begin)
-            text = f"{head}{begin}\n{inner}\n{end}{rest.partition(end)[2]}"
+        changed = replace_marked(text, f"bench:{name}", inner)
+        if changed is not None:
+            text = changed
             replaced.append(name)
     page.write_text(text)
     return replaced

@@ -1,4 +1,4 @@
-"""The command `picograd`: train, sample, doctor, cache, fuzz.
+"""The command `picograd`: train, sample, doctor, cache, fuzz, ladder.
 
 In:    words of a command line
 Out:   text, files, and an exit status: 0 done, 1 an error, 2 a wrong command line, 130 stopped by Ctrl-C
@@ -22,6 +22,7 @@ from picograd.errors import PicogradError
 from picograd.tools.cache import clear_cache, format_nbytes, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.tools.fuzz.run import FuzzConfig, fuzz
+from picograd.tools.ladder.run import LadderConfig, ladder
 from picograd.train.cnn import CnnConfig, train_cnn
 from picograd.train.gpt import GptConfig, train_gpt
 from picograd.train.lstm import LstmConfig, SampleLstmConfig, sample_lstm, train_lstm
@@ -84,6 +85,7 @@ Command = (
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Cache, tyro.conf.subcommand("cache")]
     | Annotated[FuzzConfig, tyro.conf.subcommand("fuzz")]
+    | Annotated[LadderConfig, tyro.conf.subcommand("ladder")]
 )
 
 
@@ -115,7 +117,7 @@ def main(args: list[str] | None = None) -> int:
         return 141
 
 
-def run(command: Train | Sample | Doctor | Cache | FuzzConfig) -> int:
+def run(command: Train | Sample | Doctor | Cache | FuzzConfig | LadderConfig) -> int:
     """Runs one command and returns its exit status.
 
     Raises:
@@ -132,6 +134,8 @@ def run(command: Train | Sample | Doctor | Cache | FuzzConfig) -> int:
             return show_cache(cache_folder(), action)
         case FuzzConfig():
             return fuzz(command)
+        case LadderConfig():
+            return ladder(command)
 
 
 def train(settings: MnistConfig | CnnConfig | NamesConfig | LstmConfig | GptConfig) -> int:

@@ -31,13 +31,13 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert all(command in out for command in ("train", "sample", "doctor", "cache"))
+    assert all(command in out for command in ("train", "sample", "doctor", "cache", "fuzz", "ladder"))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "Expected one of {train, sample, doctor, cache, fuzz}"),
+        ([], "Expected one of {train, sample, doctor, cache, fuzz, ladder}"),
         (["train"], "Expected one of {mnist, cnn, names, lstm, gpt}"),
         (["train", "cifar"], "Available subcommands: mnist, cnn, names, lstm, gpt"),
         (["train", "mnist", "--epoch", "3"], "--epochs INT"),

@@ -4,9 +4,9 @@ In:    `Product`
 Out:   a Program of one phase
 Next:  picograd/tools/ladder/registers.py
 
-A block of b, DEPTH rows of WIDTH columns, stays in the first-level cache while all rows of a meet it. The innermost loop runs
-along rows of b and c, so it uses whole cache lines, and its sums do not wait for each other: that makes it fit for
-vectors, which change nothing but this loop. What is left: two loads and a store for each multiplication.
+A block of b, DEPTH rows of WIDTH columns, stays in the first-level cache while all rows of a meet it. The innermost
+loop runs along rows of b and c, so it uses whole cache lines, and its sums do not wait for each other: that makes it
+fit for vectors, which change nothing but this loop. What is left: two loads and a store for each multiplication.
 """
 
 from __future__ import annotations

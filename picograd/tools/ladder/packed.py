@@ -4,9 +4,10 @@ In:    `Product`
 Out:   a Program of two phases: pack, multiply; their parts, which rung 6 shares among threads
 Next:  picograd/tools/ladder/threads.py
 
-A panel of b is K rows of a tile's columns, a panel of a K columns of a tile's rows. To copy costs m*k + k*n, to multiply
-m*k*n. It buys reads that run straight through memory, and edges for nothing: panels are filled up with zeros, and of the tiles at the
-edges only what is in c is stored. Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication".
+A panel of b is K rows of a tile's columns, a panel of a K columns of a tile's rows. To copy costs m*k + k*n, to
+multiply m*k*n. It buys reads that run straight through memory, whatever the lengths, and edges for nothing: panels are
+filled up with zeros, and of the tiles at the edges only what is in c is stored.
+Source: Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication".
 """
 
 from __future__ import annotations
@@ -75,10 +76,13 @@ def packed(product: Product) -> Program:
 def emit_packing(build: Builder, panels: Panels, kind: AxisKind) -> None:
     """Writes two loops over panels: those of a, those of b."""
     product = panels.product
-    with build.loop(panels.num_rows, kind) as panel, build.loop(product.k, AxisKind.LOOP) as k:
-        with build.loop(product.rows, AxisKind.LOOP) as row:
-            i = at(panel, product.rows, row)
-            build.store(panels.a, panels.place_a(panel, k, row), product.a(i, k, less(i, product.m)))
+    with (
+        build.loop(panels.num_rows, kind) as panel,
+        build.loop(product.k, AxisKind.LOOP) as k,
+        build.loop(product.rows, AxisKind.LOOP) as row,
+    ):
+        i = at(panel, product.rows, row)
+        build.store(panels.a, panels.place_a(panel, k, row), product.a(i, k, less(i, product.m)))
     with build.loop(panels.num_columns, kind) as panel, build.loop(product.k, AxisKind.LOOP) as k:
 
         def copy(column: Dim) -> None:

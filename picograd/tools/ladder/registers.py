@@ -4,9 +4,9 @@ In:    `Product`
 Out:   a Program of one phase; `Tile`, `multiply_tile` and `each`, which the next rungs use, too
 Next:  picograd/tools/ladder/packed.py
 
-With 12 x 2 vectors, 2 loads of b and 12 of single elements of a feed 24 FMAs, and nothing is stored inside the loop. The 24
-sums do not wait for each other either: an FMA takes 4 cycles, two begin in each, so 8 must be under way. What is left: b is read
-down a stripe of columns, from a new page of memory for each k.
+With 12 x 2 vectors, 2 loads of b and 12 of single elements of a feed 24 FMAs, and nothing is stored inside the loop.
+The 24 sums do not wait for each other either: an FMA takes 4 cycles, up to two begin in each, so 8 must be under way.
+What is left: b is read down a stripe of columns, from another row of it, and soon another page of memory, for each k.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Rung:
     is_shared: bool = False
 
 
-FUSED = Rung("fused", "bias and relu on each tile before it is stored", None, True)
+FUSED = Rung("fused", "bias and relu on a tile before it is stored", None, True)
 TWO_PASSES = Rung("two passes", "the same, the product stored in between", None, True)
 LADDER = (
     Rung("naive", "three loops", naive),

@@ -4,9 +4,9 @@ In:    `Product`
 Out:   a Program of two phases: pack, multiply
 Next:  picograd/tools/ladder/fused.py
 
-Between the phases all threads wait for each other. One iteration multiplies one panel of b by up to PANELS panels of a: small enough
-that there are more iterations than threads, large enough that a thread keeps its panel of b in its own cache. No sum is
-cut, so the result is the same, bit for bit, with any number of threads.
+Between the phases all threads wait for each other. One iteration multiplies one panel of b by up to PANELS panels of
+a: small enough that there are more iterations than threads, large enough that a thread keeps its panel of b in its own
+cache. No sum is cut, so the result is the same, bit for bit, with any number of threads.
 """
 
 from __future__ import annotations

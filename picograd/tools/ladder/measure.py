@@ -1,0 +1,195 @@
+"""Checks every rung against NumPy in float64, then measures them, the libraries and the peak in turn, round after round.
+
+In:    lengths of the product, a number of rounds
+Out:   a `Figure` for each
+Next:  picograd/tools/ladder/report.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from picograd.config import num_threads
+from picograd.engine.compiler import Compiler
+from picograd.errors import VerifyError
+from picograd.tensor.tensor import Tensor
+from picograd.tools.ladder.blas import Blas, start_all
+from picograd.tools.ladder.fused import fused, two_passes
+from picograd.tools.ladder.peak import peak_flops, peak_program
+from picograd.tools.ladder.product import Product
+from picograd.tools.ladder.programs import Runnable
+from picograd.tools.ladder.rungs import FUSED, LADDER, TWO_PASSES, Rung
+
+Array = np.ndarray[Any, Any]
+LEAST_S = 0.02  # of a sample, which repeats the work
+LONG_S, FEW = 1.0, 2  # what takes so long at once is sampled so many times
+SETTLE_S = 0.01  # threads that wait for work spin for some milliseconds: they are asleep when another's turn comes
+RELATIVE = 2.0**-24  # a rounding of float32
+
+
+@dataclass
+class Figure:
+    """What was measured of one rung, one library or the peak.
+
+    kind:       "rung", "blas" or "peak"
+    flops:      of one run; those of the product alone
+    error:      the greatest, as a part of the bound; None where nobody asked
+    samples_s:  seconds of one run, one for each round
+    """
+
+    kind: str
+    name: str
+    adds: str
+    threads: int
+    flops: int
+    error: float | None = None
+    samples_s: list[float] = field(default_factory=list)
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s of the median sample."""
+        return self.flops / median(self.samples_s) / 1e9
+
+
+@dataclass
+class _Entrant:
+    """A figure under way: `seconds` gives how long so many runs take."""
+
+    figure: Figure
+    seconds: Callable[[int], float]
+    count: int = 1
+
+    def calibrate(self) -> None:
+        """Chooses how many runs make one sample."""
+        once = min(self.seconds(1), self.seconds(1)) if self.seconds(1) < LONG_S else LONG_S
+        self.count = 1 + int(LEAST_S / max(once, 1e-7))
+
+    def wants_more(self) -> bool:
+        return len(self.figure.samples_s) < FEW or self.figure.samples_s[0] < LONG_S
+
+
+def climb(product: Product, compiler: Compiler, rounds: int) -> tuple[list[Figure], dict[str, str]]:
+    """Returns a figure for each rung, library and number of threads; and the libraries' versions.
+
+    Raises:
+      VerifyError: a rung's result is off by more than its roundings explain.
+    """
+    rungs = [*_rungs(product, compiler), *_peaks(compiler)]
+    with _libraries(product) as libraries:
+        others = [
+            _Entrant(Figure("blas", blas.library, "matmul", blas.num_threads, product.flops), blas.seconds)
+            for blas in libraries
+        ]
+        entrants = [*rungs, *others]
+        for entrant in entrants:
+            entrant.calibrate()
+        for number in range(rounds):
+            turn = number % len(entrants)
+            for entrant in entrants[turn:] + entrants[:turn]:
+                if entrant.wants_more():
+                    time.sleep(SETTLE_S)
+                    entrant.figure.samples_s.append(entrant.seconds(entrant.count) / entrant.count)
+        return [entrant.figure for entrant in entrants], {blas.library: blas.version for blas in libraries}
+
+
+@contextmanager
+def _libraries(product: Product) -> Iterator[list[Blas]]:
+    started = start_all(num_threads(), product.m, product.k, product.n)
+    try:
+        yield started
+    finally:
+        for blas in started:
+            blas.close()
+
+
+def _timed(run: Callable[[], object]) -> Callable[[int], float]:
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            run()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def _rungs(product: Product, compiler: Compiler) -> list[_Entrant]:
+    """Makes every rung, checked."""
+    rng = np.random.default_rng(0)
+    shapes = ((product.m, product.k), (product.k, product.n), (product.n,))
+    a, b, bias = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in shapes)
+    expected = _Expected(a, b, bias)
+    entrants = []
+    for rung in LADDER:
+        if rung.emit is not None:
+            runnable = Runnable(rung.emit(product), compiler, (a, b))
+            runnable.run()
+            error = expected.error(rung, runnable.result())
+            entrants.append(_entrant(rung, product, error, runnable.run))
+    tensors = [Tensor(array, device=compiler.device.target.device) for array in (a, b, bias)]
+    for rung, function in ((FUSED, fused()), (TWO_PASSES, two_passes())):
+        for _ in range(2):  # jit traces twice
+            result = function(*tensors).numpy()
+        run = _call(function, tensors)
+        entrants.append(_entrant(rung, product, expected.error(rung, result), run))
+    return entrants
+
+
+def _call(function: Callable[..., Tensor], tensors: list[Tensor]) -> Callable[[], Tensor]:
+    return lambda: function(*tensors)
+
+
+def _entrant(rung: Rung, product: Product, error: float, run: Callable[[], object]) -> _Entrant:
+    threads = num_threads() if rung.is_shared else 1
+    return _Entrant(Figure("rung", rung.name, rung.adds, threads, product.flops, error), _timed(run))
+
+
+def _peaks(compiler: Compiler) -> list[_Entrant]:
+    """Makes the peak of one thread, and of all."""
+    entrants = []
+    for count in sorted({1, num_threads()}):
+        target = compiler.device.target
+        runnable = Runnable(peak_program(target, count), compiler, [np.array([0.5, 1.0], np.float32)])
+        figure = Figure("peak", "FMA peak", "chains of FMAs in registers", count, peak_flops(target, count))
+        entrants.append(_Entrant(figure, _timed(runnable.run)))
+    return entrants
+
+
+class _Expected:
+    """The results in float64, and how far roundings of float32 may lead from them.
+
+    A sum of K products, in any order and with FMA or without, is off by no more than g(K) * (|a| @ |b|), where
+    g(n) = n u / (1 - n u) and u = 2**-24; with the bias it is one rounding more. Relu moves nothing farther apart.
+    Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.1.
+    """
+
+    def __init__(self, a: Array, b: Array, bias: Array):
+        wide, others, more = (array.astype(np.float64) for array in (a, b, bias))
+        self.depth, self.shape = a.shape[1], (a.shape[0], b.shape[1])
+        self.product, self.size = wide @ others, np.abs(wide) @ np.abs(others)
+        self.with_bias, self.size_with_bias = np.maximum(self.product + more, 0.0), self.size + np.abs(more)
+
+    def error(self, rung: Rung, result: Array) -> float:
+        """Returns the greatest error, as a part of the bound.
+
+        Raises:
+          VerifyError: it is more than 1.
+        """
+        is_fused = rung.emit is None
+        expected, size = (self.with_bias, self.size_with_bias) if is_fused else (self.product, self.size)
+        roundings = self.depth + is_fused
+        bound = roundings * RELATIVE / (1 - roundings * RELATIVE) * size
+        error = float(np.max(np.abs(result.reshape(self.shape) - expected) / np.maximum(bound, np.finfo(np.float64).tiny)))
+        if not error <= 1:
+            lengths = f"{self.shape[0]} x {self.depth} x {self.shape[1]}"
+            raise VerifyError(
+                f"ladder: rung {rung.name} of {lengths} is off by {error:.3g} times what {roundings} roundings explain. "
+                "This is a bug in picograd."
+            )
+        return error
