@@ -87,6 +87,8 @@ class Target:
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
     features:          processor features the compiler is told
+    triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
+    has_fma:           an instruction computes a * b + c with one rounding
     """
 
     device: str
@@ -97,6 +99,8 @@ class Target:
     block_threads: int = 1
     shared_bytes: int = 0
     features: str = ""
+    triple: str = ""
+    has_fma: bool = True
 
     @property
     def is_gpu(self) -> bool:

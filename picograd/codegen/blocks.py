@@ -40,6 +40,7 @@ class Blocks:
     rows:       of the register tile
     vectors:    side by side in it
     dtype:      accumulated in
+    has_fma:    an instruction multiplies and adds
     """
 
     windows: Windows
@@ -47,6 +48,7 @@ class Blocks:
     rows: int
     vectors: int
     dtype: DType
+    has_fma: bool
 
     # ---- K: channels by taps ----
     @cached_property
@@ -168,4 +170,4 @@ def blocks_of(anchor: Op, target: Target) -> Blocks:
     windows, lanes = Windows(anchor), lanes_of(anchor, target)
     positions = mul(anchor.shape[0], numel(windows.spatial))
     rows, vectors = rows_and_vectors(windows.m, positions, lanes, 12 if target.num_registers >= 32 else 6)
-    return Blocks(windows, lanes, rows, max(1, vectors), accumulator_dtype(anchor))
+    return Blocks(windows, lanes, rows, max(1, vectors), accumulator_dtype(anchor), target.has_fma)

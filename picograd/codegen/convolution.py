@@ -185,7 +185,11 @@ def _multiply_tile(
 
     each(lambda i, c, where: build.store(acc, where, const(0, blocks.dtype)))
     with build.loop(depth, AxisKind.LOOP) as k:
-        each(lambda i, c, where: build.store(acc, where, multiply_add(lhs(i, k), rhs(k, c), build.load(acc, where))))
+
+        def step(i: Op, c: Dim, where: Dim) -> None:
+            build.store(acc, where, multiply_add(lhs(i, k), rhs(k, c), build.load(acc, where), blocks.has_fma))
+
+        each(step)
 
     def put(i: Op, c: Dim, where: Dim) -> None:
         place = _place(blocks, add(row, i), mul(side, blocks.vectors), c)

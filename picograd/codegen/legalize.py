@@ -18,6 +18,7 @@ from picograd.codegen.integers import divide, int_power, shift, threefry
 from picograd.codegen.narrow import compute_wide, convert
 from picograd.codegen.scalar import equal, like, where
 from picograd.codegen.trigonometry import cos, sin
+from picograd.codegen.without_fma import fma_without_instruction
 from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
@@ -32,8 +33,8 @@ def legalize_statements(statements: Sequence[Statement], target: Target) -> tupl
 
     After:   an opcode of TRANSCENDENTAL is left only where the target's language has a function for it; signed
              IDIV and MOD only of indices that are not negative, unsigned ones only by what is not 0; shifts only by
-             less than the width; for "llvm" floats narrower than float32 only in LOAD, WHERE, BITCAST, and in the
-             CAST between float16 and float32 where the processor has it.
+             less than the width; FMA of floats only where the target has it; for "llvm" floats narrower than float32
+             only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the processor has it.
     Before:  `linearize`, which names each operation and finds equal ones.
     """
     work = Legalizer(target)
@@ -106,19 +107,30 @@ FUNCTIONS = PatternMatcher(
     ]
 )  # fmt: skip
 
+WITHOUT_FMA = PatternMatcher(
+    [
+        # fma(a, b, c) = round(a b + c)
+        ("fma without the instruction", Pattern(OpCode.FMA, kinds="f", name="op"), fma_without_instruction),
+    ]
+)
+
 
 @cache
-def rules_for(language: str, has_narrow: bool = False, half_in_hardware: bool = False) -> PatternMatcher:
+def rules_for(
+    language: str, has_narrow: bool = False, half_in_hardware: bool = False, has_fma: bool = True
+) -> PatternMatcher:
     """Returns the rules of a target; those further right are asked first.
 
     Args:
       has_narrow:        there may be floats narrower than float32
       half_in_hardware:  float16 is converted by an instruction
+      has_fma:           so is a product added
     """
     if language != "llvm":
         return EVERYWHERE
+    wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
     if not has_narrow:
-        return EVERYWHERE + FUNCTIONS
+        return wide
     narrow = PatternMatcher(
         [
             # f(x) = round(f(float32(x)))
@@ -126,7 +138,7 @@ def rules_for(language: str, has_narrow: bool = False, half_in_hardware: bool = 
             ("cast of a narrow float", Pattern(OpCode.CAST, name="op"), lambda op: convert(op, half_in_hardware)),
         ]
     )
-    return EVERYWHERE + FUNCTIONS + narrow
+    return wide + narrow
 
 
 def has_half(target: Target) -> bool:
@@ -143,8 +155,8 @@ class Legalizer:
     """
 
     def __init__(self, target: Target):
-        self.rules = rules_for(target.language)
-        self.narrow_rules = rules_for(target.language, has_narrow=True, half_in_hardware=has_half(target))
+        self.rules = rules_for(target.language, has_fma=target.has_fma)
+        self.narrow_rules = rules_for(target.language, True, has_half(target), target.has_fma)
         self.became: dict[Op, Op] = {}
 
     def statement(self, statement: Statement) -> Statement:

@@ -49,6 +49,7 @@ class Product:
     lhs, rhs:  (..., M, K) and (..., K, N)
     tile:      how it is cut
     lanes:     of one vector
+    has_fma:   an instruction multiplies and adds
     """
 
     anchor: Op
@@ -56,6 +57,7 @@ class Product:
     rhs: Op
     tile: RegisterTile
     lanes: int
+    has_fma: bool
 
     @property
     def batch(self) -> tuple[Dim, ...]:
@@ -88,7 +90,7 @@ def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
     """Returns the product that the loops of `emit_matmul` compute."""
     a, b = anchor.src
     lhs, rhs = (swap_last(b), swap_last(a)) if tile.turned else (a, b)
-    return Product(anchor, lhs, rhs, tile, lanes_of(anchor, target))
+    return Product(anchor, lhs, rhs, tile, lanes_of(anchor, target), target.has_fma)
 
 
 def lanes_of(anchor: Op, target: Target) -> int:
@@ -145,7 +147,7 @@ def _multiply_tile(
 
         def step(i: Op, c: Dim, where: Dim) -> None:
             a, b = lhs(batch, row, i, k), rhs(batch, column, c, k)
-            build.store(acc, where, multiply_add(a, b, build.load(acc, where)))
+            build.store(acc, where, multiply_add(a, b, build.load(acc, where), product.has_fma))
 
         _each(product, build, step)
     return acc
@@ -176,9 +178,9 @@ def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
     return done
 
 
-def multiply_add(a: Op, b: Op, c: Op) -> Op:
-    """Returns a * b + c: with one rounding for floats."""
-    if c.dtype.is_float:
+def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
+    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
+    if c.dtype.is_float and has_fma:
         return Op(OpCode.FMA, c.dtype, (a, b, c))
     if c.dtype is dtypes.bool_:
         return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))

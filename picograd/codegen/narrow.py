@@ -2,7 +2,7 @@
 
 In:    scalar Ops that touch floats narrower than float32
 Out:   scalar Ops on float32 and integers; a narrow float is only loaded, stored, chosen and converted
-Called by: codegen/legalize.py.    Next: picograd/codegen/linearize.py
+Called by: codegen/legalize.py.    Next: picograd/codegen/without_fma.py
 
 A narrow float becomes float32 by moving its bits, and back by adding half of the last place it keeps. What both
 directions do with NaN, infinity and subnormals is what ml_dtypes does.

@@ -2,7 +2,8 @@
 
 In:    scalar Ops
 Out:   scalar Ops
-Called by: codegen/exponentials.py, codegen/trigonometry.py, codegen/integers.py, codegen/narrow.py
+Called by: codegen/exponentials.py, codegen/trigonometry.py, codegen/integers.py, codegen/narrow.py,
+           codegen/without_fma.py
 Next:  picograd/codegen/exponentials.py
 """
 

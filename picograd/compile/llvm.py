@@ -5,7 +5,7 @@ numbering and instruction combining changed no kernel's speed, took a third of t
 combining finds in random bits made instruction selection ten times slower.
 
 In:    Source (language "llvm"), Target
-Out:   Binary (an object file of the host's format); `host_target()`
+Out:   Binary (an object file of the target's format); `host_target()`, `processor_target()`
 Called by: engine/backends/cpu.py.    Next: picograd/runtime/cpu.py
 """
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import os
 import pkgutil
-import platform
 import re
 import threading
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """
     binding = _binding()
     with _compiling:
-        machine, layout = _machine(target.arch, target.features)
+        machine, layout = _machine(target.arch, target.features, target.triple)
         try:
             module = binding.parse_assembly(source.text)
             module.verify()
@@ -63,7 +62,7 @@ def assembly(source: Source, target: Target) -> str:
     """Returns the assembly text that `compile_source` would make, for people to read."""
     binding = _binding()
     with _compiling:
-        machine, layout = _machine(target.arch, target.features)
+        machine, layout = _machine(target.arch, target.features, target.triple)
         module = binding.parse_assembly(source.text)
         with module:
             module.triple, module.data_layout = machine.triple, layout
@@ -122,10 +121,15 @@ def _binding() -> Any:
 
 
 @functools.cache
-def _machine(arch: str, features: str) -> tuple[Any, str]:
+def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
     """Returns the machine that code is made for, and how data lies in its memory."""
-    native = _binding().Target.from_default_triple()
-    machine = native.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="small")
+    binding = _binding()
+    native = binding.get_default_triple()
+    if triple and triple != native:
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    kind = binding.Target.from_triple(triple or native)
+    machine = kind.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="small")
     return machine, str(machine.target_data)
 
 
@@ -145,14 +149,32 @@ def _explain(source: Source, message: str) -> str:
 def host_target() -> Target:
     """Returns a description of the processor this process runs on."""
     binding = _binding()
-    features = {name for name, present in binding.get_host_cpu_features().items() if present}
-    is_arm = platform.machine().lower() in ("aarch64", "arm64")
-    width = 64 if "avx512f" in features else (32 if "avx2" in features else 16)
+    features = str(binding.get_host_cpu_features().flatten())
+    return processor_target(binding.get_default_triple(), str(binding.get_host_cpu_name()), features)
+
+
+def processor_target(triple: str, arch: str, features: str) -> Target:
+    """Returns a description of a processor, this one or another.
+
+    Args:
+      triple:    kind of machine, as LLVM names it: "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+      arch:      its name for LLVM: "x86-64-v3", "znver4", "neoverse-n1"
+      features:  those it has, each after a "+": "+avx2,+fma"; those after a "-" it lacks
+
+    >>> target = processor_target("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,-avx512f")
+    >>> target.vector_bytes, target.num_registers, target.has_fma
+    (32, 16, True)
+    """
+    names = {name[1:] for name in features.split(",") if name.startswith("+")}
+    is_arm = triple.startswith(("aarch64", "arm64"))  # always with NEON: 32 registers of 16 bytes, and FMA
+    width = 64 if "avx512f" in names else (32 if "avx2" in names else 16)
     return Target(
         device="CPU",
         language="llvm",
-        arch=str(binding.get_host_cpu_name()),
+        arch=arch,
         vector_bytes=width,
         num_registers=32 if width == 64 or is_arm else 16,
-        features=str(binding.get_host_cpu_features().flatten()),
+        features=features,
+        triple=triple,
+        has_fma=is_arm or not names.isdisjoint({"fma", "avx512f"}),
     )

@@ -88,9 +88,9 @@ def libc_address(name: str) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-def walker_source() -> Source:
-    """Returns the walker as text for `compile_source`."""
-    hint = PAUSE.get(platform.machine().lower(), "")
+def walker_source(triple: str = "") -> Source:
+    """Returns the walker as text for `compile_source`, for machines of a kind as LLVM names it: by default this one's."""
+    hint = PAUSE.get(triple.partition("-")[0] or platform.machine().lower(), "")
     text = (ENTRIES_OF_A_PLAN + HELPERS_OF_A_PLAN + WALK_OF_A_PLAN).replace("PAUSE", hint)
     return Source("plan_walker", "llvm", text, (), (), tuple(Launch(symbol, 1, 1, 1) for symbol in SYMBOLS))
 

@@ -30,7 +30,7 @@ from picograd.compile import llvm
 from picograd.ir.stages import Source
 
 binding, target = llvm._binding(), llvm.host_target()
-machine, module = llvm._machine(target.arch, target.features)[0], binding.parse_assembly("")
+machine, module = llvm._machine(target.arch, target.features, target.triple)[0], binding.parse_assembly("")
 binding.set_option("picograd", "-debug-pass=Structure")
 machine.emit_object(module)
 llvm.compile_source(Source("f", "llvm", "", (), (), ()), target)

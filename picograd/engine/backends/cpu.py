@@ -17,7 +17,7 @@ from picograd.runtime.cpu_walker import walker_source
 def make_compiler() -> Compiler:
     """Returns the Compiler of this processor."""
     target = host_target()
-    walker = kept("plan_walker", target, lambda: compile_source(walker_source(), target))
+    walker = kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
     return Compiler(CPUDevice(target, walker), Backend(render, compile_source))
 
 

@@ -97,7 +97,7 @@ def emit_tile(build: Builder, panels: Panels, row_panel: Dim, column_panel: Dim)
     product = panels.product
     tile = Tile(product.rows, product.vectors, product.lanes)
     sums = multiply_tile(
-        build, tile, product.k,
+        build, product, tile,
         lambda row, k: read(panels.a, panels.place_a(row_panel, k, row)),
         lambda k, column: read(panels.b, panels.place_b(column_panel, k, column)),
     )  # fmt: skip

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
+from picograd.codegen.matmul import multiply_add
 from picograd.device import Target
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
 from picograd.ir.symbolic import add, mul
@@ -35,13 +36,13 @@ def peak_program(target: Target, num_threads: int) -> Program:
     with build.loop(num_threads * PIECES, kind) as piece:
         sums = build.alloc(dtypes.float32, numel, MemorySpace.REGISTER)
         each(build, tile, lambda row, column, place: build.store(sums, place, read(given, 1)))
+
+        def step(row: Op, column: Dim, place: Dim) -> None:
+            total = multiply_add(build.load(sums, place), read(given, 0), read(given, 1), target.has_fma)
+            build.store(sums, place, total)
+
         with build.loop(STEPS, AxisKind.LOOP):
-            each(
-                build, tile,
-                lambda row, column, place: build.store(
-                    sums, place, Op(OpCode.FMA, dtypes.float32, (build.load(sums, place), read(given, 0), read(given, 1)))
-                ),
-            )  # fmt: skip
+            each(build, tile, step)
         each(
             build, tile,
             lambda row, column, place: build.store(out, add(mul(piece, numel), place), build.load(sums, place)),

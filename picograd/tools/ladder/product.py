@@ -29,6 +29,7 @@ class Product:
     lanes:    float32 in one vector
     rows:     of the tile of c that fits into the registers
     vectors:  side by side in it
+    has_fma:  an instruction multiplies and adds
     """
 
     m: int
@@ -37,6 +38,7 @@ class Product:
     lanes: int
     rows: int
     vectors: int
+    has_fma: bool
 
     @property
     def flops(self) -> int:
@@ -79,7 +81,8 @@ class Product:
 
 def product_for(m: int, k: int, n: int, target: Target) -> Product:
     """Returns a product whose register tile leaves room for what it multiplies: 24 or 12 sums of 32 or 16 registers."""
-    return Product(m, k, n, max(1, target.vector_bytes // 4), 12 if target.num_registers >= 32 else 6, 2)
+    rows = 12 if target.num_registers >= 32 else 6
+    return Product(m, k, n, max(1, target.vector_bytes // 4), rows, 2, target.has_fma)
 
 
 def at(row: Dim, width: int, column: Dim) -> Dim:

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
+from picograd.codegen.matmul import multiply_add
 from picograd.ir.op import Dim, Op, const
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.stages import Program
 from picograd.ir.symbolic import add, mul
 from picograd.tools.ladder.product import Product, at, cuts
@@ -55,7 +56,7 @@ def registers(product: Product) -> Program:
 def _tile_of_c(build: Builder, product: Product, tile: Tile, i: Dim, j: Dim) -> None:
     """Computes and stores the tile of c whose corner is c[i, j]."""
     sums = multiply_tile(
-        build, tile, product.k, lambda row, k: product.a(add(i, row), k), lambda k, column: product.b(k, add(j, column))
+        build, product, tile, lambda row, k: product.a(add(i, row), k), lambda k, column: product.b(k, add(j, column))
     )
 
     def store(row: Op, column: Dim, place: Dim) -> None:
@@ -65,7 +66,7 @@ def _tile_of_c(build: Builder, product: Product, tile: Tile, i: Dim, j: Dim) -> 
 
 
 def multiply_tile(
-    build: Builder, tile: Tile, depth: int, a: Callable[[Op, Op], Op], b: Callable[[Op, Dim], Op]
+    build: Builder, product: Product, tile: Tile, a: Callable[[Op, Op], Op], b: Callable[[Op, Dim], Op]
 ) -> Op:
     """Writes the micro-kernel: a tile of sums over all of K, and returns the registers that hold them.
 
@@ -75,11 +76,11 @@ def multiply_tile(
     """
     sums = build.alloc(dtypes.float32, tile.rows * tile.width, MemorySpace.REGISTER)
     each(build, tile, lambda row, column, place: build.store(sums, place, const(0.0, dtypes.float32)))
-    with build.loop(depth, AxisKind.LOOP) as k:
+    with build.loop(product.k, AxisKind.LOOP) as k:
 
         def step(row: Op, column: Dim, place: Dim) -> None:
-            parts = (a(row, k), b(k, column), build.load(sums, place))
-            build.store(sums, place, Op(OpCode.FMA, dtypes.float32, parts))
+            total = multiply_add(a(row, k), b(k, column), build.load(sums, place), product.has_fma)
+            build.store(sums, place, total)
 
         each(build, tile, step)
     return sums
