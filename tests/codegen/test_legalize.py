@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,15 @@ def samples(dtype: DType, rng: np.random.Generator) -> Array:
 
 
 # ---- functions ----
+@pytest.fixture(params=[True, False], ids=["fma", "no_fma"])
+def either_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Has functions written for a processor with the instruction that multiplies and adds, then for one without."""
+    target = replace(host_target(), has_fma=request.param)
+    monkeypatch.setattr("tests.codegen.test_legalize.host_target", lambda: target)
+    return bool(request.param)
+
+
+@pytest.mark.usefixtures("either_processor")
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
 @pytest.mark.parametrize("code", ULP, ids=lambda c: c.name)
 def test_function_is_within_its_bound(code: OpCode, dtype: DType, rng: np.random.Generator) -> None:
@@ -132,6 +142,7 @@ def test_function_is_within_its_bound(code: OpCode, dtype: DType, rng: np.random
     assert ulps(map_native(of(code), [x], [dtype], dtype), exact) <= ULP[code][dtype is DOUBLE] + slack
 
 
+@pytest.mark.usefixtures("either_processor")
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
 def test_sine_of_huge_arguments(dtype: DType, rng: np.random.Generator) -> None:
     """Up to the largest float: as many bits of pi are needed as the argument has before its point."""
@@ -141,6 +152,7 @@ def test_sine_of_huge_arguments(dtype: DType, rng: np.random.Generator) -> None:
     assert ulps(map_native(of(OpCode.SIN), [x], [dtype], dtype), exact) <= ULP[OpCode.SIN][dtype is DOUBLE] + 0.6
 
 
+@pytest.mark.usefixtures("either_processor")
 @pytest.mark.parametrize("dtype, bound", [(SINGLE, 0.51), (DOUBLE, 1.2)], ids=str)
 def test_powers(dtype: DType, bound: float, rng: np.random.Generator) -> None:
     corner = np.array([*SPECIAL, -3.0, 4.0, 0.25, 2.0**60, -(2.0**53) - 1, 1e-40])
@@ -151,6 +163,21 @@ def test_powers(dtype: DType, bound: float, rng: np.random.Generator) -> None:
     wider = np.float64 if dtype is SINGLE else np.longdouble
     exact = np.power(x.astype(wider), y.astype(wider))
     assert ulps(map_native(of(OpCode.POW), [x, y], [dtype, dtype], dtype), exact) <= bound + 0.1
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE], ids=str)
+def test_multiply_add_rounds_once(either_processor: bool, dtype: DType, rng: np.random.Generator) -> None:
+    """Also where nearly all of the product is taken away: what its rounding lost is left."""
+    a, b = (rng.standard_normal(20_000) * 2.0 ** rng.integers(-40, 40, 20_000) for _ in range(2))
+    a, b = a.astype(dtype.numpy), b.astype(dtype.numpy)
+    c = np.where(np.arange(a.size) % 2, -a * b, a * b * rng.standard_normal(a.size)).astype(dtype.numpy)
+    special = np.array([*SPECIAL, np.finfo(dtype.numpy).max, 1e30], dtype.numpy)
+    x, y = (part.ravel() for part in np.meshgrid(special, special))
+    arrays = [np.concatenate(parts) for parts in ((a, x), (b, y), (c, y[::-1]))]
+    result, expected = map_native(of(OpCode.FMA), arrays, [dtype] * 3, dtype), meaning(of(OpCode.FMA), arrays, [dtype] * 3)
+    tree = legalize(Op(OpCode.FMA, dtype, tuple(Op(OpCode.PARAM, dtype, (), (i, ())) for i in range(3))), host_target())
+    assert (tree.code is OpCode.FMA) == either_processor
+    same(result, expected)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0])
