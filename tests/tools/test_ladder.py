@@ -190,10 +190,11 @@ def test_the_command_prints_a_table_and_keeps_the_samples(numpy_alone, tmp_path,
     out = capsys.readouterr().out
     lines = [line for line in out.splitlines() if "│" in line]
     names = [line.split("│")[1].strip() for line in lines]
-    assert names == [*RUNGS, "two passes", "numpy", "numpy", "FMA peak", "FMA peak"]
+    assert names == [*list(RUNGS)[:-1], "two passes", "fused", "numpy", "numpy", "FMA peak", "FMA peak"]
     for line in lines:
         cells = [cell.strip() for cell in line.split("│")[1:-1]]
-        assert float(cells[3].split()[0]) > 0 and all(cell.endswith("%") for cell in cells[4:])
+        assert float(cells[3].split()[0]) > 0 and all(cell.endswith("%") for cell in cells[5:])
+        assert cells[4].endswith("x") == (cells[0] in (*list(RUNGS)[1:], "two passes"))
     assert "(13, 13) @ (13, 13)" in out and "replaced ladder:gemm, ladder:naive" in out
     record = json.loads(file.read_text())
     assert [figure["name"] for figure in record["figures"] if figure["kind"] == "rung"] == names[:8]
@@ -260,10 +261,12 @@ def test_shares_are_of_what_has_as_many_threads() -> None:
         Figure("blas", "numpy", "", 2, 9_000_000_000, None, [1.0]),
         Figure("peak", "FMA peak", "", 2, 9_000_000_000, None, [1.0]),
         Figure("rung", "naive", "", 1, 1_000_000_000, 0.5, [1.0]),
+        Figure("rung", "blocked", "", 1, 3_000_000_000, 0.5, [1.0]),
     ]
-    first, second, *_ = rows_of(figures)
-    assert first == ("naive", "", "1", "1 (1..1)", "25.0%", "12.5%")
-    assert second == ("numpy", "", "1", "4 (2..4)", "100.0%", "50.0%")
+    first, second, third, *_ = rows_of(figures)
+    assert first == ("naive", "", "1", "1 (1..1)", "", "25.0%", "12.5%")
+    assert second == ("blocked", "", "1", "3 (3..3)", "3x", "75.0%", "37.5%")
+    assert third == ("numpy", "", "1", "4 (2..4)", "", "100.0%", "50.0%")
 
 
 def test_a_library_runs_with_its_threads_and_its_end_is_said() -> None:

@@ -20,7 +20,7 @@ from picograd.ir.stages import Program
 from picograd.ir.symbolic import add, minimum, mul, subtract
 from picograd.tools.ladder.product import Product
 
-DEPTH, WIDTH = 32, 256  # 32 KB of b
+DEPTH, WIDTH = 4, 1024  # 16 KB of b; rows this long lie in cache side by side, whatever the distance between them
 
 
 def blocked(product: Product) -> Program:

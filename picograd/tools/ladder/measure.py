@@ -66,10 +66,15 @@ class _Entrant:
     seconds: Callable[[int], float]
     count: int = 1
 
-    def calibrate(self) -> None:
-        """Chooses how many runs make one sample."""
-        once = min(self.seconds(1), self.seconds(1)) if self.seconds(1) < LONG_S else LONG_S
+    def calibrate(self) -> _Entrant:
+        """Chooses how many runs make one sample; a long run is a sample already."""
+        once = self.seconds(1)
+        if once < LONG_S:
+            once = min(self.seconds(1), self.seconds(1))
+        else:
+            self.figure.samples_s.append(once)
         self.count = 1 + int(LEAST_S / max(once, 1e-7))
+        return self
 
     def wants_more(self) -> bool:
         return len(self.figure.samples_s) < FEW or self.figure.samples_s[0] < LONG_S
@@ -83,13 +88,9 @@ def climb(product: Product, compiler: Compiler, rounds: int) -> tuple[list[Figur
     """
     rungs = [*_rungs(product, compiler), *_peaks(compiler)]
     with _libraries(product) as libraries:
-        others = [
-            _Entrant(Figure("blas", blas.library, "matmul", blas.num_threads, product.flops), blas.seconds)
-            for blas in libraries
-        ]
+        figures = [Figure("blas", blas.library, "matmul", blas.num_threads, product.flops) for blas in libraries]
+        others = [_Entrant(figure, blas.seconds).calibrate() for figure, blas in zip(figures, libraries)]
         entrants = [*rungs, *others]
-        for entrant in entrants:
-            entrant.calibrate()
         for number in range(rounds):
             turn = number % len(entrants)
             for entrant in entrants[turn:] + entrants[:turn]:
@@ -129,15 +130,14 @@ def _rungs(product: Product, compiler: Compiler) -> list[_Entrant]:
     for rung in LADDER:
         if rung.emit is not None:
             runnable = Runnable(rung.emit(product), compiler, (a, b))
-            runnable.run()
-            error = expected.error(rung, runnable.result())
-            entrants.append(_entrant(rung, product, error, runnable.run))
+            entrants.append(_entrant(rung, product, runnable.run))
+            entrants[-1].figure.error = expected.error(rung, runnable.result())
     tensors = [Tensor(array, device=compiler.device.target.device) for array in (a, b, bias)]
-    for rung, function in ((FUSED, fused()), (TWO_PASSES, two_passes())):
+    for rung, function in ((TWO_PASSES, two_passes()), (FUSED, fused())):
         for _ in range(2):  # jit traces twice
             result = function(*tensors).numpy()
-        run = _call(function, tensors)
-        entrants.append(_entrant(rung, product, expected.error(rung, result), run))
+        entrants.append(_entrant(rung, product, _call(function, tensors)))
+        entrants[-1].figure.error = expected.error(rung, result)
     return entrants
 
 
@@ -145,9 +145,9 @@ def _call(function: Callable[..., Tensor], tensors: list[Tensor]) -> Callable[[]
     return lambda: function(*tensors)
 
 
-def _entrant(rung: Rung, product: Product, error: float, run: Callable[[], object]) -> _Entrant:
+def _entrant(rung: Rung, product: Product, run: Callable[[], object]) -> _Entrant:
     threads = num_threads() if rung.is_shared else 1
-    return _Entrant(Figure("rung", rung.name, rung.adds, threads, product.flops, error), _timed(run))
+    return _Entrant(Figure("rung", rung.name, rung.adds, threads, product.flops), _timed(run)).calibrate()
 
 
 def _peaks(compiler: Compiler) -> list[_Entrant]:
@@ -157,7 +157,7 @@ def _peaks(compiler: Compiler) -> list[_Entrant]:
         target = compiler.device.target
         runnable = Runnable(peak_program(target, count), compiler, [np.array([0.5, 1.0], np.float32)])
         figure = Figure("peak", "FMA peak", "chains of FMAs in registers", count, peak_flops(target, count))
-        entrants.append(_Entrant(figure, _timed(runnable.run)))
+        entrants.append(_Entrant(figure, _timed(runnable.run)).calibrate())
     return entrants
 
 

@@ -26,7 +26,7 @@ from picograd.tools.ladder.product import Product, product_for
 from picograd.tools.ladder.rungs import LADDER
 from picograd.tools.pages import replace_marked
 
-HEADS = ("", "what it adds", "threads", "GFLOP/s", "of best BLAS", "of FMA peak")
+HEADS = ("", "what it adds", "threads", "GFLOP/s", "gain", "of best BLAS", "of FMA peak")
 # What the docs show: short vectors and few registers, and lengths that tiles divide, so that no edges are in the way.
 SHOWN_TARGET = Target("CPU", "llvm", "x86-64-v3", vector_bytes=32, num_registers=16)
 SHOWN_SIZE = 96
@@ -57,18 +57,24 @@ def _version(package: str) -> str:
 
 
 def rows_of(figures: Sequence[Figure]) -> list[tuple[str, ...]]:
-    """Returns the cells of the table, rungs first; shares are of what has the same number of threads."""
+    """Returns the cells of the table, rungs first.
+
+    A rung's gain is over the one before; shares are of what has the same number of threads.
+    """
     best = {(f.kind, f.threads): 0.0 for f in figures}
     for figure in figures:
         key = (figure.kind, figure.threads)
         best[key] = max(best[key], figure.gflops)
     order = ("rung", "blas", "peak")
-    rows = []
+    rows: list[tuple[str, ...]] = []
+    before: Figure | None = None
     for figure in sorted(figures, key=lambda f: order.index(f.kind)):
         rates = sorted(figure.flops / sample / 1e9 for sample in figure.samples_s)
         shares = [f"{figure.gflops / best[kind, figure.threads]:.1%}" for kind in ("blas", "peak")]
         rate = f"{figure.gflops:.4g} ({rates[0]:.4g}..{rates[-1]:.4g})"
-        rows.append((figure.name, figure.adds, str(figure.threads), rate, *shares))
+        gain = f"{figure.gflops / before.gflops:.3g}x" if before and figure.kind == "rung" else ""
+        rows.append((figure.name, figure.adds, str(figure.threads), rate, gain, *shares))
+        before = figure
     return rows
 
 

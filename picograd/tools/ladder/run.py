@@ -26,7 +26,7 @@ from picograd.tools.ladder.product import Product, product_for
 from picograd.tools.ladder.report import describe, show, write_docs
 from picograd.tools.ladder.rungs import RUNGS
 
-WIDEST = 132  # letters of the table
+WIDEST = 140  # letters of the table
 LADDERS = {"gemm": "CPU"}  # by name: the device it climbs on
 
 
