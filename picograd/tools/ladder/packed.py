@@ -4,7 +4,8 @@ In:    `Product`
 Out:   a Program of two phases: pack, multiply; their parts, which rung 6 shares among threads
 Next:  picograd/tools/ladder/threads.py
 
-A panel of b is K rows of a tile's columns, a panel of a K columns of a tile's rows. To copy costs m*k + k*n, to
+A panel of b is K rows of a tile's columns, one after the other. A panel of a is the rows of a tile, each a cache line
+longer than K: at distances of a power of two they would all want the same places of the cache. To copy costs m*k + k*n, to
 multiply m*k*n. It buys reads that run straight through memory, whatever the lengths, and edges for nothing: panels are
 filled up with zeros, and of the tiles at the edges only what is in c is stored.
 Source: Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication".
@@ -24,12 +25,14 @@ from picograd.ir.symbolic import add, less, minimum, mul, subtract
 from picograd.tools.ladder.product import NUM_OPERANDS, Product, at
 from picograd.tools.ladder.registers import Tile, each, multiply_tile
 
+LINE = 16  # float32 of a cache line
+
 
 @dataclass(frozen=True)
 class Panels:
     """The packed operands of a product.
 
-    a:  (row panels, K, rows of a tile)
+    a:  (row panels, rows of a tile, K + LINE)
     b:  (column panels, K, columns of a tile)
     """
 
@@ -48,20 +51,20 @@ class Panels:
     @property
     def a(self) -> Op:
         """The memory of a's panels."""
-        return self.product.memory(NUM_OPERANDS, self.num_rows * self.product.k * self.product.rows)
+        return self.product.memory(NUM_OPERANDS, self.num_rows * self.product.rows * (self.product.k + LINE))
 
     @property
     def b(self) -> Op:
         """The memory of b's panels."""
         return self.product.memory(NUM_OPERANDS + 1, self.num_columns * self.product.k * self.product.width)
 
-    def place_a(self, panel: Dim, k: Dim, row: Dim) -> Dim:
+    def place_a(self, panel: Dim, row: Dim, k: Dim) -> Dim:
         """Returns where an element of a panel of a lies."""
-        return at(add(mul(panel, self.product.k), k), self.product.rows, row)
+        return at(at(panel, self.product.rows, row), self.product.k + LINE, k)
 
     def place_b(self, panel: Dim, k: Dim, column: Dim) -> Dim:
         """Returns where an element of a panel of b lies."""
-        return at(add(mul(panel, self.product.k), k), self.product.width, column)
+        return at(at(panel, self.product.k, k), self.product.width, column)
 
 
 def packed(product: Product) -> Program:
@@ -76,20 +79,20 @@ def packed(product: Product) -> Program:
 def emit_packing(build: Builder, panels: Panels, kind: AxisKind) -> None:
     """Writes two loops over panels: those of a, those of b."""
     product = panels.product
-    with (
-        build.loop(panels.num_rows, kind) as panel,
-        build.loop(product.k, AxisKind.LOOP) as k,
-        build.loop(product.rows, AxisKind.LOOP) as row,
-    ):
+    with build.loop(panels.num_rows, kind) as panel, build.loop(product.rows, AxisKind.LOOP) as row:
         i = at(panel, product.rows, row)
-        build.store(panels.a, panels.place_a(panel, k, row), product.a(i, k, less(i, product.m)))
+
+        def copy_a(k: Dim) -> None:
+            build.store(panels.a, panels.place_a(panel, row, k), product.a(i, k, less(i, product.m)))
+
+        along(build, 0, product.k, product.lanes, copy_a)
     with build.loop(panels.num_columns, kind) as panel, build.loop(product.k, AxisKind.LOOP) as k:
 
-        def copy(column: Dim) -> None:
+        def copy_b(column: Dim) -> None:
             j = at(panel, product.width, column)
             build.store(panels.b, panels.place_b(panel, k, column), product.b(k, j, less(j, product.n)))
 
-        along(build, 0, product.width, product.lanes, copy)
+        along(build, 0, product.width, product.lanes, copy_b)
 
 
 def emit_tile(build: Builder, panels: Panels, row_panel: Dim, column_panel: Dim) -> None:
@@ -98,7 +101,7 @@ def emit_tile(build: Builder, panels: Panels, row_panel: Dim, column_panel: Dim)
     tile = Tile(product.rows, product.vectors, product.lanes)
     sums = multiply_tile(
         build, product, tile,
-        lambda row, k: read(panels.a, panels.place_a(row_panel, k, row)),
+        lambda row, k: read(panels.a, panels.place_a(row_panel, row, k)),
         lambda k, column: read(panels.b, panels.place_b(column_panel, k, column)),
     )  # fmt: skip
     i, j = mul(row_panel, tile.rows), mul(column_panel, tile.width)
