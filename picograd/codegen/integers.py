@@ -118,11 +118,12 @@ def _divide_floats(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     down = floor(quotient)
     nearest = where(less(like(0.5, a), quotient - down), down + 1.0, down)
-    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), a / b), nearest)
+    ratio = a / b
+    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), ratio), nearest)
     # by infinity the remainder is infinite too: what is left of a finite a is its sign
     below = both(differs(less(a, 0.0), less(b, 0.0)), both(differs(a, 0.0), less(absolute(a), math.inf)))
-    by_infinity = where(below, like(-1.0, a), a / b)
-    return where(equal(b, 0.0), a / b, where(equal(absolute(b), math.inf), by_infinity, nearest))
+    by_infinity = where(below, like(-1.0, a), ratio)
+    return where(equal(b, 0.0), ratio, where(equal(absolute(b), math.inf), by_infinity, nearest))
 
 
 # ---- shifts ----

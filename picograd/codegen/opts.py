@@ -10,6 +10,7 @@ is the same in all of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
@@ -124,7 +125,7 @@ def _reads_more(nest: Nest) -> bool:
 def _register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
     """Other cuts: more or less work for a thread at a time, a narrower tile, the transposed product."""
     m = _product(nest).shape[-1 if tile.turned else -2]
-    panels = -(-m // tile.rows) if isinstance(m, int) else 2 * ROW_PANELS + 1
+    panels = -(-m // tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
     narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
     return [*cuts, narrow, _register_tile(nest, not tile.turned, target)]

@@ -138,8 +138,8 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
     """Whether rows are so short that each is better one lane of many than a loop of its own."""
-    last = (rows.column_extents or [1])[-1]
-    fills_no_vector = isinstance(last, int) and last < lanes and is_short(rows, UNROLLED)
+    last = rows.column_extents[-1:]
+    fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last) and is_short(rows, UNROLLED)
     return fills_no_vector and bool(rows.row_groups) and all(v.shape != rows.nest.domain for _, v in rows.nest.outputs)
 
 

@@ -199,7 +199,10 @@ def test_float_rounds_to_nearest_even_when_narrowed(dtype: DType, wider: DType, 
     values = every(dtype).astype(np.float64)
     finite = np.sort(values[np.isfinite(values)])
     ties = (finite[1:] + finite[:-1]) / 2
-    near = np.concatenate([finite, ties, np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf)])
+    # what rounds in float32 to two places above a tie, from below, and the other way round
+    two_off = [np.nextafter(np.nextafter(ties.astype(np.float32), side), side) for side in np.float32([np.inf, -np.inf])]
+    beside = np.concatenate([off + (ties - off) * 2.0**-20 for off in np.array(two_off, np.float64)])
+    near = np.concatenate([finite, ties, np.nextafter(ties, np.inf), np.nextafter(ties, -np.inf), beside])
     x = np.concatenate([near, samples(SINGLE, rng).astype(np.float64)]).astype(wider.numpy)
     expected = meaning(of(OpCode.CAST, dtype), [x], [wider])
     same(map_native(of(OpCode.CAST, dtype), [x], [wider], dtype), expected)

@@ -180,7 +180,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def arithmetic(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """What integers are divided by: others, powers of two and other constants."""
     binary = [getattr(pg, name)(a, b) for name in ("add", "mul", "floor_divide", "remainder", "fmod", "maximum")]
-    return *binary, a // 8, a % 8, a // 7, a % 7, a >> 2
+    return *binary, a**5, a**b, a // 8, a % 8, a // 7, a % 7, a >> 2
 
 
 def conversions(x: Tensor) -> tuple[Tensor, ...]:
