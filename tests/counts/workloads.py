@@ -235,7 +235,7 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
             lambda a, b: a @ b, leaf(100, 60, dtype=d), leaf(60, 50, dtype=d)
         )
     for name, function in GATHERS.items():
-        for text, count in (("", 7), (" many", 200)):
+        for text, count in (("", 7), (" many", 212)):  # 300 rows and 212 are 2**9
             found[f"index {name}{text}"] = lambda f=function, c=count: gradients_of(f, leaf(300, 20), indices(c))
     for name, (layer, shape) in LAYERS.items():
         found[f"layer {name}"] = lambda m=layer, s=shape: steps_of(m(), leaf(*s).detach())
