@@ -23,7 +23,7 @@ from picograd.evaluator import evaluate
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import For, Store
+from picograd.ir.statements import For, If, Load, Store
 from tests.cpu_programs import loop_range, run
 
 Array = np.ndarray[Any, Any]
@@ -269,6 +269,19 @@ def test_functions_with_an_instruction(code: OpCode, dtype: DType) -> None:
 def test_the_floor_of_a_whole_number_is_the_number(dtype: DType) -> None:
     x = np.array([0, 1, 7, 100], dtype.numpy)
     same(map_native(of(OpCode.FLOOR), [x], [dtype], dtype), x)
+
+
+def test_every_expression_of_a_statement_is_rewritten() -> None:
+    def floor(x: Op) -> Op:
+        return Op(OpCode.FLOOR, x.dtype, (x,))
+
+    i = Op(OpCode.RANGE, dtypes.int64, (const(9, dtypes.int64),), (1, AxisKind.LOOP))
+    memory, var = Op(OpCode.PARAM, dtypes.int64, (), (0, (9,))), Op(OpCode.VAR, dtypes.int64, (), ("v", 1))
+    holds = Op(OpCode.CMPLT, dtypes.bool_, (i, const(5, dtypes.int64)))
+    odd = Op(OpCode.CMPLT, dtypes.bool_, (floor(i), const(5, dtypes.int64)))
+    written = (Load(var, memory, floor(i), odd), If(odd, (Store(memory, floor(i), floor(var), odd),)))
+    expected = (Load(var, memory, i, holds), If(holds, (Store(memory, i, var, holds),)))
+    assert legalize_statements((For(i, written),), host_target()) == (For(i, expected),)
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.5, math.nan])

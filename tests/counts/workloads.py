@@ -163,6 +163,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv": (lambda: nn.Conv2d(8, 16, 3, padding=1), (4, 8, 14, 14)),
     "conv_strided": (lambda: nn.Conv2d(3, 6, 5, stride=2, bias=False), (2, 3, 32, 31)),
     "conv_grouped": (lambda: nn.Conv2d(12, 24, 3, groups=4, dilation=2), (2, 12, 16, 16)),
+    "conv_odd": (lambda: nn.Conv2d(5, 7, 3), (2, 5, 11, 13)),
+    "conv_3d": (lambda: nn.Conv3d(3, 4, (1, 3, 1)), (2, 3, 4, 6, 5)),
     "conv_depthwise": (lambda: nn.Conv1d(16, 16, 7, padding=3, groups=16), (3, 16, 50)),
     "conv_back_of_one": (lambda: nn.ConvTranspose2d(8, 4, 3, stride=2), (2, 8, 1, 1)),
     "conv_back": (lambda: nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1), (2, 8, 7, 7)),
