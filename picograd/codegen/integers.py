@@ -140,16 +140,16 @@ def shift(op: Op) -> Op | None:
     return where(inside, Op(op.code, op.dtype, (value, and_(count, bits - 1))), 0)
 
 
-def _largest_count(count: Op) -> int:
-    """Returns the most a count can be, where its form shows it; a large number elsewhere."""
+def _largest_count(count: Op) -> float:
+    """Returns the most a count can be, where its form shows it; infinity elsewhere."""
     if count.code is OpCode.CONST:
-        return int(count.arg) if count.arg >= 0 else 1 << 62
+        return int(count.arg) if count.arg >= 0 else math.inf
     if count.code is OpCode.AND and count.src[1].code is OpCode.CONST and count.src[1].arg >= 0:
         return int(count.src[1].arg)
     if count.code is OpCode.SUB and count.src[0].code is OpCode.CONST:
         most = int(count.src[0].arg)
-        return most if _largest_count(count.src[1]) <= most else 1 << 62
-    return 1 << 62
+        return most if _largest_count(count.src[1]) <= most else math.inf
+    return math.inf
 
 
 # ---- powers ----

@@ -97,7 +97,10 @@ ALONG = (
     "sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "norm", "softmax", "log_softmax",
     "cumsum", "cumprod", "cummax", "sort", "argsort", "median", "any", "count_nonzero", "flip", "logcumsumexp",
 )  # fmt: skip
-AXES = (("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1), ("lanes", (100, 8), 1))
+AXES = (
+    ("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1), ("lanes", (100, 8), 1),
+    ("32", (50, 32), 1),
+)  # fmt: skip
 INTEGERS = ("int8", "uint8", "int32", "uint32", "int64")
 NARROW = ("float16", "bfloat16", "float8_e4m3", "float64")
 MOVED: dict[str, Function] = {
@@ -211,6 +214,9 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
     for name in ("exp", "sin", "tanh"):
         for dtype in NARROW:
             found[f"{name} {dtype}"] = lambda n=name, d=dtype: gradients_of(getattr(pg, n), leaf(*ROWS, dtype=d))
+    for name in ("maximum", "minimum", "add"):
+        for dtype in NARROW:
+            found[f"{name} {dtype}"] = lambda n=name, d=dtype: values_of(getattr(pg, n), *[leaf(*ROWS, dtype=d)] * 2)
     for name in PAIRS:
         found[name] = lambda n=name: gradients_of(pair(n), leaf(*ROWS), leaf(200))
     for dtype in INTEGERS:
