@@ -161,7 +161,7 @@ def _handed(body: Op, num_carry: int, given: set[int], needed: Sequence[int]) ->
             stack.append(body.src[op.arg[0]])
     live |= {number for number in given if number < num_carry}
     active = active_slots(body, num_carry, needed)
-    return sorted(slot for slot in active & live if slot < num_carry and not is_fixed(body, slot, num_carry))
+    return sorted(slot for slot in active & live if not is_fixed(body, slot, num_carry))
 
 
 @dataclass

@@ -41,8 +41,6 @@ def emit_convolution(
     A sum over a long K for a small result is split: its parts in `first`, their sums in `second`.
     """
     assert nest.anchor is not None
-    if 0 in nest.domain:
-        return
     blocks = blocks_of(nest.anchor, target)
     splits = _num_splits(blocks)
     if splits > 1:

@@ -118,11 +118,12 @@ def _divide_floats(a: Op, b: Op) -> Op:
     quotient = (a - Op(OpCode.MOD, a.dtype, (a, b))) / b
     down = floor(quotient)
     nearest = where(less(like(0.5, a), quotient - down), down + 1.0, down)
-    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), a / b), nearest)
+    ratio = a / b
+    nearest = where(equal(quotient, 0.0), with_sign_of(like(0.0, a), ratio), nearest)
     # by infinity the remainder is infinite too: what is left of a finite a is its sign
     below = both(differs(less(a, 0.0), less(b, 0.0)), both(differs(a, 0.0), less(absolute(a), math.inf)))
-    by_infinity = where(below, like(-1.0, a), a / b)
-    return where(equal(b, 0.0), a / b, where(equal(absolute(b), math.inf), by_infinity, nearest))
+    by_infinity = where(below, like(-1.0, a), ratio)
+    return where(equal(b, 0.0), ratio, where(equal(absolute(b), math.inf), by_infinity, nearest))
 
 
 # ---- shifts ----
@@ -139,16 +140,16 @@ def shift(op: Op) -> Op | None:
     return where(inside, Op(op.code, op.dtype, (value, and_(count, bits - 1))), 0)
 
 
-def _largest_count(count: Op) -> int:
-    """Returns the most a count can be, where its form shows it; a large number elsewhere."""
+def _largest_count(count: Op) -> float:
+    """Returns the most a count can be, where its form shows it; infinity elsewhere."""
     if count.code is OpCode.CONST:
-        return int(count.arg) if count.arg >= 0 else 1 << 62
+        return int(count.arg) if count.arg >= 0 else math.inf
     if count.code is OpCode.AND and count.src[1].code is OpCode.CONST and count.src[1].arg >= 0:
         return int(count.src[1].arg)
     if count.code is OpCode.SUB and count.src[0].code is OpCode.CONST:
         most = int(count.src[0].arg)
-        return most if _largest_count(count.src[1]) <= most else 1 << 62
-    return 1 << 62
+        return most if _largest_count(count.src[1]) <= most else math.inf
+    return math.inf
 
 
 # ---- powers ----

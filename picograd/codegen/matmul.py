@@ -34,7 +34,8 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
-PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column
+PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
+PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
 
@@ -283,6 +284,11 @@ def _in_blocks(
             fill(at, whole, rest, first, count)
 
 
+def _rows_to_transpose(k: Dim) -> int:
+    """Returns how many rows of K packing transposes at a time."""
+    return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_TRANSPOSED
+
+
 def _rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
     """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing, or all.
 
@@ -316,7 +322,7 @@ def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
             with pack.loop(count, AxisKind.LOOP) as kk:
                 along(pack, 0, width, lanes, lambda c: put(at, panel, add(first, kk), c))
 
-    _in_blocks(pack, batch, k, PACK_TRANSPOSED if along_k else PACK_ROWS, n, nr, fill)
+    _in_blocks(pack, batch, k, _rows_to_transpose(k) if along_k else PACK_ROWS, n, nr, fill)
     return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
 
 
@@ -344,11 +350,12 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     with build.loop(_rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
         along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
     if contiguous_axis(b) == -2:
-        with build.loop(-(-k // PACK_TRANSPOSED), AxisKind.LOOP) as block:
-            start = mul(block, PACK_TRANSPOSED)
+        length = _rows_to_transpose(k)
+        with build.loop(-(-k // length), AxisKind.LOOP) as block:
+            start = mul(block, length)
             with (
                 build.loop(width, AxisKind.LOOP) as c,
-                build.loop(minimum(subtract(k, start), PACK_TRANSPOSED), AxisKind.LOOP) as kk,
+                build.loop(minimum(subtract(k, start), length), AxisKind.LOOP) as kk,
             ):
                 put(add(start, kk), c)
     else:

@@ -10,14 +10,16 @@ is the same in all of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
 from picograd.device import Target
-from picograd.ir.op import Dim, Op
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.shape import numel
-from picograd.ir.stages import Kernel, NestKind
+from picograd.ir.stages import Kernel, Nest, NestKind
 
 ROW_PANELS = 8
 LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
@@ -31,34 +33,39 @@ def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
     """Returns what is worth trying: the best guess, then others that cut one product in another way."""
     best = guess(kernel, target)
     found = [best]
-    for place, (anchor, tile) in enumerate(zip(_products(kernel), best.products)):
-        for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(anchor, tile, target):
+    for place, (nest, tile) in enumerate(zip(_products(kernel), best.products)):
+        for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(nest, tile, target):
             found.append(Opts((*best.products[:place], other, *best.products[place + 1 :])))
     return tuple(dict.fromkeys(found))
 
 
 def guess(kernel: Kernel, target: Target) -> Opts:
     """Returns the choices that a rule of thumb takes."""
-    return Opts(tuple(best_guess(anchor, target) for anchor in _products(kernel)))
+    return Opts(tuple(best_guess(nest, target) for nest in _products(kernel)))
 
 
-def _products(kernel: Kernel) -> list[Op]:
-    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
-    return [nest.anchor for nest in nests if nest.anchor is not None]
+def _products(kernel: Kernel) -> list[Nest]:
+    return [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
 
 
-def best_guess(anchor: Op, target: Target) -> RegisterTile | BlockTile:
+def _product(nest: Nest) -> Op:
+    assert nest.anchor is not None
+    return nest.anchor
+
+
+def best_guess(nest: Nest, target: Target) -> RegisterTile | BlockTile:
     """Returns the tile of a product that a rule of thumb takes."""
     if target.is_gpu:
         side = MOST_SIDE
         while side > 1 and side * side > target.block_threads:
             side //= 2
         return BlockTile(side, OWN)
-    return _register_tile(anchor, _better_turned(anchor), target)
+    return _register_tile(nest, _better_turned(nest), target)
 
 
-def _register_tile(anchor: Op, turned: bool, target: Target) -> RegisterTile:
+def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     """As many accumulators as the registers hold, no larger than the result."""
+    anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
     rows, vectors = rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
@@ -94,25 +101,34 @@ def _transposes_columns(anchor: Op, turned: bool) -> bool:
     return contiguous_axis(a) == -1 if turned else contiguous_axis(b) == -2
 
 
-def _better_turned(anchor: Op) -> bool:
+def _better_turned(nest: Nest) -> bool:
     """Which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
 
-    (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed.
+    (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed. Not
+    where more of that size is read then: element by element that takes longer than to pack the larger operand.
     """
-    a, b = anchor.src
+    a, b = _product(nest).src
     m, n = a.shape[-2], b.shape[-1]
     if not (isinstance(m, int) and isinstance(n, int) and 2 * m <= n):
         return False
-    return contiguous_axis(a) == -1 and contiguous_axis(b) == -2
+    return contiguous_axis(a) == -1 and contiguous_axis(b) == -2 and not _reads_more(nest)
 
 
-def _register_tiles(anchor: Op, tile: RegisterTile, target: Target) -> list[RegisterTile]:
+def _reads_more(nest: Nest) -> bool:
+    """True where what is made of the product reads other memory of the product's size, or of a length not known here."""
+    after = toposort([value for _, value in nest.outputs], stop={_product(nest)})
+    lengths = [numel(op.shape) for op in after if op.code is OpCode.PARAM]
+    size = numel(_product(nest).shape)
+    return any(not isinstance(length, int) or not isinstance(size, int) or length >= size for length in lengths)
+
+
+def _register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
     """Other cuts: more or less work for a thread at a time, a narrower tile, the transposed product."""
-    m = anchor.shape[-1 if tile.turned else -2]
-    panels = -(-m // tile.rows) if isinstance(m, int) else 2 * ROW_PANELS + 1
+    m = _product(nest).shape[-1 if tile.turned else -2]
+    panels = -(-m // tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
     narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
-    return [*cuts, narrow, _register_tile(anchor, not tile.turned, target)]
+    return [*cuts, narrow, _register_tile(nest, not tile.turned, target)]
 
 
 def _block_tiles(tile: BlockTile) -> list[BlockTile]:

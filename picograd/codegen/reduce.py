@@ -72,6 +72,11 @@ class Rows:
         return [self.extents[g] for g in self.row_groups]
 
     @property
+    def column_loops(self) -> list[Dim]:
+        """Returns the extents of the loops over columns, of which there is always one."""
+        return self.column_extents or [1]
+
+    @property
     def column_extents(self) -> list[Dim]:
         return [self.extents[g] for g in self.column_groups]
 
@@ -138,8 +143,8 @@ def _levels(reductions: list[Op]) -> list[list[Op]]:
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
     """Whether rows are so short that each is better one lane of many than a loop of its own."""
-    last = (rows.column_extents or [1])[-1]
-    fills_no_vector = isinstance(last, int) and last < lanes and is_short(rows, UNROLLED)
+    last = rows.column_extents[-1:]
+    fills_no_vector = all(isinstance(extent, int) and extent < lanes for extent in last) and is_short(rows, UNROLLED)
     return fills_no_vector and bool(rows.row_groups) and all(v.shape != rows.nest.domain for _, v in rows.nest.outputs)
 
 
@@ -157,10 +162,10 @@ def emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int) -> None:
         results |= zip(level, _reduce_level(rows, level, at, results, build, lanes))
     whole = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
     if whole:
-        *outer, last = rows.column_extents or [1]
+        *outer, last = rows.column_loops
 
         def store(columns: list[Dim]) -> None:
-            coords = rows.coords(at, columns if rows.column_groups else [])
+            coords = rows.coords(at, columns)
             for slot, value in whole:
                 build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
 
@@ -176,7 +181,7 @@ def store_rows(rows: Rows, here: Coords, results: Results, build: Builder) -> No
 
 def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder, lanes: int) -> list[Op]:
     """Runs along one row once and returns the value of each reduction."""
-    *outer, last = rows.column_extents or [1]
+    *outer, last = rows.column_loops
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
     width = lanes * copies
     vectors = [build.alloc(accumulator_dtype(r), width, MemorySpace.REGISTER) for r in level]
@@ -190,7 +195,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
                 build.store(vector, add(mul(copy, lanes), lane), start)
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
-        coords = rows.coords(at, columns if rows.column_groups else [])
+        coords = rows.coords(at, columns)
         for r, accumulator in zip(level, memory):
             value = cast(rows.value(r.src[0], coords, results), accumulator.dtype)
             build.store(accumulator, where, combined(r.arg[0], build.load(accumulator, where), value))
@@ -206,7 +211,7 @@ def _reduce_level(rows: Rows, level: list[Op], at: list[Dim], results: Results, 
                 where = add(mul(copy, lanes), lane)
                 step(vectors, where, [*columns, add(mul(vector, width), where)])
         done = mul(whole, width)
-        if use_vectors and copies > 1:
+        if use_vectors:
             more = floordiv(subtract(last, done), lanes)
             if more != 0:
                 with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
@@ -299,7 +304,7 @@ def _columns_in_runs(
 ) -> None:
     """Adds up runs of columns, then the runs."""
     parts = [build.alloc(total.dtype, total.arg[1], MemorySpace.REGISTER) for total in totals]
-    *outer, last = rows.column_extents or [1]
+    *outer, last = rows.column_loops
     run = min(RUN, last) if isinstance(last, int) else RUN
     num_runs = floordiv(add(last, run - 1), run) if run else 0
 
@@ -308,7 +313,7 @@ def _columns_in_runs(
             build.store(part, lane, start_of(r.arg[0], part.dtype))
         start = mul(columns[-1], run)
         with build.loop(minimum(subtract(last, start), run), AxisKind.LOOP) as index:
-            coords = rows.coords(at, [*columns[:-1], add(start, index)] if rows.column_groups else [])
+            coords = rows.coords(at, [*columns[:-1], add(start, index)])
             for r, part in zip(level, parts):
                 value = cast(rows.value(r.src[0], coords, results), part.dtype)
                 build.store(part, lane, combined(r.arg[0], build.load(part, lane), value))

@@ -133,9 +133,9 @@ def is_lossless(source: DType, target: DType) -> bool:
         return True
     if target.kind == "b" or (source.kind == "f" and target.kind != "f"):
         return False
-    if target.kind == "f" and source.kind != "f":
-        return source.bits - (source.kind == "i") <= target.precision
-    return source.bits < target.bits and (source.kind != "i" or target.kind == "i")
+    if source.kind == "f" or target.kind != "f":
+        return source.bits < target.bits and (source.kind != "i" or target.kind == "i")
+    return source.bits - (source.kind == "i") <= target.precision
 
 
 def cast_same(out: Op) -> Op | None:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, map_bodies, with_body
-from picograd.ir.build import reshape, shrink
+from picograd.ir.build import reshape, shrink, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
+from picograd.ir.substitute import param, substitute
 from picograd.schedule.draft import nbytes
 from picograd.schedule.memory import aligned
 
@@ -39,13 +40,38 @@ def _settled(roots: Sequence[Op]) -> list[Op]:
     for op in toposort(roots):
         src = tuple(map(became.__getitem__, op.src))
         if op.code in WITH_BODY:
-            became[op] = with_body(op, _storing(op), src)
+            became[op] = _turned_before(with_body(op, _storing(op), src))
         elif op.code is OpCode.OUTPUT and src[0].code in WITH_BODY:
             became[op] = _result(op.replace(src=src))
         else:
             became[op] = op.replace(src=src)
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
+
+
+def _turned_before(op: Op) -> Op:
+    """Returns a LOOP that is given turned what every step would turn: an invariant that is the right side of products.
+
+    A product reads such an operand against its rows, which takes as long as the product of a few rows itself.
+    """
+    body = body_of(op)
+    became: dict[Op, Op] = {}
+    src = list(op.src)
+    for slot, root in enumerate(body.src[: op.arg[1]] if op.code is OpCode.LOOP else ()):
+        if _passes(op, slot) and (views := _views_as_right_side(root, body)):
+            src[slot] = swap_last(op.src[slot])
+            became |= dict.fromkeys([root, *views], param(src[slot], slot))
+    return with_body(op, body.replace(src=tuple(substitute(body.src, became))), tuple(src)) if became else op
+
+
+def _views_as_right_side(carry: Op, body: Op) -> set[Op]:
+    """Returns the transposed views of a PARAM, if it is read through these alone, and these as right sides of products."""
+    order = toposort(body.src)
+    views = {op for op in order if carry in op.src}
+    readers = [op for op in order if not views.isdisjoint(op.src)]
+    is_turned = all(op.code is OpCode.PERMUTE and op is swap_last(carry) for op in views)
+    is_right = all(op.code is OpCode.MATMUL and op.src[0] not in views for op in readers)
+    return views if is_turned and is_right and views.isdisjoint(body.src) else set()
 
 
 def _storing(op: Op) -> Op:

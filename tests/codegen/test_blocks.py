@@ -99,3 +99,8 @@ def test_every_position_is_one_lane_of_one_vector(x: tuple[int, ...], w: tuple[i
         assert vector == cut.num_vectors or len(inside) == cut.count(vector)
         found += inside
     assert len(found) == len(set(found)) == cut.num_positions
+
+
+@pytest.mark.parametrize(("wide", "rows"), [(0, 6), (1, 6), (2, 12)])
+def test_a_tile_holds_as_many_rows_as_the_registers_allow(wide: int, rows: int) -> None:
+    assert blocks((2, 32, 50, 50), (60, 32, 3, 3), wide=wide).rows == rows

@@ -17,3 +17,14 @@ def test_memory_belongs_to_the_loop_it_is_made_in() -> None:
     (grid,) = build.finish()
     assert isinstance(grid, For) and isinstance(grid.body[0], For)
     assert [type(one) for one in grid.body[0].body][0] is Alloc
+
+
+def test_a_loop_that_runs_never_or_holds_nothing_is_not_written() -> None:
+    build = Builder()
+    memory = build.alloc(dtypes.float32, 8, MemorySpace.REGISTER)
+    for kind in (AxisKind.GRID, AxisKind.LOOP, AxisKind.UNROLL, AxisKind.VECTOR):
+        with build.loop(0, kind) as index:
+            build.store(memory, index, index)
+        with build.loop(4, kind):
+            pass
+    assert [type(one) for one in build.finish()] == [Alloc]

@@ -85,6 +85,7 @@ def test_another_tile_is_taken_where_it_computes_much_less(lanes: int, most: int
         ((5000, 300), False, 209),  # 10 blocks of columns: 20 pieces
         ((5000, 512), False, 417),  # 16 blocks are enough
         ((4096, 32), False, 8),  # 4 pieces of one block of columns would be too few
+        ((256, 5000), True, 417),  # turned: the rows of the first operand are its columns, which packing transposes
         ((64, 100), True, 8), ((512, 64), False, 8), ((512, 64), True, 8),
     ],
     ids=str,

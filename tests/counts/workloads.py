@@ -97,7 +97,10 @@ ALONG = (
     "sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "norm", "softmax", "log_softmax",
     "cumsum", "cumprod", "cummax", "sort", "argsort", "median", "any", "count_nonzero", "flip", "logcumsumexp",
 )  # fmt: skip
-AXES = (("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1), ("lanes", (100, 8), 1))
+AXES = (
+    ("rows", ROWS, 1), ("columns", ROWS, 0), ("middle", X, 1), ("wide", WIDE, 1), ("lanes", (100, 8), 1),
+    ("32", (50, 32), 1),
+)  # fmt: skip
 INTEGERS = ("int8", "uint8", "int32", "uint32", "int64")
 NARROW = ("float16", "bfloat16", "float8_e4m3", "float64")
 MOVED: dict[str, Function] = {
@@ -163,6 +166,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv": (lambda: nn.Conv2d(8, 16, 3, padding=1), (4, 8, 14, 14)),
     "conv_strided": (lambda: nn.Conv2d(3, 6, 5, stride=2, bias=False), (2, 3, 32, 31)),
     "conv_grouped": (lambda: nn.Conv2d(12, 24, 3, groups=4, dilation=2), (2, 12, 16, 16)),
+    "conv_odd": (lambda: nn.Conv2d(5, 7, 3), (2, 5, 11, 13)),
+    "conv_3d": (lambda: nn.Conv3d(3, 4, (1, 3, 1)), (2, 3, 4, 6, 5)),
     "conv_depthwise": (lambda: nn.Conv1d(16, 16, 7, padding=3, groups=16), (3, 16, 50)),
     "conv_back_of_one": (lambda: nn.ConvTranspose2d(8, 4, 3, stride=2), (2, 8, 1, 1)),
     "conv_back": (lambda: nn.ConvTranspose2d(8, 4, 4, stride=2, padding=1), (2, 8, 7, 7)),
@@ -180,7 +185,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def arithmetic(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     """What integers are divided by: others, powers of two and other constants."""
     binary = [getattr(pg, name)(a, b) for name in ("add", "mul", "floor_divide", "remainder", "fmod", "maximum")]
-    return *binary, a // 8, a % 8, a // 7, a % 7, a >> 2
+    return *binary, a**5, a**b, a // 8, a % 8, a // 7, a % 7, a >> 2
 
 
 def conversions(x: Tensor) -> tuple[Tensor, ...]:
@@ -209,6 +214,9 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
     for name in ("exp", "sin", "tanh"):
         for dtype in NARROW:
             found[f"{name} {dtype}"] = lambda n=name, d=dtype: gradients_of(getattr(pg, n), leaf(*ROWS, dtype=d))
+    for name in ("maximum", "minimum", "add"):
+        for dtype in NARROW:
+            found[f"{name} {dtype}"] = lambda n=name, d=dtype: values_of(getattr(pg, n), *[leaf(*ROWS, dtype=d)] * 2)
     for name in PAIRS:
         found[name] = lambda n=name: gradients_of(pair(n), leaf(*ROWS), leaf(200))
     for dtype in INTEGERS:
@@ -235,7 +243,7 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
             lambda a, b: a @ b, leaf(100, 60, dtype=d), leaf(60, 50, dtype=d)
         )
     for name, function in GATHERS.items():
-        for text, count in (("", 7), (" many", 200)):
+        for text, count in (("", 7), (" many", 212)):  # 300 rows and 212 are 2**9
             found[f"index {name}{text}"] = lambda f=function, c=count: gradients_of(f, leaf(300, 20), indices(c))
     for name, (layer, shape) in LAYERS.items():
         found[f"layer {name}"] = lambda m=layer, s=shape: steps_of(m(), leaf(*s).detach())

@@ -12,7 +12,7 @@ from picograd.engine.realize import from_host, realize, to_host
 from picograd.engine.watch import watch
 from picograd.errors import PicogradError
 from picograd.evaluator import evaluate
-from picograd.ir.build import compare, expand, gather, reduce, where
+from picograd.ir.build import compare, expand, gather, reduce, swap_last, where
 from picograd.ir.op import Op, const, filled
 from picograd.ir.opcode import OpCode
 from picograd.ir.simplify import simplify_graph
@@ -67,6 +67,26 @@ def test_a_recurrent_net_means_the_same(turned: bool, asked: tuple[int, ...]) ->
     rows = Op(OpCode.FLIP, F32, (X,), (0,)) if turned else X
     net = loop([H, W, rows], [STEP, w, STEP * STEP, reduce(STEP, OpCode.ADD, (1,))], 2, 5)
     check_same_meaning([output(net, i) for i in asked], ARRAYS)
+
+
+READS: dict[str, tuple[Op, int]] = {  # how a step reads w, and in how many kernels outside the loop w is turned for it
+    "turned": (matmul(h, swap_last(w)) + x, 1),
+    "turned, in two products": (matmul(h, swap_last(w)) + matmul(x, swap_last(w)), 1),
+    "turned and as it is": (matmul(h, swap_last(w)) + matmul(x, w), 0),
+    "as it is": (matmul(h, w) + x, 0),
+    "as the left side": (matmul(h, matmul(swap_last(w), swap_last(w))) + x, 0),
+    "turned, but not alone": (matmul(h, swap_last(w) * 2.0) + x, 0),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("given_turned", [False, True])
+def test_an_invariant_that_every_step_would_turn_is_turned_once(name: str, given_turned: bool) -> None:
+    step, kernels_before = READS[name]
+    net = loop([H, swap_last(W) if given_turned else W, X], [halved(step), w], 2, 5)
+    schedule = check_same_meaning([output(net, 0)], ARRAYS)
+    if not given_turned:  # else it is stored as it was, or for the loop
+        assert sum(not isinstance(item, LoopItem) for item in schedule.items) == kernels_before
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
