@@ -144,7 +144,7 @@ def rules_for(
 def has_half(target: Target) -> bool:
     """True where float16 becomes float32 and back by an instruction (x86 F16C; every AArch64)."""
     features = target.features.split(",")
-    return "+f16c" in features or "+neon" in features
+    return "+f16c" in features or "+neon" in features or target.triple.startswith(("aarch64", "arm64"))
 
 
 # ---- driver ----

@@ -7,6 +7,7 @@ Next:  picograd/tools/ladder/run.py
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,8 +33,15 @@ SHOWN_TARGET = Target("CPU", "llvm", "x86-64-v3", vector_bytes=32, num_registers
 SHOWN_SIZE = 96
 
 
-def describe(product: Product, figures: Sequence[Figure], versions: dict[str, str], target: Target) -> dict[str, Any]:
-    """Returns what was measured, and on what, as plain values."""
+def load_average() -> float:
+    """Returns how many processes ran or wanted to in the last minute; 0 where the system does not say."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def describe(
+    product: Product, figures: Sequence[Figure], versions: dict[str, str], target: Target, load: float
+) -> dict[str, Any]:
+    """Returns what was measured, and on what, as plain values; `load` is that before it."""
     return {
         "ladder": "gemm",
         "device": target.device,
@@ -44,6 +52,7 @@ def describe(product: Product, figures: Sequence[Figure], versions: dict[str, st
         "vector_bytes": target.vector_bytes,
         "python": platform.python_version(),
         "picograd": _version("picograd"),
+        "load_average": load,
         "libraries": versions,
         "figures": [{**asdict(figure), "gflops": figure.gflops} for figure in figures],
     }  # fmt: skip
@@ -89,7 +98,8 @@ def source_of(record: dict[str, Any]) -> str:
     rounds = max(len(figure["samples_s"]) for figure in record["figures"])
     libraries = "; ".join(f"{name} {text}" for name, text in record["libraries"].items())
     vectors = 8 * record["vector_bytes"]
-    return f"{record['processor']}, {vectors}-bit vectors; {libraries}; {rounds} rounds; {record['date'][:10]}"
+    run = f"{rounds} rounds; load when started {record['load_average']:.2f}; {record['date'][:10]}"
+    return f"{record['processor']}, {vectors}-bit vectors; {libraries}; {run}"
 
 
 def show(record: dict[str, Any], figures: Sequence[Figure], console: Console) -> None:

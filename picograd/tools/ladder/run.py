@@ -23,7 +23,7 @@ from picograd.tensor.tensor import Tensor
 from picograd.tools.ladder.fused import expression
 from picograd.tools.ladder.measure import climb
 from picograd.tools.ladder.product import Product, product_for
-from picograd.tools.ladder.report import describe, show, write_docs
+from picograd.tools.ladder.report import describe, load_average, show, write_docs
 from picograd.tools.ladder.rungs import RUNGS
 
 WIDEST = 140  # letters of the table
@@ -70,8 +70,9 @@ def ladder(config: LadderConfig) -> int:
     for path in filter(None, (config.json, config.docs)):
         if not path.parent.is_dir() or (path is config.docs and not path.is_file()):
             raise DataError(f"ladder: {path}: there is no such {'page' if path is config.docs else 'folder'}.")
+    load = load_average()
     figures, versions = climb(product, compiler, config.repeats)
-    record = describe(product, figures, versions, compiler.device.target)
+    record = describe(product, figures, versions, compiler.device.target, load)
     show(record, figures, Console(highlight=False, width=max(console.width, WIDEST)))
     if config.json is not None:
         config.json.write_text(json.dumps(record, indent=1) + "\n")
