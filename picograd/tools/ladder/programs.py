@@ -1,7 +1,7 @@
 """Takes a Program in the free form down the road that every kernel goes, and runs it on arrays.
 
 In:    Program, arrays
-Out:   `linear_form`; `Runnable`
+Out:   `linear_form`; `text_of`; `Runnable`
 Next:  picograd/tools/ladder/blas.py
 """
 
@@ -21,8 +21,10 @@ from picograd.engine.compiler import Compiler
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import BufferUse, Kernel, Program, Schedule, ScheduleItem
+from picograd.ir.text import format_program
 
 Array = np.ndarray[Any, Any]
+PHASE = "  phase"  # how a phase begins in the text of a Program
 
 
 def linear_form(program: Program, target: Target) -> Program:
@@ -30,6 +32,12 @@ def linear_form(program: Program, target: Target) -> Program:
     numbers = itertools.count(1)
     phases = tuple(linearize(legalize_statements(phase, target), numbers) for phase in program.phases)
     return replace(program, phases=phases)
+
+
+def text_of(program: Program) -> str:
+    """Returns the text of a Program, to be read by people: each phase names its loops anew."""
+    first, *rest = [format_program(replace(program, phases=(phase,))) for phase in program.phases]
+    return "\n".join([first, *(text[text.index(PHASE) :] for text in rest)])
 
 
 class Runnable:

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from picograd.device import Target
-from picograd.ir.text import format_program
 from picograd.tools.doctor import processor_name
 from picograd.tools.ladder.measure import Figure
 from picograd.tools.ladder.product import Product, product_for
+from picograd.tools.ladder.programs import PHASE, text_of
 from picograd.tools.ladder.rungs import LADDER
 from picograd.tools.pages import replace_marked
 
@@ -122,8 +122,8 @@ def markdown(record: dict[str, Any], figures: Sequence[Figure]) -> str:
 def shown_programs() -> dict[str, str]:
     """Returns the loops of each rung that has an emitter, as the docs show them."""
     product = product_for(SHOWN_SIZE, SHOWN_SIZE, SHOWN_SIZE, SHOWN_TARGET)
-    texts = {rung.name: format_program(rung.emit(product)) for rung in LADDER if rung.emit is not None}
-    return {name: text[text.index("  phase") :] for name, text in texts.items()}
+    texts = {rung.name: text_of(rung.emit(product)) for rung in LADDER if rung.emit is not None}
+    return {name: text[text.index(PHASE) :] for name, text in texts.items()}
 
 
 def write_docs(page: Path, record: dict[str, Any], figures: Sequence[Figure]) -> list[str]:

@@ -17,12 +17,12 @@ from rich.console import Console
 from picograd.engine.compiler import Compiler
 from picograd.engine.devices import check_exists, compiler_for
 from picograd.errors import ArgumentError, DataError
-from picograd.ir.text import format_program
 from picograd.tensor.explain import explain
 from picograd.tensor.tensor import Tensor
 from picograd.tools.ladder.fused import expression
 from picograd.tools.ladder.measure import climb
 from picograd.tools.ladder.product import Product, product_for
+from picograd.tools.ladder.programs import text_of
 from picograd.tools.ladder.report import describe, load_average, show, write_docs
 from picograd.tools.ladder.rungs import RUNGS
 
@@ -101,7 +101,7 @@ def shown(name: str, product: Product, compiler: Compiler) -> str:
     """Returns the loops of a rung: as its emitter writes them, or what the compiler makes of the fused one."""
     emit = RUNGS[name].emit
     if emit is not None:
-        return format_program(emit(product))
+        return text_of(emit(product))
     shapes = ((product.m, product.k), (product.k, product.n), (product.n,))
     tensors = [Tensor.zeros(*shape, device=compiler.device.target.device).realize() for shape in shapes]
     return explain(expression(*tensors), stages=("kernel", "choice", "program"))
