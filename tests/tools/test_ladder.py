@@ -281,6 +281,14 @@ def test_a_library_runs_with_its_threads_and_its_end_is_said() -> None:
         Blas("numpy", 1, -1, 4, 4)
 
 
+def test_a_library_that_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blas, "WORKER", "import sys\nif sys.argv[1] == 'torch': sys.exit(1)\n" + blas.WORKER)
+    found = blas.start_all(2, 4, 4, 4)
+    for one in found:
+        one.close()
+    assert [(one.library, one.num_threads) for one in found] == [("numpy", 1), ("numpy", 2)]
+
+
 # ---- the page ----
 def test_the_page_shows_the_loops_as_they_are() -> None:
     text = PAGE.read_text()
