@@ -13,6 +13,7 @@ from picograd.codegen.opts import WORTH_ANOTHER_TILE, candidates, guess, rows_an
 from picograd.device import Target
 from picograd.engine.devices import compiler_for
 from picograd.evaluator import evaluate_program
+from picograd.ir.build import expand, swap_last
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
@@ -174,6 +175,16 @@ def test_candidates_cut_one_product_in_a_few_other_ways() -> None:
     assert tiles(product(512, 7, 512, False), GPU_TARGET) == [BlockTile(4, 4), BlockTile(4, 2), BlockTile(4, 8)]
     large = replace(GPU_TARGET, block_threads=256)
     assert tiles(product(512, 7, 512, False), large)[:2] == [BlockTile(16, 4), BlockTile(8, 4)]
+
+
+@pytest.mark.parametrize(("shape", "turned"), [((8, 256), False), ((1, 256), True), ((8, 1), True)])
+def test_what_reads_more_of_its_own_size_is_not_turned(shape: tuple[int, int], turned: bool) -> None:
+    (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
+    a, w, more = (Op(OpCode.PARAM, dtypes.float32, (), (i, s)) for i, s in enumerate([(8, 64), (256, 64), shape]))
+    result = Op(OpCode.MATMUL, dtypes.float32, (a, swap_last(w))) + expand(more, (8, 256))
+    (item,) = create_schedule([result]).items
+    (tile,) = guess(item.kernel, wide).products
+    assert tile.turned is turned
 
 
 def test_a_layer_on_a_small_batch_is_turned():

@@ -259,6 +259,7 @@ def _workloads() -> dict[str, Callable[[], list[Tensor]]]:
     found["tangent product"] = lambda: tangents_of(lambda a, b: a @ b, leaf(30, 40), leaf(40, 20))
     found["tangent scan"] = lambda: tangents_of(recurrent, leaf(8, 4, 16), leaf(16, 16))
     found["gated scan"] = lambda: gradients_of(gated, leaf(8, 4, 16), leaf(16, 16))
+    found["scan summed"] = lambda: [*pg.grad(lambda x, w: recurrent(x, w).sum(), (0, 1))(leaf(8, 4, 16), leaf(16, 16))]
     found["scan"] = lambda: gradients_of(recurrent, leaf(8, 4, 16), leaf(16, 16))
     for name in ("sum", "softmax", "cumsum", "sort", "argmax", "var"):
         for axis in (0, 1):
