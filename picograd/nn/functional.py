@@ -48,6 +48,7 @@ from picograd.nn.functions.grids import affine_grid as affine_grid
 from picograd.nn.functions.grids import grid_sample as grid_sample
 from picograd.nn.functions.linear import bilinear as bilinear
 from picograd.nn.functions.linear import linear as linear
+from picograd.nn.functions.linear_loss import linear_cross_entropy as linear_cross_entropy
 from picograd.nn.functions.losses import binary_cross_entropy as binary_cross_entropy
 from picograd.nn.functions.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from picograd.nn.functions.losses import gaussian_nll_loss as gaussian_nll_loss

@@ -101,6 +101,21 @@ def classes(scores: Make, *more: str, soft: bool = False, **kwargs: Any) -> Call
     return samples
 
 
+def rows_of_a_layer(weight: bool = False, **kwargs: Any) -> Callable[[Rng], list[Sample]]:
+    """Returns samples of linear_cross_entropy: rows, one row, probabilities."""
+
+    def samples(rng: Rng) -> list[Sample]:
+        calls = []
+        for shape, word, soft in (((4,), "mean", False), ((4,), "none", False), ((), "sum", False), ((3,), "mean", True)):
+            x, w, b = (rng.uniform(-2.0, 2.0, s) for s in ((*shape, 3), (5, 3), (5,)))
+            target = rng.dirichlet(np.ones(5), shape) if soft else np.array(rng.integers(0, 5, shape))
+            given = {**kwargs, "weight": rng.uniform(0.5, 2.0, 5)} if weight else kwargs
+            calls.append(sample(x, w, target, linear_bias=b, reduction=word, **given))
+        return calls
+
+    return samples
+
+
 def log_probabilities(rng: Rng, shape: tuple[int, ...]) -> Array:
     """Makes logarithms of probabilities."""
     return np.log(rng.uniform(0.1, 1.0, shape))
@@ -200,6 +215,8 @@ OPERATIONS = [
     Operation("nn.functional.cross_entropy", classes(FAR)),
     of_classes("cross_entropy", classes(FAR, "weight", "ignore", label_smoothing=0.1)),
     Operation("nn.functional.cross_entropy", classes(FAR, "weight", soft=True, label_smoothing=0.1), variant="soft"),
+    Operation("nn.functional.linear_cross_entropy", rows_of_a_layer()),
+    of_classes("linear_cross_entropy", rows_of_a_layer(weight=True, label_smoothing=0.1)),
     Operation("nn.functional.nll_loss", classes(log_probabilities)),
     of_classes("nll_loss", classes(log_probabilities, "weight", "ignore")),
     # Of the next three PyTorch has neither 16 bits nor second gradients.

@@ -2,7 +2,7 @@
 
 In:    scores of classes and targets
 Out:   a loss, or one for each row
-Next:  picograd/nn/functions/losses.py
+Next:  picograd/nn/functions/linear_loss.py
 
 N rows, C classes, D any further axes.
 """
