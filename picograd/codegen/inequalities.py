@@ -1,0 +1,229 @@
+"""Decides whether an integer of the linear form is never below zero: by intervals, and exactly where these do not tell.
+
+In:    what the VARs of a Program name, and the conditions that hold at one place of it
+Out:   `Known`: whether a polynomial of atoms is never negative there
+Called by: codegen/bounds.py.    Next: picograd/codegen/sums.py
+
+To see that p >= 0, its youngest atom is eliminated with a fact f >= 0, as Fourier and Motzkin do: where the factors of
+the atom have one sign in both, s p - k f is free of it for some s, k > 0, and p >= (s p - k f) / s, rounded up, for p is
+a whole number. At last a number is left. A fact speaks of older atoms only, so the search ends.
+
+    block * 256 + thread <= 999, where block * 256 + thread < 1000:
+        999 - 256 b - t,  fact 999 - 256 b - t >= 0:  their difference is 0
+    start + i <= total - 1, where i < min(total - start, 64):
+        total - 1 - start - i,  fact m - 1 - i >= 0:  total - start - m,  fact total - start - m >= 0:  0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
+
+from picograd import dtype as dtypes
+from picograd.codegen.sums import INT64, Sum, Sums, Terms, added, factor_of, product_interval, times
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+MOST_STEPS = 200  # of a search: what takes longer is not proved
+ONE: Terms = {(): 1}
+Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
+
+
+class Known:
+    """What is known of integers at one place of a Program.
+
+    named:       VAR -> the operation whose value it has; those that are loaded are not in it
+    conditions:  those that hold there, and those that do not
+    """
+
+    def __init__(self, named: Mapping[Op, Op], conditions: Facts = ()):
+        self.conditions = conditions
+        self.sums = Sums(named, dict(conditions))
+        self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
+        self._named = named
+        self._also: dict[tuple[Op, bool], Known] = {}
+        self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
+        self._steps = 0
+        for condition, holds in conditions:
+            self._learn(condition, holds)
+
+    def also(self, condition: Op, holds: bool = True) -> Known:
+        """Returns what is known where a condition holds, or does not, as well."""
+        if (condition, holds) not in self._also:
+            self._also[condition, holds] = Known(self._named, (*self.conditions, (condition, holds)))
+        return self._also[condition, holds]
+
+    def choices(self, root: Op) -> list[Op]:
+        """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
+        found: dict[Op, None] = {}
+        seen = [root]
+        for op in seen:  # which grows
+            value = self._named.get(op, op)
+            seen += [s for s in value.src if s not in seen]
+            if value.code is OpCode.WHERE and value.src[0] not in self.sums.holds:
+                found[value.src[0]] = None
+        return list(found)
+
+    def is_never_negative(self, terms: Terms) -> bool:
+        """True where that was proved."""
+        self._steps = MOST_STEPS
+        return self._least_of(terms, 0) >= 0
+
+    # ---- conditions ----
+    def _learn(self, condition: Op, holds: bool) -> None:
+        """Notes the facts that follow from a condition, or from that it does not hold."""
+        op = self._named.get(condition, condition)
+        if op.code is OpCode.EXPAND:
+            self._learn(op.src[0], holds)
+        elif op.code is (OpCode.AND if holds else OpCode.OR):
+            for part in op.src:
+                self._learn(part, holds)
+        elif op.code is OpCode.CMPNE and op.src[1].code is OpCode.CONST and op.src[1].arg is True:
+            self._learn(op.src[0], not holds)
+        elif op.code is OpCode.CMPLT and op.src[0].dtype.is_int:
+            self._learn_order(*(op.src if holds else op.src[::-1]), gap=int(holds))
+        elif op.code is (OpCode.CMPEQ if holds else OpCode.CMPNE) and op.src[0].dtype.is_int:
+            self._learn_order(*op.src, gap=0)
+            self._learn_order(*op.src[::-1], gap=0)
+
+    def _learn_order(self, a: Op, b: Op, gap: int) -> None:
+        """Notes that a + gap <= b."""
+        bits = self._named.get(a, a)
+        if bits.code is OpCode.BITCAST and bits.dtype is dtypes.uint64 and bits.src[0].dtype is dtypes.int64:
+            if self.sum_of(b).high > INT64[1]:
+                return
+            a = bits.src[0]  # small as an unsigned integer, so it is not negative
+            self._note(self.sum_of(a).terms)
+            self._narrow(a, 0, INT64[1])
+        lhs, rhs = self.sum_of(a), self.sum_of(b)
+        self._note(added(added(rhs.terms, lhs.terms, -1), ONE, -gap))
+        self._narrow(a, lhs.low, rhs.high - gap)
+        self._narrow(b, lhs.low + gap, rhs.high)
+
+    def _note(self, fact: Terms) -> None:
+        """Notes a polynomial that is never negative, at the youngest of its atoms."""
+        youngest = max([atoms[-1] for atoms in fact if atoms], default=None)
+        factor = {} if youngest is None else factor_of(youngest, fact)
+        if factor and factor.keys() == {()}:
+            atom = self._atoms[youngest]
+            (atom.lows if factor[()] > 0 else atom.highs).append(fact)
+
+    def _narrow(self, op: Op, low: int, high: int) -> None:
+        """Puts an integer between narrower bounds; an atom keeps them."""
+        terms, least, greatest = self.sum_of(op)
+        low, high = max(low, least), min(high, greatest)
+        self.sums.sums[op] = Sum(terms, low, high)
+        if len(terms) == 1:
+            ((atoms, factor),) = terms.items()
+            if len(atoms) == 1 and factor == 1:
+                self._atoms[atoms[0]].low, self._atoms[atoms[0]].high = low, high
+
+    # ---- the search ----
+    def _least_of(self, terms: Terms, enough: int) -> int:
+        """Returns a number that a polynomial is never below, `enough` or more where that was proved."""
+        constant = terms.get((), 0)
+        terms = {atoms: factor for atoms, factor in terms.items() if atoms}
+        if not terms:
+            return constant
+        shared = gcd(*terms.values())
+        if shared > 1:
+            terms = {atoms: factor // shared for atoms, factor in terms.items()}
+        return constant + shared * self._least_terms(terms, -((constant - enough) // shared))
+
+    def _least_terms(self, terms: Terms, enough: int) -> int:
+        """The same for one with no constant and whose factors nothing divides."""
+        key = frozenset(terms.items())
+        best, was_all = self._least.get(key, (None, False))
+        if best is not None and (was_all or best >= enough):
+            return best
+        best = self._interval_of(terms)[0]
+        if best < enough and self._steps > 0:
+            self._steps -= 1
+            for found in self._eliminated(terms, enough):
+                best = max(best, found)
+                if best >= enough:
+                    break
+        self._least[key] = best, best < enough
+        return best
+
+    def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
+        """Yields what terms are never below, by each way of eliminating their youngest atom."""
+        youngest = max([atoms[-1] for atoms in terms])
+        atom, factor = self._atoms[youngest], factor_of(youngest, terms)
+        if factor is None:
+            return
+        low, high = self._interval_of(factor)
+        if low < 0 < high:
+            return
+        is_positive = low >= 0
+        facts = atom.lows if is_positive else atom.highs
+        for fact in facts:
+            yield from self._combined(terms, factor, fact, youngest, enough)
+        if not facts and atom.one_of:
+            own = {(youngest,): 1}
+            cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
+            yield min([self._least_of(case, enough) for case in cases])
+        yield from self._with_bound(terms, factor, youngest, is_positive, enough)
+        yield from self._without_shared(terms, enough)
+
+    def _combined(self, terms: Terms, factor: Terms, fact: Terms, youngest: int, enough: int) -> Iterator[int]:
+        """Yields what terms are never below as `fact` is not negative, which has the sign of `factor`."""
+        own = factor_of(youngest, fact)
+        assert own, "a fact is of its atom"
+        if own.keys() == {()} and factor.keys() == {()}:
+            shared = gcd(own[()], factor[()])
+            scale, share = abs(own[()]) // shared, abs(factor[()]) // shared
+            rest = added({atoms: f * scale for atoms, f in terms.items()}, fact, -share)
+            yield -(-self._least_of(rest, enough * scale) // scale)
+        elif (ratio := _ratio(factor, own)) is not None:
+            yield self._least_of(added(terms, fact, -ratio), enough)
+        elif own.keys() == {()}:
+            sign = 1 if own[()] > 0 else -1
+            scale = abs(own[()])
+            rest = added({atoms: f * scale for atoms, f in terms.items()}, times(factor, fact), -sign)
+            yield -(-self._least_of(rest, enough * scale) // scale)
+        elif factor.keys() == {()}:  # s p - k f > s (enough - 1) shows p > enough - 1
+            low, high = self._interval_of(own)
+            if low <= 0 <= high:
+                return
+            sign = 1 if low > 0 else -1
+            scaled = times(own, added(terms, ONE, 1 - enough))
+            rest = added({atoms: f * sign for atoms, f in scaled.items()}, fact, -abs(factor[()]))
+            if self._least_of(added(rest, ONE, -1), 0) >= 0:
+                yield enough
+
+    def _with_bound(self, terms: Terms, factor: Terms, youngest: int, is_positive: bool, enough: int) -> Iterator[int]:
+        """Yields what follows where the youngest atom, a quotient, is as small or as great as it gets."""
+        facts = self._atoms[youngest].lows if is_positive else self._atoms[youngest].highs
+        if len(terms) > 1 and any(factor_of(youngest, fact) not in (ONE, {(): -1}) for fact in facts):
+            sign = 1 if is_positive else -1
+            bound = sign * self._least_terms({(youngest,): sign}, INT64[1])
+            rest = added(terms, times(factor, {(youngest,): 1, (): -bound}), -1)
+            yield self._least_of(rest, enough)
+
+    def _without_shared(self, terms: Terms, enough: int) -> Iterator[int]:
+        """Yields 0 where an atom that is not negative divides all terms, and what is left is not negative."""
+        if len(terms) > 1 and enough <= 0:
+            for shared in set.intersection(*map(set, terms)):
+                rest = factor_of(shared, terms)
+                if rest and self._atoms[shared].low >= 0 and self._least_of(rest, 0) >= 0:
+                    yield 0
+
+    def _interval_of(self, terms: Terms) -> tuple[int, int]:
+        """Returns what the intervals of atoms leave of a polynomial."""
+        least = greatest = 0
+        for atoms, factor in terms.items():
+            low, high = 1, 1
+            for number in atoms:
+                low, high = product_interval((low, high), (self._atoms[number].low, self._atoms[number].high))
+            if factor < 0:
+                low, high = high, low
+            least, greatest = least + factor * low, greatest + factor * high
+        return least, greatest
+
+
+def _ratio(a: Terms, b: Terms) -> int | None:
+    """Returns k > 0 where a = k b."""
+    atoms, own = next(iter(b.items()))
+    ratio, rest = divmod(a.get(atoms, 0), own)
+    return ratio if rest == 0 and ratio > 0 and a == {part: f * ratio for part, f in b.items()} else None

@@ -1,0 +1,310 @@
+"""Integers of the linear form as polynomials of atoms, each atom with what is known of it.
+
+In:    what the VARs of a Program name
+Out:   `Sums`: the `Sum` of an Op;  `added`, `times`, `factor_of`: arithmetic on polynomials
+Called by: codegen/inequalities.py.    Next: picograd/codegen/copies.py
+
+An atom is a loop's RANGE, a symbolic integer, a quotient, remainder, minimum or maximum, or what memory holds. It brings
+facts: polynomials that are never negative and speak of it and of atoms that were met before.
+
+    i of a loop over e      i >= 0,  e - 1 - i >= 0
+    q = x // c              x - c q >= 0,  c q + c - 1 - x >= 0
+    r = x % c               r >= 0,  c - 1 - r >= 0,  and x - r >= 0 where x >= 0
+    m = min(x, y)           x - m >= 0,  y - m >= 0,  and it is x or y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from picograd import dtype as dtypes
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+Atoms = tuple[int, ...]  # a product of atoms: their numbers, in order; () is 1
+Terms = dict[Atoms, int]  # a polynomial: each product with its factor, which is not 0
+INT64 = (-(1 << 63), (1 << 63) - 1)
+MOST_TERMS = 16  # of a product that is multiplied out
+
+
+# ---- polynomials ----
+def added(a: Terms, b: Terms, factor: int = 1) -> Terms:
+    """Returns a + b * factor."""
+    total = dict(a)
+    for atoms, own in b.items():
+        new = total.get(atoms, 0) + own * factor
+        if new:
+            total[atoms] = new
+        else:
+            total.pop(atoms, None)
+    return total
+
+
+def times(a: Terms, b: Terms) -> Terms:
+    """Returns a * b."""
+    total: Terms = {}
+    for atoms, own in a.items():
+        for others, factor in b.items():
+            product = tuple(sorted(atoms + others))
+            total[product] = total.get(product, 0) + own * factor
+    return {atoms: factor for atoms, factor in total.items() if factor}
+
+
+def factor_of(atom: int, terms: Terms) -> Terms | None:
+    """Returns f where terms = f * atom + what is free of the atom; None where a square of it stands in them."""
+    found: Terms = {}
+    for atoms, own in terms.items():
+        if atom in atoms:
+            rest = tuple([other for other in atoms if other != atom])
+            if len(rest) != len(atoms) - 1:
+                return None
+            found[rest] = own
+    return found
+
+
+class Sum(NamedTuple):
+    """A polynomial and an interval that it lies in."""
+
+    terms: Terms
+    low: int
+    high: int
+
+
+@dataclass
+class Atom:
+    """What is known of an integer that is no sum.
+
+    lows, highs:  polynomials that are never negative, in which its factor is above 0, below 0
+    one_of:       it is one of these
+    """
+
+    low: int
+    high: int
+    lows: list[Terms] = field(default_factory=list)
+    highs: list[Terms] = field(default_factory=list)
+    one_of: tuple[Terms, ...] = ()
+
+
+class Sums:
+    """The integers of a Program as sums.
+
+    named:    VAR -> the operation whose value it has; those that are loaded are not in it
+    holds:    conditions, and whether they hold
+    atoms:    by number; later ones speak of earlier ones
+    sums:     of the Ops that were asked for
+    """
+
+    def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool]):
+        self.named, self.holds = named, holds
+        self.atoms: list[Atom] = []
+        self.sums: dict[Op, Sum] = {}
+
+    def sum_of(self, op: Op) -> Sum:
+        """Returns an integer as a sum of atoms; it is an atom itself where arithmetic on it might wrap."""
+        found = self.sums.get(op)
+        if found is None:
+            meaning = self.named.get(op, op)
+            rule = RULES.get(meaning.code)
+            found = None if rule is None else rule(self, meaning)
+            low, high = INT64 if op.dtype is dtypes.int64 else whole(op)
+            # NOTE: what leaves the range of its type may have wrapped, so nothing follows from what it is made of.
+            if found is None or found.low < low or found.high > high:
+                found = self.new(low, high)
+            self.sums[op] = found
+        return found
+
+    def new(self, low: int, high: int) -> Sum:
+        """Returns a new atom."""
+        self.atoms.append(Atom(low, high))
+        return Sum({(len(self.atoms) - 1,): 1}, low, high)
+
+    def bounded(self, low: int, high: int, lows: tuple[Terms, ...], highs: tuple[Terms, ...]) -> Sum:
+        """Returns a new atom that is at least each of `lows` and at most each of `highs`."""
+        atom = self.new(low, high)
+        self.atoms[-1].lows = [added(atom.terms, bound, -1) for bound in lows]
+        self.atoms[-1].highs = [added(bound, atom.terms, -1) for bound in highs]
+        return atom
+
+
+def whole(op: Op) -> tuple[int, int]:
+    """Returns the interval of all values of a type."""
+    return (int(op.dtype.min), int(op.dtype.max)) if op.dtype.is_int else (0, 1)
+
+
+def product_interval(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
+    return min(corners), max(corners)
+
+
+# ---- operations ----
+def _constant(value: int) -> Sum:
+    return Sum({(): value} if value else {}, value, value)
+
+
+def _range(sums: Sums, op: Op) -> Sum:
+    """0 up to the extent; where the loop runs once at most, it is 0."""
+    extent = sums.sum_of(op.src[0])
+    if extent.high <= 1:
+        return _constant(0)
+    return sums.bounded(0, extent.high - 1, ({},), (added(extent.terms, {(): -1}),))
+
+
+def _variable(sums: Sums, op: Op) -> Sum:
+    _, low, high = op.arg
+    return sums.bounded(low, high, ({(): low},) if low else ({},), ({(): high},) if high else ({},))
+
+
+def _lanes(sums: Sums, op: Op) -> Sum:
+    """0..n-1: one lane after the other, and the same one for all that is asked about."""
+    if op not in sums.sums:
+        sums.sums[op] = sums.bounded(0, op.arg - 1, ({},), ({(): op.arg - 1},)) if op.arg > 1 else _constant(0)
+    return sums.sums[op]
+
+
+def _add(sums: Sums, op: Op) -> Sum:
+    a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    return Sum(added(a.terms, b.terms), a.low + b.low, a.high + b.high)
+
+
+def _subtract(sums: Sums, op: Op) -> Sum:
+    a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    return Sum(added(a.terms, b.terms, -1), a.low - b.high, a.high - b.low)
+
+
+def _negate(sums: Sums, op: Op) -> Sum:
+    a = sums.sum_of(op.src[0])
+    return Sum({atoms: -factor for atoms, factor in a.terms.items()}, -a.high, -a.low)
+
+
+def _multiply(sums: Sums, op: Op) -> Sum | None:
+    a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    return _product(a, b)
+
+
+def _product(a: Sum, b: Sum) -> Sum | None:
+    if len(a.terms) * len(b.terms) > MOST_TERMS:
+        return None
+    return Sum(times(a.terms, b.terms), *product_interval(a[1:], b[1:]))
+
+
+def _divide(sums: Sums, op: Op) -> Sum | None:
+    return _quotient(sums, sums.sum_of(op.src[0]), sums.sum_of(op.src[1]))
+
+
+def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
+    """a // b, rounded to minus infinity, for b > 0."""
+    if b.low < 1:
+        return None
+    corners = [x // y for x in a[1:] for y in b[1:]]
+    low, high = min(corners), max(corners)
+    if low == high:
+        return _constant(low)
+    if len(a.terms) * len(b.terms) > MOST_TERMS:
+        return Sum(sums.new(low, high).terms, low, high)
+    atom = sums.new(low, high)
+    product = times(atom.terms, b.terms)
+    sums.atoms[-1].highs = [added(a.terms, product, -1)]
+    sums.atoms[-1].lows = [added(added(added(product, b.terms), a.terms, -1), {(): -1})]
+    return atom
+
+
+def _remainder_of(sums: Sums, op: Op) -> Sum | None:
+    return _remainder(sums, sums.sum_of(op.src[0]), sums.sum_of(op.src[1]))
+
+
+def _remainder(sums: Sums, a: Sum, b: Sum) -> Sum | None:
+    """a % b for b > 0."""
+    if b.low < 1:
+        return None
+    if a.low >= 0 and a.high < b.low:
+        return a
+    last = added(b.terms, {(): -1})
+    if a.low < 0:
+        return sums.bounded(0, b.high - 1, ({},), (last,))
+    return sums.bounded(0, min(a.high, b.high - 1), ({},), (last, a.terms))
+
+
+def _minimum(sums: Sums, op: Op) -> Sum:
+    a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    if a.high <= b.low or b.high <= a.low:
+        return a if a.high <= b.low else b
+    atom = sums.bounded(min(a.low, b.low), min(a.high, b.high), (), (a.terms, b.terms))
+    sums.atoms[-1].one_of = a.terms, b.terms
+    return atom
+
+
+def _maximum(sums: Sums, op: Op) -> Sum:
+    a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    if a.high <= b.low or b.high <= a.low:
+        return b if a.high <= b.low else a
+    atom = sums.bounded(max(a.low, b.low), max(a.high, b.high), (a.terms, b.terms), ())
+    sums.atoms[-1].one_of = a.terms, b.terms
+    return atom
+
+
+def _shift_right(sums: Sums, op: Op) -> Sum | None:
+    """x >> n = x // 2 ** n."""
+    n = sums.sum_of(op.src[1])
+    return _quotient(sums, sums.sum_of(op.src[0]), _constant(1 << n.low)) if 0 <= n.low == n.high < 63 else None
+
+
+def _shift_left(sums: Sums, op: Op) -> Sum | None:
+    """x << n = x * 2 ** n."""
+    n = sums.sum_of(op.src[1])
+    return _product(sums.sum_of(op.src[0]), _constant(1 << n.low)) if 0 <= n.low == n.high < 63 else None
+
+
+def _and(sums: Sums, op: Op) -> Sum | None:
+    """x & (2 ** n - 1) = x % 2 ** n."""
+    mask = sums.sum_of(op.src[1])
+    if op.dtype is dtypes.bool_ or not 0 <= mask.low == mask.high or mask.low & (mask.low + 1):
+        return None
+    return _remainder(sums, sums.sum_of(op.src[0]), _constant(mask.low + 1))
+
+
+def _where(sums: Sums, op: Op) -> Sum:
+    """One of two, that of which the condition is known where it is."""
+    condition, *values = op.src
+    holds = sums.holds.get(condition)
+    if holds is not None:
+        return sums.sum_of(values[0] if holds else values[1])
+    a, b = map(sums.sum_of, values)
+    return sums.new(min(a.low, b.low), max(a.high, b.high))
+
+
+def _same(sums: Sums, op: Op) -> Sum | None:
+    """An integer in another type, where that holds it, or in every lane; a bool is 0 or 1."""
+    source = op.src[0]
+    return sums.sum_of(source) if source.dtype.is_int or source.dtype is dtypes.bool_ else None
+
+
+def _same_bits(sums: Sums, op: Op) -> Sum | None:
+    source = op.src[0]
+    found = sums.sum_of(source) if source.dtype.is_int and source.dtype.itemsize == op.dtype.itemsize else None
+    return found if found is not None and found.low >= 0 else None
+
+
+RULES: dict[OpCode, Callable[[Sums, Op], Sum | None]] = {
+    OpCode.CONST: lambda sums, op: _constant(int(op.arg)),
+    OpCode.RANGE: _range,
+    OpCode.VARIABLE: _variable,
+    OpCode.BIND: _same,
+    OpCode.LANES: _lanes,
+    OpCode.EXPAND: _same,
+    OpCode.CAST: _same,
+    OpCode.BITCAST: _same_bits,
+    OpCode.ADD: _add,
+    OpCode.SUB: _subtract,
+    OpCode.NEG: _negate,
+    OpCode.MUL: _multiply,
+    OpCode.IDIV: _divide,
+    OpCode.MOD: _remainder_of,
+    OpCode.MIN: _minimum,
+    OpCode.MAX: _maximum,
+    OpCode.SHR: _shift_right,
+    OpCode.SHL: _shift_left,
+    OpCode.AND: _and,
+    OpCode.WHERE: _where,
+}
