@@ -46,7 +46,7 @@ def prove_bounds(program: Program, numbers: Iterator[int]) -> Program:
     """
     prover = _Prover(program)
     for phase in program.phases:
-        prover.body(phase, Known(prover.named), True)
+        prover.body(phase, Known(prover.named, program.variables), True)
     if not prover.unproved:
         return program
     guards = _Guards(program, prover.unproved, numbers)

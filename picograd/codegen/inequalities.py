@@ -33,24 +33,28 @@ class Known:
     """What is known of integers at one place of a Program.
 
     named:       VAR -> the operation whose value it has; those that are loaded are not in it
+    variables:   symbolic integers
     conditions:  those that hold there, and those that do not
     """
 
-    def __init__(self, named: Mapping[Op, Op], conditions: Facts = ()):
-        self.conditions = conditions
+    def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = ()):
+        self.variables, self.conditions = variables, conditions
         self.sums = Sums(named, dict(conditions))
         self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
         self._named = named
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
         self._steps = 0
+        self._is_never = False  # the conditions contradict each other: nothing runs here
+        for op in variables:
+            self.sum_of(op)
         for condition, holds in conditions:
             self._learn(condition, holds)
 
     def also(self, condition: Op, holds: bool = True) -> Known:
         """Returns what is known where a condition holds, or does not, as well."""
         if (condition, holds) not in self._also:
-            self._also[condition, holds] = Known(self._named, (*self.conditions, (condition, holds)))
+            self._also[condition, holds] = Known(self._named, self.variables, (*self.conditions, (condition, holds)))
         return self._also[condition, holds]
 
     def choices(self, root: Op) -> list[Op]:
@@ -67,7 +71,18 @@ class Known:
     def is_never_negative(self, terms: Terms) -> bool:
         """True where that was proved."""
         self._steps = MOST_STEPS
-        return self._least_of(terms, 0) >= 0
+        if self._is_never or self._least_of(terms, 0) >= 0:
+            return True
+        parts = self._in_parts(terms)
+        return parts != terms and self._least_of(parts, 0) >= 0
+
+    def _in_parts(self, terms: Terms) -> Terms:
+        """Returns a polynomial with x // c * c + x % c for each atom x of which the remainder is asked for somewhere."""
+        for atom, parts in self.sums.parts.items():
+            factor = factor_of(atom, terms)
+            if factor:
+                terms = added(terms, times(factor, added(parts, {(atom,): 1}, -1)))
+        return terms
 
     # ---- conditions ----
     def _learn(self, condition: Op, holds: bool) -> None:
@@ -103,7 +118,10 @@ class Known:
     def _note(self, fact: Terms) -> None:
         """Notes a polynomial that is never negative, at the youngest of its atoms."""
         youngest = max([atoms[-1] for atoms in fact if atoms], default=None)
-        factor = {} if youngest is None else factor_of(youngest, fact)
+        if youngest is None:
+            self._is_never = self._is_never or fact.get((), 0) < 0
+            return
+        factor = factor_of(youngest, fact)
         if factor and factor.keys() == {()}:
             atom = self._atoms[youngest]
             (atom.lows if factor[()] > 0 else atom.highs).append(fact)
@@ -148,6 +166,7 @@ class Known:
 
     def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
         """Yields what terms are never below, by each way of eliminating their youngest atom."""
+        yield from self._without_shared(terms, enough)
         youngest = max([atoms[-1] for atoms in terms])
         atom, factor = self._atoms[youngest], factor_of(youngest, terms)
         if factor is None:
@@ -159,12 +178,11 @@ class Known:
         facts = atom.lows if is_positive else atom.highs
         for fact in facts:
             yield from self._combined(terms, factor, fact, youngest, enough)
-        if not facts and atom.one_of:
+        if atom.one_of and (len(atom.one_of) == 1 or not facts):
             own = {(youngest,): 1}
             cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
             yield min([self._least_of(case, enough) for case in cases])
         yield from self._with_bound(terms, factor, youngest, is_positive, enough)
-        yield from self._without_shared(terms, enough)
 
     def _combined(self, terms: Terms, factor: Terms, fact: Terms, youngest: int, enough: int) -> Iterator[int]:
         """Yields what terms are never below as `fact` is not negative, which has the sign of `factor`."""

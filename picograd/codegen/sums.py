@@ -9,7 +9,7 @@ facts: polynomials that are never negative and speak of it and of atoms that wer
 
     i of a loop over e      i >= 0,  e - 1 - i >= 0
     q = x // c              x - c q >= 0,  c q + c - 1 - x >= 0
-    r = x % c               r >= 0,  c - 1 - r >= 0,  and x - r >= 0 where x >= 0
+    r = x % c               r >= 0,  c - 1 - r >= 0,  x - r >= 0 where x >= 0,  and it is x - c q
     m = min(x, y)           x - m >= 0,  y - m >= 0,  and it is x or y
 """
 
@@ -94,12 +94,18 @@ class Sums:
     holds:    conditions, and whether they hold
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
+    quotients: by what is divided and by what
+    divided:  atom that is a quotient -> what is divided, and by which number
+    parts:    atom that was divided -> quotient * divisor + remainder
     """
 
     def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool]):
         self.named, self.holds = named, holds
         self.atoms: list[Atom] = []
         self.sums: dict[Op, Sum] = {}
+        self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], frozenset[tuple[Atoms, int]]], Sum] = {}
+        self.divided: dict[int | None, tuple[Sum, int]] = {}
+        self.parts: dict[int, Terms] = {}
 
     def sum_of(self, op: Op) -> Sum:
         """Returns an integer as a sum of atoms; it is an atom itself where arithmetic on it might wrap."""
@@ -194,20 +200,25 @@ def _divide(sums: Sums, op: Op) -> Sum | None:
 
 
 def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
-    """a // b, rounded to minus infinity, for b > 0."""
+    """a // b, rounded to minus infinity, for b > 0; x // m // n is x // (m n)."""
     if b.low < 1:
         return None
     corners = [x // y for x in a[1:] for y in b[1:]]
     low, high = min(corners), max(corners)
     if low == high:
         return _constant(low)
-    if len(a.terms) * len(b.terms) > MOST_TERMS:
-        return Sum(sums.new(low, high).terms, low, high)
-    atom = sums.new(low, high)
-    product = times(atom.terms, b.terms)
-    sums.atoms[-1].highs = [added(a.terms, product, -1)]
-    sums.atoms[-1].lows = [added(added(added(product, b.terms), a.terms, -1), {(): -1})]
-    return atom
+    inner = sums.divided.get(_only_atom(a))
+    if inner is not None and b.low == b.high:
+        return _quotient(sums, inner[0], _constant(inner[1] * b.low))
+    key = frozenset(a.terms.items()), frozenset(b.terms.items())
+    if key not in sums.quotients:
+        atom = sums.quotients[key] = sums.new(low, high)
+        rest = added(a.terms, times(atom.terms, b.terms), -1)
+        sums.atoms[-1].highs = [rest]
+        sums.atoms[-1].lows = [added(added(b.terms, rest, -1), {(): -1})]
+        if b.low == b.high:
+            sums.divided[len(sums.atoms) - 1] = a, b.low
+    return sums.quotients[key]
 
 
 def _remainder_of(sums: Sums, op: Op) -> Sum | None:
@@ -215,15 +226,31 @@ def _remainder_of(sums: Sums, op: Op) -> Sum | None:
 
 
 def _remainder(sums: Sums, a: Sum, b: Sum) -> Sum | None:
-    """a % b for b > 0."""
-    if b.low < 1:
-        return None
+    """a % b = a - a // b * b for b > 0."""
     if a.low >= 0 and a.high < b.low:
         return a
+    quotient = _quotient(sums, a, b)
+    if quotient is None:
+        return None
+    whole = times(quotient.terms, b.terms)
     last = added(b.terms, {(): -1})
     if a.low < 0:
-        return sums.bounded(0, b.high - 1, ({},), (last,))
-    return sums.bounded(0, min(a.high, b.high - 1), ({},), (last, a.terms))
+        atom = sums.bounded(0, b.high - 1, ({},), (last,))
+    else:
+        atom = sums.bounded(0, min(a.high, b.high - 1), ({},), (last, a.terms))
+    sums.atoms[-1].one_of = (added(a.terms, whole, -1),)
+    if (divided := _only_atom(a)) is not None:
+        sums.parts.setdefault(divided, added(whole, atom.terms))
+    return atom
+
+
+def _only_atom(a: Sum) -> int | None:
+    """Returns the atom that a sum is, or None."""
+    if len(a.terms) == 1:
+        ((atoms, factor),) = a.terms.items()
+        if factor == 1 and len(atoms) == 1:
+            return atoms[0]
+    return None
 
 
 def _minimum(sums: Sums, op: Op) -> Sum:
