@@ -25,6 +25,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
 MOST_STEPS = 200  # of a search: what takes longer is not proved
+MOST_FACTS = 12  # that are looked through for sharper ones
 ONE: Terms = {(): 1}
 Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
 
@@ -44,6 +45,7 @@ class Known:
         self._named = named
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
+        self._sharp: dict[tuple[int, bool], list[Terms]] = {}
         self._steps = 0
         self._is_never = False  # the conditions contradict each other: nothing runs here
         for op in variables:
@@ -115,16 +117,24 @@ class Known:
         self._narrow(a, lhs.low, rhs.high - gap)
         self._narrow(b, lhs.low + gap, rhs.high)
 
-    def _note(self, fact: Terms) -> None:
-        """Notes a polynomial that is never negative, at the youngest of its atoms."""
-        youngest = max([atoms[-1] for atoms in fact if atoms], default=None)
+    def _note(self, fact: Terms, most_steps: int = 3) -> None:
+        """Notes a polynomial that is never negative, at the youngest of its atoms, and what follows for older ones."""
+        youngest = _youngest(fact)
         if youngest is None:
             self._is_never = self._is_never or fact.get((), 0) < 0
             return
+        if most_steps == 0 or self._interval_of(fact)[0] >= 0:
+            return
         factor = factor_of(youngest, fact)
-        if factor and factor.keys() == {()}:
-            atom = self._atoms[youngest]
-            (atom.lows if factor[()] > 0 else atom.highs).append(fact)
+        if factor is None or factor.keys() != {()}:
+            return
+        atom = self._atoms[youngest]
+        own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
+        own.append(fact)
+        for other in list(others):
+            free = _without(youngest, fact, other)
+            if free is not None:
+                self._note(free, most_steps - 1)
 
     def _narrow(self, op: Op, low: int, high: int) -> None:
         """Puts an integer between narrower bounds; an atom keeps them."""
@@ -167,7 +177,8 @@ class Known:
     def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
         """Yields what terms are never below, by each way of eliminating their youngest atom."""
         yield from self._without_shared(terms, enough)
-        youngest = max([atoms[-1] for atoms in terms])
+        youngest = _youngest(terms)
+        assert youngest is not None, "a number has no atoms"
         atom, factor = self._atoms[youngest], factor_of(youngest, terms)
         if factor is None:
             return
@@ -182,7 +193,8 @@ class Known:
             own = {(youngest,): 1}
             cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
             yield min([self._least_of(case, enough) for case in cases])
-        yield from self._with_bound(terms, factor, youngest, is_positive, enough)
+        for fact in self._sharper(youngest, is_positive):
+            yield from self._combined(terms, factor, fact, youngest, enough)
 
     def _combined(self, terms: Terms, factor: Terms, fact: Terms, youngest: int, enough: int) -> Iterator[int]:
         """Yields what terms are never below as `fact` is not negative, which has the sign of `factor`."""
@@ -210,14 +222,23 @@ class Known:
             if self._least_of(added(rest, ONE, -1), 0) >= 0:
                 yield enough
 
-    def _with_bound(self, terms: Terms, factor: Terms, youngest: int, is_positive: bool, enough: int) -> Iterator[int]:
-        """Yields what follows where the youngest atom, a quotient, is as small or as great as it gets."""
-        facts = self._atoms[youngest].lows if is_positive else self._atoms[youngest].highs
-        if len(terms) > 1 and any(factor_of(youngest, fact) not in (ONE, {(): -1}) for fact in facts):
-            sign = 1 if is_positive else -1
-            bound = sign * self._least_terms({(youngest,): sign}, INT64[1])
-            rest = added(terms, times(factor, {(youngest,): 1, (): -bound}), -1)
-            yield self._least_of(rest, enough)
+    def _sharper(self, youngest: int, is_positive: bool) -> list[Terms]:
+        """Returns facts of a quotient that hold of whole numbers: with 4 q <= x and x <= 63 - 20 i, q <= 15 - 5 i."""
+        key = youngest, is_positive
+        if key not in self._sharp:
+            atom = self._atoms[youngest]
+            facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((youngest,), 1)) > 1]
+            found: list[Terms] = []
+            for fact in facts:  # which grows
+                shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
+                if shared > 1:
+                    found.append({atoms: factor // shared for atoms, factor in fact.items()})  # of the constant rounded down
+                older = max([number for atoms in fact for number in atoms if number != youngest], default=None)
+                if older is not None and len(facts) < MOST_FACTS:
+                    others = self._atoms[older].highs if fact.get((older,), 0) > 0 else self._atoms[older].lows
+                    facts += [free for free in (_without(older, fact, other) for other in others) if free is not None]
+            self._sharp[key] = found
+        return self._sharp[key]
 
     def _without_shared(self, terms: Terms, enough: int) -> Iterator[int]:
         """Yields 0 where an atom that is not negative divides all terms, and what is left is not negative."""
@@ -238,6 +259,21 @@ class Known:
                 low, high = high, low
             least, greatest = least + factor * low, greatest + factor * high
         return least, greatest
+
+
+def _youngest(terms: Terms) -> int | None:
+    """Returns the atom of a polynomial that was met last, or None for a number."""
+    return max([atoms[-1] for atoms in terms if atoms], default=None)
+
+
+def _without(atom: int, fact: Terms, other: Terms) -> Terms | None:
+    """Returns what two facts, in which an atom has factors of unlike signs, say of the others; None of products."""
+    a, b = factor_of(atom, fact), factor_of(atom, other)
+    if a is None or b is None or a.keys() != {()} or b.keys() != {()}:
+        return None
+    shared = gcd(a[()], b[()])
+    scaled = {atoms: factor * (abs(b[()]) // shared) for atoms, factor in fact.items()}
+    return added(scaled, other, abs(a[()]) // shared)
 
 
 def _ratio(a: Terms, b: Terms) -> int | None:

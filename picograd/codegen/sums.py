@@ -64,6 +64,9 @@ def factor_of(atom: int, terms: Terms) -> Terms | None:
     return found
 
 
+Interval = tuple[int, int]  # least, greatest
+
+
 class Sum(NamedTuple):
     """A polynomial and an interval that it lies in."""
 
@@ -121,6 +124,26 @@ class Sums:
             self.sums[op] = found
         return found
 
+    def truth_of(self, condition: Op) -> bool | None:
+        """Returns whether a condition holds, or None where neither its parts nor their intervals decide that."""
+        if condition in self.holds:
+            return self.holds[condition]
+        op = self.named.get(condition, condition)
+        if op.code is OpCode.EXPAND:
+            return self.truth_of(op.src[0])
+        if op.code is OpCode.CONST:
+            return bool(op.arg)
+        if op.code in (OpCode.AND, OpCode.OR):
+            parts, decides = list(map(self.truth_of, op.src)), op.code is OpCode.OR
+            return decides if decides in parts else None if None in parts else not decides
+        if op.code not in TRUTHS or op.src[0].dtype.is_float:
+            return None
+        if op.src[0].dtype is dtypes.bool_:
+            truths = list(map(self.truth_of, op.src))
+            return None if None in truths else TRUTHS[op.code](*[(truth, truth) for truth in truths])
+        a, b = map(self.sum_of, op.src)
+        return TRUTHS[op.code](a[1:], b[1:])
+
     def new(self, low: int, high: int) -> Sum:
         """Returns a new atom."""
         self.atoms.append(Atom(low, high))
@@ -134,12 +157,32 @@ class Sums:
         return atom
 
 
-def whole(op: Op) -> tuple[int, int]:
+def _is_less(a: Interval, b: Interval) -> bool | None:
+    return True if a[1] < b[0] else False if a[0] >= b[1] else None
+
+
+def _is_equal(a: Interval, b: Interval) -> bool | None:
+    return a[0] == b[1] if a[0] >= b[1] and a[1] <= b[0] else False if a[1] < b[0] or b[1] < a[0] else None
+
+
+def _differs(a: Interval, b: Interval) -> bool | None:
+    equal = _is_equal(a, b)
+    return None if equal is None else not equal
+
+
+TRUTHS: dict[OpCode, Callable[[Interval, Interval], bool | None]] = {
+    OpCode.CMPLT: _is_less,
+    OpCode.CMPEQ: _is_equal,
+    OpCode.CMPNE: _differs,
+}
+
+
+def whole(op: Op) -> Interval:
     """Returns the interval of all values of a type."""
     return (int(op.dtype.min), int(op.dtype.max)) if op.dtype.is_int else (0, 1)
 
 
-def product_interval(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+def product_interval(a: Interval, b: Interval) -> Interval:
     corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
     return min(corners), max(corners)
 
@@ -150,11 +193,9 @@ def _constant(value: int) -> Sum:
 
 
 def _range(sums: Sums, op: Op) -> Sum:
-    """0 up to the extent; where the loop runs once at most, it is 0."""
+    """0 up to the extent: that it runs at all says something of the extent."""
     extent = sums.sum_of(op.src[0])
-    if extent.high <= 1:
-        return _constant(0)
-    return sums.bounded(0, extent.high - 1, ({},), (added(extent.terms, {(): -1}),))
+    return sums.bounded(0, max(0, extent.high - 1), ({},), (added(extent.terms, {(): -1}),))
 
 
 def _variable(sums: Sums, op: Op) -> Sum:
@@ -175,8 +216,13 @@ def _add(sums: Sums, op: Op) -> Sum:
 
 
 def _subtract(sums: Sums, op: Op) -> Sum:
+    """a - b; of a remainder, x - x // c * c, a fact says that it is not negative, where intervals do not."""
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
-    return Sum(added(a.terms, b.terms, -1), a.low - b.high, a.high - b.low)
+    terms, low = added(a.terms, b.terms, -1), a.low - b.high
+    youngest = max([atoms[-1] for atoms in terms if atoms], default=None)
+    if low < 0 and youngest is not None and terms in sums.atoms[youngest].highs:
+        low = 0
+    return Sum(terms, low, a.high - b.low)
 
 
 def _negate(sums: Sums, op: Op) -> Sum:
@@ -292,9 +338,9 @@ def _and(sums: Sums, op: Op) -> Sum | None:
 
 
 def _where(sums: Sums, op: Op) -> Sum:
-    """One of two, that of which the condition is known where it is."""
+    """One of two: which one, where the condition is decided."""
     condition, *values = op.src
-    holds = sums.holds.get(condition)
+    holds = sums.truth_of(condition)
     if holds is not None:
         return sums.sum_of(values[0] if holds else values[1])
     a, b = map(sums.sum_of, values)
