@@ -16,11 +16,12 @@ a whole number. At last a number is left. A fact speaks of older atoms only, so 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 from picograd import dtype as dtypes
-from picograd.codegen.sums import INT64, Sum, Sums, Terms, added, factor_of, product_interval, times
+from picograd.codegen.sums import INT64, Sum, Sums, Terms, added, factor_of, product_interval, times, youngest
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -75,16 +76,11 @@ class Known:
         self._steps = MOST_STEPS
         if self._is_never or self._least_of(terms, 0) >= 0:
             return True
-        parts = self._in_parts(terms)
-        return parts != terms and self._least_of(parts, 0) >= 0
-
-    def _in_parts(self, terms: Terms) -> Terms:
-        """Returns a polynomial with x // c * c + x % c for each atom x of which the remainder is asked for somewhere."""
-        for atom, parts in self.sums.parts.items():
-            factor = factor_of(atom, terms)
-            if factor:
-                terms = added(terms, times(factor, added(parts, {(atom,): 1}, -1)))
-        return terms
+        for choose in (operator.pos, operator.neg):
+            parts = self.sums.in_parts(terms, choose)
+            if parts != terms and self._least_of(parts, 0) >= 0:
+                return True
+        return False
 
     # ---- conditions ----
     def _learn(self, condition: Op, holds: bool) -> None:
@@ -119,20 +115,20 @@ class Known:
 
     def _note(self, fact: Terms, most_steps: int = 3) -> None:
         """Notes a polynomial that is never negative, at the youngest of its atoms, and what follows for older ones."""
-        youngest = _youngest(fact)
-        if youngest is None:
+        last = youngest(fact)
+        if last is None:
             self._is_never = self._is_never or fact.get((), 0) < 0
             return
         if most_steps == 0 or self._interval_of(fact)[0] >= 0:
             return
-        factor = factor_of(youngest, fact)
+        factor = factor_of(last, fact)
         if factor is None or factor.keys() != {()}:
             return
-        atom = self._atoms[youngest]
+        atom = self._atoms[last]
         own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
         own.append(fact)
         for other in list(others):
-            free = _without(youngest, fact, other)
+            free = _without(last, fact, other)
             if free is not None:
                 self._note(free, most_steps - 1)
 
@@ -177,9 +173,9 @@ class Known:
     def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
         """Yields what terms are never below, by each way of eliminating their youngest atom."""
         yield from self._without_shared(terms, enough)
-        youngest = _youngest(terms)
-        assert youngest is not None, "a number has no atoms"
-        atom, factor = self._atoms[youngest], factor_of(youngest, terms)
+        last = youngest(terms)
+        assert last is not None, "a number has no atoms"
+        atom, factor = self._atoms[last], factor_of(last, terms)
         if factor is None:
             return
         low, high = self._interval_of(factor)
@@ -188,17 +184,17 @@ class Known:
         is_positive = low >= 0
         facts = atom.lows if is_positive else atom.highs
         for fact in facts:
-            yield from self._combined(terms, factor, fact, youngest, enough)
+            yield from self._combined(terms, factor, fact, last, enough)
         if atom.one_of and (len(atom.one_of) == 1 or not facts):
-            own = {(youngest,): 1}
+            own = {(last,): 1}
             cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
             yield min([self._least_of(case, enough) for case in cases])
-        for fact in self._sharper(youngest, is_positive):
-            yield from self._combined(terms, factor, fact, youngest, enough)
+        for fact in self._sharper(last, is_positive):
+            yield from self._combined(terms, factor, fact, last, enough)
 
-    def _combined(self, terms: Terms, factor: Terms, fact: Terms, youngest: int, enough: int) -> Iterator[int]:
+    def _combined(self, terms: Terms, factor: Terms, fact: Terms, last: int, enough: int) -> Iterator[int]:
         """Yields what terms are never below as `fact` is not negative, which has the sign of `factor`."""
-        own = factor_of(youngest, fact)
+        own = factor_of(last, fact)
         assert own, "a fact is of its atom"
         if own.keys() == {()} and factor.keys() == {()}:
             shared = gcd(own[()], factor[()])
@@ -222,18 +218,18 @@ class Known:
             if self._least_of(added(rest, ONE, -1), 0) >= 0:
                 yield enough
 
-    def _sharper(self, youngest: int, is_positive: bool) -> list[Terms]:
+    def _sharper(self, last: int, is_positive: bool) -> list[Terms]:
         """Returns facts of a quotient that hold of whole numbers: with 4 q <= x and x <= 63 - 20 i, q <= 15 - 5 i."""
-        key = youngest, is_positive
+        key = last, is_positive
         if key not in self._sharp:
-            atom = self._atoms[youngest]
-            facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((youngest,), 1)) > 1]
+            atom = self._atoms[last]
+            facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
             found: list[Terms] = []
             for fact in facts:  # which grows
                 shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
                 if shared > 1:
                     found.append({atoms: factor // shared for atoms, factor in fact.items()})  # of the constant rounded down
-                older = max([number for atoms in fact for number in atoms if number != youngest], default=None)
+                older = max([number for atoms in fact for number in atoms if number != last], default=None)
                 if older is not None and len(facts) < MOST_FACTS:
                     others = self._atoms[older].highs if fact.get((older,), 0) > 0 else self._atoms[older].lows
                     facts += [free for free in (_without(older, fact, other) for other in others) if free is not None]
@@ -259,11 +255,6 @@ class Known:
                 low, high = high, low
             least, greatest = least + factor * low, greatest + factor * high
         return least, greatest
-
-
-def _youngest(terms: Terms) -> int | None:
-    """Returns the atom of a polynomial that was met last, or None for a number."""
-    return max([atoms[-1] for atoms in terms if atoms], default=None)
 
 
 def _without(atom: int, fact: Terms, other: Terms) -> Terms | None:

@@ -64,6 +64,11 @@ def factor_of(atom: int, terms: Terms) -> Terms | None:
     return found
 
 
+def youngest(terms: Terms) -> int | None:
+    """Returns the atom of a polynomial that was met last, or None for a number."""
+    return max([atoms[-1] for atoms in terms if atoms], default=None)
+
+
 Interval = tuple[int, int]  # least, greatest
 
 
@@ -98,17 +103,32 @@ class Sums:
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
     quotients: by what is divided and by what
+    remainders: the same
     divided:  atom that is a quotient -> what is divided, and by which number
-    parts:    atom that was divided -> quotient * divisor + remainder
+    divided_by: the youngest atom of what is divided -> that, and the numbers it is divided by
     """
 
     def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool]):
         self.named, self.holds = named, holds
         self.atoms: list[Atom] = []
         self.sums: dict[Op, Sum] = {}
-        self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], frozenset[tuple[Atoms, int]]], Sum] = {}
+        self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
+        self.remainders: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
         self.divided: dict[int | None, tuple[Sum, int]] = {}
-        self.parts: dict[int, Terms] = {}
+        self.divided_by: dict[int | None, list[tuple[Sum, Sum]]] = {}
+
+    def in_parts(self, terms: Terms, choose: Callable[[int], int]) -> Terms:
+        """Returns a polynomial with x // c * c + x % c for what was divided by numbers: of several, by that of `choose`."""
+        seen: set[int] = set()
+        while atoms := {number for atoms in terms for number in atoms} & self.divided_by.keys() - seen:
+            seen.add(atom := max(atoms))
+            a, b = min(self.divided_by[atom], key=lambda division: choose(division[1].low))
+            own, factor, quotient = a.terms.get((atom,), 0), factor_of(atom, terms), _quotient(self, a, b)
+            rest = _remainder(self, a, b)
+            if factor and quotient and rest and abs(own) == 1 and factor_of(atom, a.terms) == {(): own}:
+                parts = added(added(times(quotient.terms, b.terms), rest.terms), a.terms, -1)
+                terms = added(terms, times(factor, parts), own)
+        return terms
 
     def sum_of(self, op: Op) -> Sum:
         """Returns an integer as a sum of atoms; it is an atom itself where arithmetic on it might wrap."""
@@ -219,8 +239,8 @@ def _subtract(sums: Sums, op: Op) -> Sum:
     """a - b; of a remainder, x - x // c * c, a fact says that it is not negative, where intervals do not."""
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
     terms, low = added(a.terms, b.terms, -1), a.low - b.high
-    youngest = max([atoms[-1] for atoms in terms if atoms], default=None)
-    if low < 0 and youngest is not None and terms in sums.atoms[youngest].highs:
+    last = youngest(terms)
+    if low < 0 and last is not None and terms in sums.atoms[last].highs:
         low = 0
     return Sum(terms, low, a.high - b.low)
 
@@ -253,18 +273,28 @@ def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
     low, high = min(corners), max(corners)
     if low == high:
         return _constant(low)
-    inner = sums.divided.get(_only_atom(a))
-    if inner is not None and b.low == b.high:
-        return _quotient(sums, inner[0], _constant(inner[1] * b.low))
     key = frozenset(a.terms.items()), frozenset(b.terms.items())
     if key not in sums.quotients:
-        atom = sums.quotients[key] = sums.new(low, high)
-        rest = added(a.terms, times(atom.terms, b.terms), -1)
-        sums.atoms[-1].highs = [rest]
-        sums.atoms[-1].lows = [added(added(b.terms, rest, -1), {(): -1})]
         if b.low == b.high:
-            sums.divided[len(sums.atoms) - 1] = a, b.low
+            sums.divided_by.setdefault(youngest(a.terms), []).append((a, b))
+        inner = sums.divided.get(_only_atom(a))
+        if inner is not None and b.low == b.high:
+            nested = _quotient(sums, inner[0], _constant(inner[1] * b.low))
+            assert nested is not None, "both divisors are above 0"
+            sums.quotients[key] = nested
+        else:
+            sums.quotients[key] = _new_quotient(sums, a, b, (low, high))
     return sums.quotients[key]
+
+
+def _new_quotient(sums: Sums, a: Sum, b: Sum, interval: Interval) -> Sum:
+    atom = sums.new(*interval)
+    rest = added(a.terms, times(atom.terms, b.terms), -1)
+    sums.atoms[-1].highs = [rest]
+    sums.atoms[-1].lows = [added(added(b.terms, rest, -1), {(): -1})]
+    if b.low == b.high:
+        sums.divided[len(sums.atoms) - 1] = a, b.low
+    return atom
 
 
 def _remainder_of(sums: Sums, op: Op) -> Sum | None:
@@ -278,16 +308,16 @@ def _remainder(sums: Sums, a: Sum, b: Sum) -> Sum | None:
     quotient = _quotient(sums, a, b)
     if quotient is None:
         return None
-    whole = times(quotient.terms, b.terms)
-    last = added(b.terms, {(): -1})
-    if a.low < 0:
-        atom = sums.bounded(0, b.high - 1, ({},), (last,))
-    else:
-        atom = sums.bounded(0, min(a.high, b.high - 1), ({},), (last, a.terms))
-    sums.atoms[-1].one_of = (added(a.terms, whole, -1),)
-    if (divided := _only_atom(a)) is not None:
-        sums.parts.setdefault(divided, added(whole, atom.terms))
-    return atom
+    key = frozenset(a.terms.items()), frozenset(b.terms.items())
+    if key not in sums.remainders:
+        last = added(b.terms, {(): -1})
+        if a.low < 0:
+            atom = sums.bounded(0, b.high - 1, ({},), (last,))
+        else:
+            atom = sums.bounded(0, min(a.high, b.high - 1), ({},), (last, a.terms))
+        sums.atoms[-1].one_of = (added(a.terms, times(quotient.terms, b.terms), -1),)
+        sums.remainders[key] = atom
+    return sums.remainders[key]
 
 
 def _only_atom(a: Sum) -> int | None:
