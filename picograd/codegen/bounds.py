@@ -143,7 +143,7 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
     if known.is_never_negative(first) and known.is_never_negative(room):
         return True
     for choice in known.choices(index) if most_choices else ():
-        if all(_is_inside(known.also(choice, holds), question, most_choices - 1) for holds in (True, False)):
+        if all(_is_inside(known.chosen(choice, holds), question, most_choices - 1) for holds in (True, False)):
             return True
     return False
 

@@ -26,6 +26,8 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
 MOST_STEPS = 200  # of a search: what takes longer is not proved
+MOST_DEPTH = 40
+MOST_DERIVED = 4  # facts after each other that follow from what a condition says
 MOST_FACTS = 12  # that are looked through for sharper ones
 ONE: Terms = {(): 1}
 Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
@@ -47,17 +49,24 @@ class Known:
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
         self._sharp: dict[tuple[int, bool], list[Terms]] = {}
-        self._steps = 0
+        self._steps = self._depth = 0
         self._is_never = False  # the conditions contradict each other: nothing runs here
         for op in variables:
             self.sum_of(op)
         for condition, holds in conditions:
             self._learn(condition, holds)
 
-    def also(self, condition: Op, holds: bool = True) -> Known:
-        """Returns what is known where a condition holds, or does not, as well."""
+    def also(self, condition: Op) -> Known:
+        """Returns what is known where a condition holds as well."""
+        return self._with(condition, True, (*self.conditions, (condition, True)))
+
+    def chosen(self, condition: Op, holds: bool) -> Known:
+        """Returns what is known where a choice falls in one way; it is looked at first, since others are made of it."""
+        return self._with(condition, holds, ((condition, holds), *self.conditions))
+
+    def _with(self, condition: Op, holds: bool, conditions: Facts) -> Known:
         if (condition, holds) not in self._also:
-            self._also[condition, holds] = Known(self._named, self.variables, (*self.conditions, (condition, holds)))
+            self._also[condition, holds] = Known(self._named, self.variables, conditions)
         return self._also[condition, holds]
 
     def choices(self, root: Op) -> list[Op]:
@@ -72,14 +81,17 @@ class Known:
         return list(found)
 
     def is_never_negative(self, terms: Terms) -> bool:
-        """True where that was proved."""
-        self._steps = MOST_STEPS
-        if self._is_never or self._least_of(terms, 0) >= 0:
+        """True where that was proved: of the polynomial itself, or with what is divided taken apart."""
+        if self._is_never:
             return True
-        for choose in (operator.pos, operator.neg):
-            parts = self.sums.in_parts(terms, choose)
-            if parts != terms and self._least_of(parts, 0) >= 0:
-                return True
+        tried: list[Terms] = []
+        for choose in (None, operator.pos, operator.neg):
+            parts = terms if choose is None else self.sums.in_parts(terms, choose)
+            if parts not in tried:
+                tried.append(parts)
+                self._steps = MOST_STEPS
+                if self._least_of(parts, 0) >= 0:
+                    return True
         return False
 
     # ---- conditions ----
@@ -113,7 +125,7 @@ class Known:
         self._narrow(a, lhs.low, rhs.high - gap)
         self._narrow(b, lhs.low + gap, rhs.high)
 
-    def _note(self, fact: Terms, most_steps: int = 3) -> None:
+    def _note(self, fact: Terms, most_steps: int = MOST_DERIVED) -> None:
         """Notes a polynomial that is never negative, at the youngest of its atoms, and what follows for older ones."""
         last = youngest(fact)
         if last is None:
@@ -124,9 +136,11 @@ class Known:
         factor = factor_of(last, fact)
         if factor is None or factor.keys() != {()}:
             return
+        shared = gcd(*[own for atoms, own in fact.items() if atoms])
+        fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
         atom = self._atoms[last]
         own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
-        own.append(fact)
+        own.insert(0 if most_steps == MOST_DERIVED else len(own), fact)  # what a condition says is looked at first
         for other in list(others):
             free = _without(last, fact, other)
             if free is not None:
@@ -161,12 +175,13 @@ class Known:
         if best is not None and (was_all or best >= enough):
             return best
         best = self._interval_of(terms)[0]
-        if best < enough and self._steps > 0:
-            self._steps -= 1
+        if best < enough and self._steps > 0 and self._depth < MOST_DEPTH:
+            self._steps, self._depth = self._steps - 1, self._depth + 1
             for found in self._eliminated(terms, enough):
                 best = max(best, found)
                 if best >= enough:
                     break
+            self._depth -= 1
         self._least[key] = best, best < enough
         return best
 

@@ -271,6 +271,8 @@ def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
         return None
     corners = [x // y for x in a[1:] for y in b[1:]]
     low, high = min(corners), max(corners)
+    if b.low < b.high:
+        high = _highest(sums, a, b, high)
     if low == high:
         return _constant(low)
     key = frozenset(a.terms.items()), frozenset(b.terms.items())
@@ -285,6 +287,18 @@ def _quotient(sums: Sums, a: Sum, b: Sum) -> Sum | None:
         else:
             sums.quotients[key] = _new_quotient(sums, a, b, (low, high))
     return sums.quotients[key]
+
+
+def _highest(sums: Sums, a: Sum, b: Sum, high: int) -> int:
+    """Returns what a // b is at most: k - 1 where a fact says that a < k b."""
+    atom = _only_atom(a)
+    for fact in sums.atoms[atom].highs if atom is not None else ():
+        bound = added(added(fact, a.terms), {(): 1})
+        atoms, factor = next(iter(b.terms.items()))
+        times_b = bound.get(atoms, 0) // factor
+        if times_b > 0 and bound == {product: f * times_b for product, f in b.terms.items()}:
+            high = min(high, times_b - 1)
+    return high
 
 
 def _new_quotient(sums: Sums, a: Sum, b: Sum, interval: Interval) -> Sum:
