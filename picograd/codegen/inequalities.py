@@ -43,7 +43,7 @@ class Known:
 
     def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = ()):
         self.variables, self.conditions = variables, conditions
-        self.sums = Sums(named, dict(conditions))
+        self.sums = Sums(named, dict(conditions), self.is_never_negative)
         self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
         self._named = named
         self._also: dict[tuple[Op, bool], Known] = {}
@@ -55,6 +55,7 @@ class Known:
             self.sum_of(op)
         for condition, holds in conditions:
             self._learn(condition, holds)
+        self._least, self._sharp = {}, {}  # what was found meanwhile did not know all
 
     def also(self, condition: Op) -> Known:
         """Returns what is known where a condition holds as well."""

@@ -100,6 +100,7 @@ class Sums:
 
     named:    VAR -> the operation whose value it has; those that are loaded are not in it
     holds:    conditions, and whether they hold
+    prove:    True where it can show that a polynomial is never negative
     atoms:    by number; later ones speak of earlier ones
     sums:     of the Ops that were asked for
     quotients: by what is divided and by what
@@ -108,8 +109,8 @@ class Sums:
     divided_by: the youngest atom of what is divided -> that, and the numbers it is divided by
     """
 
-    def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool]):
-        self.named, self.holds = named, holds
+    def __init__(self, named: Mapping[Op, Op], holds: Mapping[Op, bool], prove: Callable[[Terms], bool]):
+        self.named, self.holds, self.prove = named, holds, prove
         self.atoms: list[Atom] = []
         self.sums: dict[Op, Sum] = {}
         self.quotients: dict[tuple[frozenset[tuple[Atoms, int]], ...], Sum] = {}
@@ -162,7 +163,10 @@ class Sums:
             truths = list(map(self.truth_of, op.src))
             return None if None in truths else TRUTHS[op.code](*[(truth, truth) for truth in truths])
         a, b = map(self.sum_of, op.src)
-        return TRUTHS[op.code](a[1:], b[1:])
+        truth = TRUTHS[op.code](a[1:], b[1:])
+        if truth is None and op.code is OpCode.CMPLT and self.prove(added(a.terms, b.terms, -1)):
+            return False
+        return truth
 
     def new(self, low: int, high: int) -> Sum:
         """Returns a new atom."""
@@ -302,10 +306,11 @@ def _highest(sums: Sums, a: Sum, b: Sum, high: int) -> int:
 
 
 def _new_quotient(sums: Sums, a: Sum, b: Sum, interval: Interval) -> Sum:
-    atom = sums.new(*interval)
+    low, high = interval
+    atom = sums.bounded(low, high, ({(): low} if low else {},), ({(): high} if high else {},))
     rest = added(a.terms, times(atom.terms, b.terms), -1)
-    sums.atoms[-1].highs = [rest]
-    sums.atoms[-1].lows = [added(added(b.terms, rest, -1), {(): -1})]
+    sums.atoms[-1].highs.append(rest)
+    sums.atoms[-1].lows.append(added(added(b.terms, rest, -1), {(): -1}))
     if b.low == b.high:
         sums.divided[len(sums.atoms) - 1] = a, b.low
     return atom
@@ -400,6 +405,8 @@ def _same(sums: Sums, op: Op) -> Sum | None:
 def _same_bits(sums: Sums, op: Op) -> Sum | None:
     source = op.src[0]
     found = sums.sum_of(source) if source.dtype.is_int and source.dtype.itemsize == op.dtype.itemsize else None
+    if found is not None and found.low < 0 and sums.prove(found.terms):
+        found = found._replace(low=0)
     return found if found is not None and found.low >= 0 else None
 
 
