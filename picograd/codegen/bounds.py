@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from picograd import dtype as dtypes
 from picograd.codegen.inequalities import Known
-from picograd.codegen.sums import added
+from picograd.codegen.terms import added
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
@@ -60,12 +60,12 @@ def length_of(program: Program, memory: Op) -> Dim:
 
 
 class _Question(NamedTuple):
-    """Are index + lane .. index + lane + span - 1 elements of memory of this length?
+    """Are first + lane .. first + lane + span - 1 elements of memory of this length?
 
     lane:  a LANES where each lane is asked about for itself
     """
 
-    index: Op
+    first: Op
     lane: Op | None
     span: int
     length: Op
@@ -92,16 +92,15 @@ class _Prover:
           is_sure: it runs whenever the program does
         """
         for statement in statements:
-            kind = type(statement)
-            if kind is Let:
+            if isinstance(statement, Let):
                 self.named[statement.var] = statement.value
-            elif kind is Load:
+            elif isinstance(statement, Load):
                 self.access(statement, statement.var.arg[1], known, is_sure)
-            elif kind is Store:
+            elif isinstance(statement, Store):
                 self.access(statement, lanes_of(statement.value), known, is_sure)
-            elif kind is For:
+            elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
-            elif kind is If:
+            elif isinstance(statement, If):
                 self.body(statement.body, known.also(statement.condition), False)
 
     def access(self, access: Access, lanes: int, known: Known, is_sure: bool) -> None:
@@ -150,7 +149,7 @@ def _is_inside(known: Known, question: _Question, most_choices: int) -> bool:
 
 def _is_outside(known: Known, question: _Question) -> bool:
     """True where the first element is surely before the memory, or the last one behind it."""
-    first, length = known.sum_of(question.index).terms, known.sum_of(question.length).terms
+    first, length = known.sum_of(question.first).terms, known.sum_of(question.length).terms
     below, above = added({(): -1}, first, -1), added(added(first, length, -1), {(): question.span - 1})
     return known.is_never_negative(below) or known.is_never_negative(above)
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 from picograd import dtype as dtypes
-from picograd.codegen.sums import INT64, Sum, Sums, Terms, added, factor_of, product_interval, times, youngest
+from picograd.codegen.sums import INT64, Sum, Sums
+from picograd.codegen.terms import Terms, added, factor_of, product_interval, times, youngest
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
@@ -107,10 +108,12 @@ class Known:
         elif op.code is OpCode.CMPNE and op.src[1].code is OpCode.CONST and op.src[1].arg is True:
             self._learn(op.src[0], not holds)
         elif op.code is OpCode.CMPLT and op.src[0].dtype.is_int:
-            self._learn_order(*(op.src if holds else op.src[::-1]), gap=int(holds))
+            a, b = op.src if holds else op.src[::-1]
+            self._learn_order(a, b, int(holds))
         elif op.code is (OpCode.CMPEQ if holds else OpCode.CMPNE) and op.src[0].dtype.is_int:
-            self._learn_order(*op.src, gap=0)
-            self._learn_order(*op.src[::-1], gap=0)
+            a, b = op.src
+            self._learn_order(a, b, 0)
+            self._learn_order(b, a, 0)
 
     def _learn_order(self, a: Op, b: Op, gap: int) -> None:
         """Notes that a + gap <= b."""
@@ -202,7 +205,7 @@ class Known:
         for fact in facts:
             yield from self._combined(terms, factor, fact, last, enough)
         if atom.one_of and (len(atom.one_of) == 1 or not facts):
-            own = {(last,): 1}
+            own: Terms = {(last,): 1}
             cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
             yield min([self._least_of(case, enough) for case in cases])
         for fact in self._sharper(last, is_positive):
@@ -241,10 +244,10 @@ class Known:
             atom = self._atoms[last]
             facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
             found: list[Terms] = []
-            for fact in facts:  # which grows
+            for fact in facts:  # which grows; a constant is rounded down
                 shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
                 if shared > 1:
-                    found.append({atoms: factor // shared for atoms, factor in fact.items()})  # of the constant rounded down
+                    found.append({atoms: factor // shared for atoms, factor in fact.items()})
                 older = max([number for atoms in fact for number in atoms if number != last], default=None)
                 if older is not None and len(facts) < MOST_FACTS:
                     others = self._atoms[older].highs if fact.get((older,), 0) > 0 else self._atoms[older].lows
@@ -262,11 +265,13 @@ class Known:
 
     def _interval_of(self, terms: Terms) -> tuple[int, int]:
         """Returns what the intervals of atoms leave of a polynomial."""
-        least = greatest = 0
+        known, least, greatest = self._atoms, 0, 0
         for atoms, factor in terms.items():
-            low, high = 1, 1
-            for number in atoms:
-                low, high = product_interval((low, high), (self._atoms[number].low, self._atoms[number].high))
+            low = high = 1
+            if atoms:
+                low, high = known[atoms[0]].low, known[atoms[0]].high
+            for number in atoms[1:]:
+                low, high = product_interval((low, high), (known[number].low, known[number].high))
             if factor < 0:
                 low, high = high, low
             least, greatest = least + factor * low, greatest + factor * high

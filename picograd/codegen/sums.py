@@ -1,8 +1,8 @@
 """Integers of the linear form as polynomials of atoms, each atom with what is known of it.
 
 In:    what the VARs of a Program name
-Out:   `Sums`: the `Sum` of an Op;  `added`, `times`, `factor_of`: arithmetic on polynomials
-Called by: codegen/inequalities.py.    Next: picograd/codegen/copies.py
+Out:   `Sums`: the `Sum` of an Op
+Called by: codegen/inequalities.py.    Next: picograd/codegen/terms.py
 
 An atom is a loop's RANGE, a symbolic integer, a quotient, remainder, minimum or maximum, or what memory holds. It brings
 facts: polynomials that are never negative and speak of it and of atoms that were met before.
@@ -20,56 +20,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
+from picograd.codegen.terms import Atoms, Interval, Terms, added, factor_of, product_interval, times, youngest
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-Atoms = tuple[int, ...]  # a product of atoms: their numbers, in order; () is 1
-Terms = dict[Atoms, int]  # a polynomial: each product with its factor, which is not 0
 INT64 = (-(1 << 63), (1 << 63) - 1)
 MOST_TERMS = 16  # of a product that is multiplied out
-
-
-# ---- polynomials ----
-def added(a: Terms, b: Terms, factor: int = 1) -> Terms:
-    """Returns a + b * factor."""
-    total = dict(a)
-    for atoms, own in b.items():
-        new = total.get(atoms, 0) + own * factor
-        if new:
-            total[atoms] = new
-        else:
-            total.pop(atoms, None)
-    return total
-
-
-def times(a: Terms, b: Terms) -> Terms:
-    """Returns a * b."""
-    total: Terms = {}
-    for atoms, own in a.items():
-        for others, factor in b.items():
-            product = tuple(sorted(atoms + others))
-            total[product] = total.get(product, 0) + own * factor
-    return {atoms: factor for atoms, factor in total.items() if factor}
-
-
-def factor_of(atom: int, terms: Terms) -> Terms | None:
-    """Returns f where terms = f * atom + what is free of the atom; None where a square of it stands in them."""
-    found: Terms = {}
-    for atoms, own in terms.items():
-        if atom in atoms:
-            rest = tuple([other for other in atoms if other != atom])
-            if len(rest) != len(atoms) - 1:
-                return None
-            found[rest] = own
-    return found
-
-
-def youngest(terms: Terms) -> int | None:
-    """Returns the atom of a polynomial that was met last, or None for a number."""
-    return max([atoms[-1] for atoms in terms if atoms], default=None)
-
-
-Interval = tuple[int, int]  # least, greatest
 
 
 class Sum(NamedTuple):
@@ -160,8 +116,8 @@ class Sums:
         if op.code not in TRUTHS or op.src[0].dtype.is_float:
             return None
         if op.src[0].dtype is dtypes.bool_:
-            truths = list(map(self.truth_of, op.src))
-            return None if None in truths else TRUTHS[op.code](*[(truth, truth) for truth in truths])
+            p, q = map(self.truth_of, op.src)
+            return None if p is None or q is None else TRUTHS[op.code]((p, p), (q, q))
         a, b = map(self.sum_of, op.src)
         truth = TRUTHS[op.code](a[1:], b[1:])
         if truth is None and op.code is OpCode.CMPLT and self.prove(added(a.terms, b.terms, -1)):
@@ -204,11 +160,6 @@ TRUTHS: dict[OpCode, Callable[[Interval, Interval], bool | None]] = {
 def whole(op: Op) -> Interval:
     """Returns the interval of all values of a type."""
     return (int(op.dtype.min), int(op.dtype.max)) if op.dtype.is_int else (0, 1)
-
-
-def product_interval(a: Interval, b: Interval) -> Interval:
-    corners = (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])
-    return min(corners), max(corners)
 
 
 # ---- operations ----

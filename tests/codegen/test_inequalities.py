@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.inequalities import Known
-from picograd.codegen.sums import added
+from picograd.codegen.terms import added
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 
