@@ -145,6 +145,8 @@ class Known:
         atom = self._atoms[last]
         own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
         own.insert(0 if most_steps == MOST_DERIVED else len(own), fact)  # what a condition says is looked at first
+        if len(atom.one_of) == 1:
+            self._note(added(fact, added(atom.one_of[0], {(last,): 1}, -1), fact[(last,)]), most_steps - 1)
         for other in list(others):
             free = _without(last, fact, other)
             if free is not None:
@@ -219,14 +221,14 @@ class Known:
             shared = gcd(own[()], factor[()])
             scale, share = abs(own[()]) // shared, abs(factor[()]) // shared
             rest = added({atoms: f * scale for atoms, f in terms.items()}, fact, -share)
-            yield -(-self._least_of(rest, enough * scale) // scale)
+            yield -(-self._least_of(rest, (enough - 1) * scale + 1) // scale)
         elif (ratio := _ratio(factor, own)) is not None:
             yield self._least_of(added(terms, fact, -ratio), enough)
         elif own.keys() == {()}:
             sign = 1 if own[()] > 0 else -1
             scale = abs(own[()])
             rest = added({atoms: f * scale for atoms, f in terms.items()}, times(factor, fact), -sign)
-            yield -(-self._least_of(rest, enough * scale) // scale)
+            yield -(-self._least_of(rest, (enough - 1) * scale + 1) // scale)
         elif factor.keys() == {()}:  # s p - k f > s (enough - 1) shows p > enough - 1
             low, high = self._interval_of(own)
             if low <= 0 <= high:
