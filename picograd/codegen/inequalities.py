@@ -26,7 +26,7 @@ from picograd.codegen.terms import Terms, added, factor_of, product_interval, ti
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-MOST_STEPS = 200  # of a search: what takes longer is not proved
+MOST_STEPS = 400  # of a search: what takes longer is not proved
 MOST_DEPTH = 40
 MOST_DERIVED = 4  # facts after each other that follow from what a condition says
 MOST_FACTS = 12  # that are looked through for sharper ones
@@ -49,6 +49,7 @@ class Known:
         self._named = named
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
+        self._learned: list[Terms] = []
         self._sharp: dict[tuple[int, bool], list[Terms]] = {}
         self._steps = self._depth = 0
         self._is_never = False  # the conditions contradict each other: nothing runs here
@@ -144,6 +145,7 @@ class Known:
         fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
         atom = self._atoms[last]
         own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
+        self._learned.append(fact)
         own.insert(0 if most_steps == MOST_DERIVED else len(own), fact)  # what a condition says is looked at first
         if len(atom.one_of) == 1:
             self._note(added(fact, added(atom.one_of[0], {(last,): 1}, -1), fact[(last,)]), most_steps - 1)
@@ -252,8 +254,11 @@ class Known:
                     found.append({atoms: factor // shared for atoms, factor in fact.items()})
                 older = max([number for atoms in fact for number in atoms if number != last], default=None)
                 if older is not None and len(facts) < MOST_FACTS:
-                    others = self._atoms[older].highs if fact.get((older,), 0) > 0 else self._atoms[older].lows
-                    facts += [free for free in (_without(older, fact, other) for other in others) if free is not None]
+                    sign = fact.get((older,), 0)
+                    others = list(self._atoms[older].highs if sign > 0 else self._atoms[older].lows)
+                    others += [known for known in self._learned if known.get((older,), 0) * sign < 0]
+                    derived = [_without(older, fact, other) for other in others]
+                    facts += [free for free in derived if free and free.get((last,), 0) * (1 if is_positive else -1) > 0]
             self._sharp[key] = found
         return self._sharp[key]
 

@@ -303,7 +303,10 @@ def _minimum(sums: Sums, op: Op) -> Sum:
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
     if a.high <= b.low or b.high <= a.low:
         return a if a.high <= b.low else b
-    atom = sums.bounded(min(a.low, b.low), min(a.high, b.high), (), (a.terms, b.terms))
+    low = min(a.low, b.low)
+    if low < 0 and all(x.low >= 0 or sums.prove(x.terms) for x in (a, b)):
+        low = 0
+    atom = sums.bounded(low, min(a.high, b.high), (), (a.terms, b.terms))
     sums.atoms[-1].one_of = a.terms, b.terms
     return atom
 
