@@ -182,7 +182,9 @@ class Known:
         best, was_all = self._least.get(key, (None, False))
         if best is not None and (was_all or best >= enough):
             return best
-        best = self._interval_of(terms)[0]
+        best, most = self._interval_of(terms)
+        if most < enough:
+            return best
         if best < enough and self._steps > 0 and self._depth < MOST_DEPTH:
             self._steps, self._depth = self._steps - 1, self._depth + 1
             for found in self._eliminated(terms, enough):
@@ -206,40 +208,48 @@ class Known:
             return
         is_positive = low >= 0
         facts = atom.lows if is_positive else atom.highs
-        for fact in facts:
-            yield from self._combined(terms, factor, fact, last, enough)
+        yield from self._combined(terms, factor, facts, last, enough)
         if atom.one_of and (len(atom.one_of) == 1 or not facts):
             own: Terms = {(last,): 1}
             cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
             yield min([self._least_of(case, enough) for case in cases])
-        for fact in self._sharper(last, is_positive):
-            yield from self._combined(terms, factor, fact, last, enough)
+        yield from self._combined(terms, factor, self._sharper(last, is_positive), last, enough)
 
-    def _combined(self, terms: Terms, factor: Terms, fact: Terms, last: int, enough: int) -> Iterator[int]:
-        """Yields what terms are never below as `fact` is not negative, which has the sign of `factor`."""
+    def _combined(self, terms: Terms, factor: Terms, facts: list[Terms], last: int, enough: int) -> Iterator[int]:
+        """Yields what terms are never below with each of some facts; that first which leaves the most by intervals."""
+        found = [one for one in [self._goal(terms, factor, fact, last, enough) for fact in facts] if one is not None]
+        if len(found) > 1:
+            found.sort(key=lambda one: -self._interval_of(one[0])[0] / max(1, one[1]))
+        for rest, scale, least in found:
+            value = self._least_of(rest, least)
+            if scale:
+                yield -(-value // scale)
+            elif value >= least:
+                yield enough
+
+    def _goal(self, terms: Terms, factor: Terms, fact: Terms, last: int, enough: int) -> tuple[Terms, int, int] | None:
+        """Returns (rest, scale, least): the terms are never below rest / scale, and `least` of the rest is enough.
+
+        A scale of 0: where the rest is never below `least`, the terms are never below `enough`.
+        """
         own = factor_of(last, fact)
         assert own, "a fact is of its atom"
         if own.keys() == {()} and factor.keys() == {()}:
             shared = gcd(own[()], factor[()])
             scale, share = abs(own[()]) // shared, abs(factor[()]) // shared
-            rest = added({atoms: f * scale for atoms, f in terms.items()}, fact, -share)
-            yield -(-self._least_of(rest, (enough - 1) * scale + 1) // scale)
-        elif (ratio := _ratio(factor, own)) is not None:
-            yield self._least_of(added(terms, fact, -ratio), enough)
-        elif own.keys() == {()}:
-            sign = 1 if own[()] > 0 else -1
-            scale = abs(own[()])
-            rest = added({atoms: f * scale for atoms, f in terms.items()}, times(factor, fact), -sign)
-            yield -(-self._least_of(rest, (enough - 1) * scale + 1) // scale)
-        elif factor.keys() == {()}:  # s p - k f > s (enough - 1) shows p > enough - 1
-            low, high = self._interval_of(own)
-            if low <= 0 <= high:
-                return
-            sign = 1 if low > 0 else -1
-            scaled = times(own, added(terms, ONE, 1 - enough))
-            rest = added({atoms: f * sign for atoms, f in scaled.items()}, fact, -abs(factor[()]))
-            if self._least_of(added(rest, ONE, -1), 0) >= 0:
-                yield enough
+            return added({atoms: f * scale for atoms, f in terms.items()}, fact, -share), scale, (enough - 1) * scale + 1
+        if (ratio := _ratio(factor, own)) is not None:
+            return added(terms, fact, -ratio), 1, enough
+        if own.keys() == {()}:
+            sign, scale = (1, own[()]) if own[()] > 0 else (-1, -own[()])
+            scaled = {atoms: f * scale for atoms, f in terms.items()}
+            return added(scaled, times(factor, fact), -sign), scale, (enough - 1) * scale + 1
+        low, high = self._interval_of(own)
+        if factor.keys() != {()} or low <= 0 <= high:
+            return None
+        sign = 1 if low > 0 else -1  # s p - k f > s (enough - 1) shows p > enough - 1
+        scaled = {atoms: f * sign for atoms, f in times(own, added(terms, ONE, 1 - enough)).items()}
+        return added(scaled, fact, -abs(factor[()])), 0, 1
 
     def _sharper(self, last: int, is_positive: bool) -> list[Terms]:
         """Returns facts of a quotient that hold of whole numbers: with 4 q <= x and x <= 63 - 20 i, q <= 15 - 5 i."""

@@ -194,9 +194,10 @@ def _subtract(sums: Sums, op: Op) -> Sum:
     """a - b; of a remainder, x - x // c * c, a fact says that it is not negative, where intervals do not."""
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
     terms, low = added(a.terms, b.terms, -1), a.low - b.high
-    last = youngest(terms)
-    if low < 0 and last is not None and terms in sums.atoms[last].highs:
-        low = 0
+    if low < 0 and op.dtype.kind == "u":
+        last = youngest(terms)
+        if (last is not None and terms in sums.atoms[last].highs) or sums.prove(terms):
+            low = 0
     return Sum(terms, low, a.high - b.low)
 
 
