@@ -13,7 +13,6 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
-from picograd.codegen import lower as lowering
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.lower import lower
 from picograd.device import Target
@@ -25,12 +24,11 @@ from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel, Param, Program
+from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, walk
 from picograd.ir.text import parse_program
-from tests.calls import calls
 from tests.counts.workloads import WORKLOADS, indices, leaf
-from tests.same_meaning import CPU_TARGETS, GPU_TARGET, TARGETS
+from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 # what a rule sees -> how many elements p0 must have, and statements that read it; one element fewer is not enough
 INSIDE: dict[str, tuple[int, str]] = {
@@ -262,7 +260,8 @@ def test_an_access_is_proved_where_a_symbolic_length_just_suffices(name: str) ->
 
 def test_what_is_surely_outside_is_refused() -> None:
     with pytest.raises(VerifyError) as error:
-        prove_bounds(program(10, "for r1 in loop(4):\n  v1: int64 = r1 + 10\n  load v2: float32 = p0[v1]"), itertools.count(9))
+        text = "for r1 in loop(4):\n  v1: int64 = r1 + 10\n  load v2: float32 = p0[v1]"
+        prove_bounds(program(10, text), itertools.count(9))
     assert "after pass linearize of program t, a statement is outside its memory" in str(error.value)
     assert "load v2: float32 = p0[v1]" in str(error.value) and "elements 10..13 of 10" in str(error.value)
 
