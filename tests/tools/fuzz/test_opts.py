@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from picograd.ir.opcode import AxisKind
-from picograd.ir.stages import Program
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opts import Opts
+from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, walk
 from picograd.tools.fuzz import opts
+from picograd.tools.fuzz.check import Wrong
 from picograd.tools.fuzz.graphs import product_graph
 from picograd.tools.fuzz.opts import check_opts
 from picograd.tools.fuzz.run import try_seed
-from picograd.tools.fuzz.values import Array
+from picograd.tools.fuzz.values import Array, Graph
 
 
 def test_a_seed_draws_the_same_graph_and_tiles_again() -> None:
@@ -28,11 +35,8 @@ def test_products_cut_in_any_way_have_the_same_bits(seed: int) -> None:
 
 
 def test_most_seeds_have_a_product() -> None:
-    assert sum("MATMUL" in str([op.code for op in graph_ops(seed)]) for seed in range(40)) > 20
-
-
-def graph_ops(seed: int) -> Sequence[opts.Op]:
-    return opts.toposort(product_graph(seed).roots)
+    codes = [{op.code for op in toposort(product_graph(seed).roots)} for seed in range(40)]
+    assert sum(OpCode.MATMUL in found for found in codes) > 20
 
 
 def test_a_wrong_cut_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +61,21 @@ def test_a_wrong_cut_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_other_bits_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that is right but for its last bit, where a product is turned."""
-    right = opts.lower
-    monkeypatch.setattr(opts, "guess", lambda kernel, target: opts.Opts(("no such tile",)))
-    monkeypatch.setattr(opts, "lower", lambda kernel, target, choice: right(kernel, target))
-    assert check_opts(product_graph(0), 0) in (True, False)
+    """A product of zeros that is -0.0 where it is cut in one way: equal, and not the same bits."""
+    a, b = (Op(OpCode.PARAM, dtypes.float32, (), (slot, (3, 3))) for slot in range(2))
+    zeros = {op: np.zeros((3, 3), np.float32) for op in (a, b)}
+    graph = Graph([Op(OpCode.MATMUL, dtypes.float32, (a, b))], zeros, [0.0])
+    assert check_opts(graph, 0)
+    lower, run = opts.lower, opts.run
+
+    def named(kernel: Kernel, target: Target, choice: Opts) -> Program:
+        return replace(lower(kernel, target, choice), name=str(choice))
+
+    def wrong(program: Program, slots: Sequence[Array]) -> list[Array]:
+        return [-x if "turned" in program.name else x for x in run(program, slots)]
+
+    monkeypatch.setattr(opts, "lower", named)
+    monkeypatch.setattr(opts, "run", wrong)
+    with pytest.raises(Wrong, match="other bits than with registers"):
+        for seed in range(20):
+            check_opts(graph, seed)
