@@ -77,6 +77,7 @@ class _Prover:
     named:     VAR -> the operation whose value it has
     inside:    what was proved: what is known there, memory, index, elements side by side
     unproved:  ids of the accesses that are not
+    lengths:   of memory
     """
 
     def __init__(self, program: Program):
@@ -84,6 +85,7 @@ class _Prover:
         self.named: dict[Op, Op] = {}
         self.inside: set[tuple[Known, Op, Op, int]] = set()
         self.unproved: set[int] = set()
+        self.lengths: dict[Op, Dim] = {}
 
     def body(self, statements: Sequence[Statement], known: Known, is_sure: bool) -> None:
         """Looks at the statements of one body.
@@ -97,7 +99,8 @@ class _Prover:
             elif isinstance(statement, Load):
                 self.access(statement, statement.var.arg[1], known, is_sure)
             elif isinstance(statement, Store):
-                self.access(statement, lanes_of(statement.value), known, is_sure)
+                value = statement.value
+                self.access(statement, value.arg[1] if value.code is OpCode.VAR else 1, known, is_sure)
             elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
             elif isinstance(statement, If):
@@ -106,7 +109,9 @@ class _Prover:
     def access(self, access: Access, lanes: int, known: Known, is_sure: bool) -> None:
         """Proves one access, or notes it."""
         memory, index, valid = access.memory, access.index, access.valid
-        length = length_of(self.program, memory)
+        length = self.lengths.get(memory)
+        if length is None:
+            length = self.lengths[memory] = length_of(self.program, memory)
         span = lanes if lanes > 1 and lanes_of(index) == 1 else 1
         if index.code is OpCode.CONST and type(length) is int and 0 <= index.arg <= length - span:
             return

@@ -50,6 +50,7 @@ class Known:
         self._also: dict[tuple[Op, bool], Known] = {}
         self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
         self._learned: list[Terms] = []
+        self._to_follow: list[Terms] = []
         self._sharp: dict[tuple[int, bool], list[Terms]] = {}
         self._steps = self._depth = 0
         self._is_never = False  # the conditions contradict each other: nothing runs here
@@ -87,6 +88,16 @@ class Known:
         """True where that was proved: of the polynomial itself, or with what is divided taken apart."""
         if self._is_never:
             return True
+        if self._is_shown(terms):
+            return True
+        if self._to_follow:  # what follows from the conditions is worked out where it is needed
+            for fact in self._to_follow:
+                self._follow(fact, MOST_DERIVED)
+            self._to_follow, self._least, self._sharp = [], {}, {}
+            return self._is_never or self._is_shown(terms)
+        return False
+
+    def _is_shown(self, terms: Terms) -> bool:
         tried: list[Terms] = []
         for choose in (None, operator.pos, operator.neg):
             parts = terms if choose is None else self.sums.in_parts(terms, choose)
@@ -130,29 +141,41 @@ class Known:
         self._narrow(a, lhs.low, rhs.high - gap)
         self._narrow(b, lhs.low + gap, rhs.high)
 
-    def _note(self, fact: Terms, most_steps: int = MOST_DERIVED) -> None:
-        """Notes a polynomial that is never negative, at the youngest of its atoms, and what follows for older ones."""
+    def _note(self, fact: Terms) -> None:
+        """Notes a polynomial that a condition says is never negative: it is looked at before other facts of its atom."""
+        noted = self._kept(fact, first=True)
+        if noted is not None:
+            self._to_follow.append(noted)
+
+    def _kept(self, fact: Terms, first: bool = False) -> Terms | None:
+        """Notes a fact at the youngest of its atoms and returns it; None where it says nothing new."""
         last = youngest(fact)
         if last is None:
             self._is_never = self._is_never or fact.get((), 0) < 0
-            return
-        if most_steps == 0 or self._interval_of(fact)[0] >= 0:
-            return
+            return None
         factor = factor_of(last, fact)
-        if factor is None or factor.keys() != {()}:
-            return
+        if self._interval_of(fact)[0] >= 0 or factor is None or factor.keys() != {()}:
+            return None
         shared = gcd(*[own for atoms, own in fact.items() if atoms])
         fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
-        atom = self._atoms[last]
-        own, others = (atom.lows, atom.highs) if factor[()] > 0 else (atom.highs, atom.lows)
+        facts = self._atoms[last].lows if factor[()] > 0 else self._atoms[last].highs
+        facts.insert(0 if first else len(facts), fact)
         self._learned.append(fact)
-        own.insert(0 if most_steps == MOST_DERIVED else len(own), fact)  # what a condition says is looked at first
+        return fact
+
+    def _follow(self, fact: Terms, most_steps: int) -> None:
+        """Notes what a fact and those of its youngest atom say of older ones."""
+        last = youngest(fact)
+        if last is None or most_steps == 0:
+            return
+        atom, factor = self._atoms[last], fact[(last,)]
+        derived = [_without(last, fact, other) for other in (atom.highs if factor > 0 else atom.lows)]
         if len(atom.one_of) == 1:
-            self._note(added(fact, added(atom.one_of[0], {(last,): 1}, -1), fact[(last,)]), most_steps - 1)
-        for other in list(others):
-            free = _without(last, fact, other)
-            if free is not None:
-                self._note(free, most_steps - 1)
+            derived.append(added(fact, added(atom.one_of[0], {(last,): 1}, -1), factor))
+        for one in derived:
+            kept = None if one is None else self._kept(one)
+            if kept is not None:
+                self._follow(kept, most_steps - 1)
 
     def _narrow(self, op: Op, low: int, high: int) -> None:
         """Puts an integer between narrower bounds; an atom keeps them."""

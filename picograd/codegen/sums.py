@@ -90,7 +90,12 @@ class Sums:
     def sum_of(self, op: Op) -> Sum:
         """Returns an integer as a sum of atoms; it is an atom itself where arithmetic on it might wrap."""
         found = self.sums.get(op)
-        if found is None:
+        if found is not None:
+            return found
+        if op.code is OpCode.CONST:
+            value = int(op.arg)
+            found = self.sums[op] = Sum({(): value} if value else {}, value, value)
+        else:
             meaning = self.named.get(op, op)
             rule = RULES.get(meaning.code)
             found = None if rule is None else rule(self, meaning)
@@ -170,7 +175,12 @@ def _constant(value: int) -> Sum:
 def _range(sums: Sums, op: Op) -> Sum:
     """0 up to the extent: that it runs at all says something of the extent."""
     extent = sums.sum_of(op.src[0])
-    return sums.bounded(0, max(0, extent.high - 1), ({},), (added(extent.terms, {(): -1}),))
+    found = sums.new(0, extent.high - 1 if extent.high > 1 else 0)
+    ((own, one),) = found.terms.items()
+    atom = sums.atoms[-1]
+    atom.lows.append(found.terms)
+    atom.highs.append(added(extent.terms, {own: one, (): 1}, -1))
+    return found
 
 
 def _variable(sums: Sums, op: Op) -> Sum:
@@ -208,6 +218,9 @@ def _negate(sums: Sums, op: Op) -> Sum:
 
 def _multiply(sums: Sums, op: Op) -> Sum | None:
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
+    factor = b.low
+    if 0 < factor == b.high:
+        return Sum({atoms: own * factor for atoms, own in a.terms.items()}, a.low * factor, a.high * factor)
     return _product(a, b)
 
 
@@ -366,7 +379,6 @@ def _same_bits(sums: Sums, op: Op) -> Sum | None:
 
 
 RULES: dict[OpCode, Callable[[Sums, Op], Sum | None]] = {
-    OpCode.CONST: lambda sums, op: _constant(int(op.arg)),
     OpCode.RANGE: _range,
     OpCode.VARIABLE: _variable,
     OpCode.BIND: _same,
