@@ -26,7 +26,7 @@ from picograd.codegen.terms import Terms, added, factor_of, product_interval, ti
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 
-MOST_STEPS = 400  # of a search: what takes longer is not proved
+FEW_STEPS, MOST_STEPS = 30, 400  # of a search: what takes longer is not proved
 MOST_DEPTH = 40
 MOST_DERIVED = 4  # facts after each other that follow from what a condition says
 MOST_FACTS = 12  # that are looked through for sharper ones
@@ -98,15 +98,15 @@ class Known:
         return False
 
     def _is_shown(self, terms: Terms) -> bool:
-        tried: list[Terms] = []
-        for choose in (None, operator.pos, operator.neg):
-            parts = terms if choose is None else self.sums.in_parts(terms, choose)
-            if parts not in tried:
-                tried.append(parts)
-                self._steps = MOST_STEPS
-                if self._least_of(parts, 0) >= 0:
-                    return True
-        return False
+        """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
+        if self._search(terms, FEW_STEPS):
+            return True
+        was_cut = self._steps == 0
+        for choose in (operator.pos, operator.neg):
+            parts = self.sums.in_parts(terms, choose)
+            if parts != terms and self._search(parts, MOST_STEPS):
+                return True
+        return was_cut and self._search(terms, MOST_STEPS)
 
     # ---- conditions ----
     def _learn(self, condition: Op, holds: bool) -> None:
@@ -188,6 +188,10 @@ class Known:
                 self._atoms[atoms[0]].low, self._atoms[atoms[0]].high = low, high
 
     # ---- the search ----
+    def _search(self, terms: Terms, most_steps: int) -> bool:
+        self._steps = most_steps
+        return self._least_of(terms, 0) >= 0
+
     def _least_of(self, terms: Terms, enough: int) -> int:
         """Returns a number that a polynomial is never below, `enough` or more where that was proved."""
         constant = terms.get((), 0)
@@ -215,7 +219,7 @@ class Known:
                 if best >= enough:
                     break
             self._depth -= 1
-        self._least[key] = best, best < enough
+        self._least[key] = best, best < enough and self._steps > 0
         return best
 
     def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
