@@ -222,7 +222,6 @@ def _check_program(
 ) -> None:  # fmt: skip
     program = lower(item.kernel, target)
     verify_program(program, after="lower")
-    assert program.num_guards == 0, f"not proved to be inside:\n{format_program(program)}"
     for order in (range, backwards):
         memory: list[Array | None] = [*_copies(before)]
         memory += [None] * (len(program.params) - len(memory))

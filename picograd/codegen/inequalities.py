@@ -181,6 +181,9 @@ class Known:
         """Puts an integer between narrower bounds; an atom keeps them."""
         terms, least, greatest = self.sum_of(op)
         low, high = max(low, least), min(high, greatest)
+        if low > high:
+            self._is_never = True
+            return
         self.sums.sums[op] = Sum(terms, low, high)
         if len(terms) == 1:
             ((atoms, factor),) = terms.items()

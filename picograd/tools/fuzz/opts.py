@@ -37,8 +37,7 @@ def check_opts(graph: Graph, seed: int) -> bool:
     a product.
 
     Raises:
-      Wrong: a result is off by more than rounding explains, or in a bit from that of the best guess; or an access is not
-        proved to be inside its memory.
+      Wrong: a result is off by more than rounding explains, or in a bit from that of the best guess.
     """
     roots = graph_rewrite(graph.roots, strip_identity)
     schedule = create_schedule(simplify_graph([roots[root] for root in graph.roots]))
@@ -103,8 +102,6 @@ def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed:
 
 def run(program: Program, slots: Sequence[Array]) -> list[Array]:
     """Returns what memory holds after a program."""
-    if program.num_guards:
-        raise Wrong(f"{program.name}: {program.num_guards} accesses are not proved to be inside their memory")
     verify_program(program, after="lower")
     memory = copies(slots)
     evaluate_program(program, memory)
