@@ -285,22 +285,32 @@ class Known:
         """Returns facts of a quotient that hold of whole numbers: with 4 q <= x and x <= 63 - 20 i, q <= 15 - 5 i."""
         key = last, is_positive
         if key not in self._sharp:
-            atom = self._atoms[last]
-            facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
             found: list[Terms] = []
-            for fact in facts:  # which grows; a constant is rounded down
-                shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
-                if shared > 1:
-                    found.append({atoms: factor // shared for atoms, factor in fact.items()})
-                older = max([number for atoms in fact for number in atoms if number != last], default=None)
-                if older is not None and len(facts) < MOST_FACTS:
-                    sign = fact.get((older,), 0)
-                    others = list(self._atoms[older].highs if sign > 0 else self._atoms[older].lows)
-                    others += [known for known in self._learned if known.get((older,), 0) * sign < 0]
-                    derived = [_without(older, fact, other) for other in others]
-                    facts += [free for free in derived if free and free.get((last,), 0) * (1 if is_positive else -1) > 0]
+            for most in (1, MOST_FACTS):  # the youngest atom besides, then any of them
+                found += [fact for fact in self._rounded(last, is_positive, most) if fact not in found]
             self._sharp[key] = found
         return self._sharp[key]
+
+    def _rounded(self, last: int, is_positive: bool, most_others: int) -> Iterator[Terms]:
+        """Yields facts of an atom whose factors have a common divisor, made by eliminating other atoms from its own."""
+        atom = self._atoms[last]
+        facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
+        for fact in facts:  # which grows; a constant is rounded down
+            shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
+            if shared > 1:
+                yield {atoms: factor // shared for atoms, factor in fact.items()}
+            older = sorted({number for atoms in fact for number in atoms} - {last}, reverse=True)
+            for other in older[:most_others]:
+                if len(facts) < MOST_FACTS:
+                    facts += self._freed(last, is_positive, fact, other)
+
+    def _freed(self, last: int, is_positive: bool, fact: Terms, other: int) -> list[Terms]:
+        """Returns what a fact of atom `last` becomes when another atom is eliminated with the facts of that."""
+        sign, wanted = fact.get((other,), 0), 1 if is_positive else -1
+        known = list(self._atoms[other].highs if sign > 0 else self._atoms[other].lows)
+        known += [learned for learned in self._learned if learned.get((other,), 0) * sign < 0]
+        derived = [_without(other, fact, one) for one in known]
+        return [free for free in derived if free and free.get((last,), 0) * wanted > 0]
 
     def _without_shared(self, terms: Terms, enough: int) -> Iterator[int]:
         """Yields 0 where an atom that is not negative divides all terms, and what is left is not negative."""
