@@ -38,7 +38,7 @@ MOST: dict[str, tuple[int, int]] = {
 }
 
 # workload -> which part of the calls of lowering and rendering for a CPU the proof of bounds may make, where it is more
-PROOF = {"index scatter": 0.27, "symbolic dot": 0.22, "layer conv": 0.2, "padded": 0.17}
+PROOF = {"sum columns": 0.17, "sort rows": 0.17, "index scatter": 0.27, "symbolic dot": 0.22, "layer conv": 0.2, "padded": 0.17}
 
 
 @pytest.mark.parametrize("name", MOST)
@@ -57,7 +57,7 @@ def lowered(kernels: Sequence[Kernel], target: Target) -> list[Program]:
 
 @pytest.mark.parametrize("name", MOST)
 def test_a_proof_of_bounds_is_a_small_part_of_lowering_and_rendering(name: str) -> None:
-    """In calls; of the whole way to machine code, most of which is LLVM's, it is a third of that."""
+    """In calls; of the time of the whole way to machine code, most of which is LLVM's, it is a third of that part."""
     roots = [tensor.op for tensor in WORKLOADS[name]()]
     kernels = [item.kernel for item in schedule_graphs(parametrize(roots, template(roots))).kernel_items()]
     programs = lowered(kernels, CPU_TARGETS[1])
