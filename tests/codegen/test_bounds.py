@@ -28,6 +28,7 @@ from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, walk
 from picograd.ir.text import parse_program
 from tests.counts.workloads import WORKLOADS, indices, leaf
+from tests.cpu_programs import run as cpu_run
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET
 
 # what a rule sees -> how many elements p0 must have, and statements that read it; one element fewer is not enough
@@ -342,6 +343,24 @@ def test_a_guarded_access_touches_nothing_outside(name: str, n: int) -> None:
     evaluate_program(guarded, [x, np.zeros(3, np.int64), np.zeros(3, np.uint8), found], {"n": n})
     assert np.isin(found, [*x, 0, -1]).all()
     assert (found == x).any() if name != "before the start" or n > 1 else True
+
+
+def test_a_guard_is_run_by_the_cpu() -> None:
+    """20 elements, read and written by vectors of 8."""
+    text = """
+for r1 in grid(3):
+  v1: int64 = r1 * 8
+  load v2: float32x8 = p0[v1]
+  v3: float32x8 = v2 + v2
+  p3[v1] = v3"""
+    params = HEAD.replace("  memory p0", "  param p3: out float32[20]\n  memory p0", 1).format(20, 20)
+    head = params.replace("  variable n: int64 1..9\n", "").replace("  phase", "  memory p3 = 3 float32 (20,)\n  phase")
+    lines = "\n".join("    " + line for line in text.strip("\n").splitlines())
+    guarded = prove_bounds(parse_program(head + lines + "\n"), itertools.count(1000))
+    assert guarded.num_guards == 2
+    x = np.arange(20, dtype=np.float32)
+    (found,) = cpu_run(guarded, [x, np.zeros(3, np.int64), np.zeros(3, np.uint8), np.zeros(20, np.float32)])
+    np.testing.assert_array_equal(found, x + x)
 
 
 # ---- real kernels ----

@@ -38,7 +38,9 @@ MOST: dict[str, tuple[int, int]] = {
 }
 
 # workload -> which part of the calls of lowering and rendering for a CPU the proof of bounds may make, where it is more
-PROOF = {"sum columns": 0.17, "sort rows": 0.17, "index scatter": 0.27, "symbolic dot": 0.22, "layer conv": 0.2, "padded": 0.17}
+PROOF = {
+    "sum columns": 0.17, "sort rows": 0.17, "index scatter": 0.27, "symbolic dot": 0.22, "layer conv": 0.2, "padded": 0.17,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MOST)
