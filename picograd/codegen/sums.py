@@ -218,9 +218,8 @@ def _negate(sums: Sums, op: Op) -> Sum:
 
 def _multiply(sums: Sums, op: Op) -> Sum | None:
     a, b = sums.sum_of(op.src[0]), sums.sum_of(op.src[1])
-    factor = b.low
-    if 0 < factor == b.high:
-        return Sum({atoms: own * factor for atoms, own in a.terms.items()}, a.low * factor, a.high * factor)
+    if 0 < b.low == b.high:
+        return Sum({atoms: own * b.low for atoms, own in a.terms.items()}, a.low * b.low, a.high * b.low)
     return _product(a, b)
 
 
