@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
+from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
 from picograd.codegen.convolution_gpu import emit_convolution_gpu
@@ -58,7 +59,8 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
-    return Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
+    program = Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
+    return prove_bounds(program, numbers)
 
 
 def _has_check(statements: Sequence[Statement]) -> bool:

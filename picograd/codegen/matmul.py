@@ -31,7 +31,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
@@ -280,7 +280,7 @@ def _in_blocks(
         count = minimum(subtract(k, first), block)
         with pack.loop(whole, AxisKind.LOOP) as panel:
             fill(at, panel, width, first, count)
-        if rest != 0:
+        with pack.when(less(0, rest)):
             fill(at, whole, rest, first, count)
 
 
@@ -290,12 +290,12 @@ def _rows_to_transpose(k: Dim) -> int:
 
 
 def _rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
-    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing, or all.
+    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing.
 
     What is made of these zeros is never stored. But of what happens to be in memory it may be subnormal numbers, with
     which a processor takes a hundred times as long to multiply.
     """
-    return mul(count, mul(minimum(subtract(whole, width), 1), minimum(width, 1)))
+    return mul(count, minimum(subtract(whole, width), 1))
 
 
 def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:

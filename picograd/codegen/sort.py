@@ -99,7 +99,7 @@ def _merge_runs(tables: Tables, number: Dim, descending: bool, build: Builder) -
         middle = _int(OpCode.MIN, _int(OpCode.ADD, start, width), to_op(tables.length))
         end = _int(OpCode.MIN, _int(OpCode.ADD, middle, width), to_op(tables.length))
         a, b = build.load(left, 0), build.load(right, 0)
-        places = [tables.at(source, _int(OpCode.MIN, side, last)) for side in (a, b)]
+        places = [tables.at(source, _at_most(side, last)) for side in (a, b)]
         key_a, key_b = (build.load(tables.keys, place) for place in places)
         position_a, position_b = (build.load(tables.positions, place) for place in places)
         sooner = _before(key_b, key_a, descending)
@@ -127,6 +127,12 @@ def _key_dtype(dtype: DType) -> DType:
 
 def _int(code: OpCode, a: Op, b: Op) -> Op:
     return Op(code, dtypes.int64, (a, b))
+
+
+def _at_most(side: Op, last: Op) -> Op:
+    """Returns the smaller of two positions, compared as what they are: without a sign, so that it is never below 0."""
+    smaller = Op(OpCode.MIN, dtypes.uint64, tuple([Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (side, last)]))
+    return Op(OpCode.BITCAST, dtypes.int64, (smaller,))
 
 
 def _less(a: Op, b: Op) -> Op:

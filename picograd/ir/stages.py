@@ -245,12 +245,14 @@ class Program:
     variables:  symbolic integers, passed after the parameters
     phases:     statements by phase. The outermost loops of a phase are its GRID loops, one after the other; a
                 thread runs a part of the concatenation of their iterations.
+    num_guards: accesses that were not proved to be inside their memory, so that a condition was added
     """
 
     name: str
     params: tuple[Param, ...]
     variables: tuple[Op, ...]
     phases: tuple[tuple[Statement, ...], ...]
+    num_guards: int = 0
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _nests(kernel: Kernel) -> Counter[str]:
 
 def _statements(program: Program) -> Counter[str]:
     """Returns the statements of a Program by kind, the memory it asks for, and how many it runs."""
-    found = Counter({"phases": len(program.phases)})
+    found = Counter({"phases": len(program.phases), "guards": program.num_guards})
     for param in program.params:
         found["scratch_elements"] += greatest(param.numel) if param.role == "scratch" else 0
     for phase in program.phases:

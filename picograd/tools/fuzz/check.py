@@ -2,7 +2,7 @@
 
 In:    a `Graph`
 Out:   `Wrong`, or nothing
-Next:  picograd/tools/fuzz/shrink.py
+Next:  picograd/tools/fuzz/opts.py
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def check_values(graph: Graph, device: str) -> None:
     expected = evaluate(graph.roots, graph.arrays)
     found = run_on(device, graph.roots, graph.arrays)
     for number, (a, b, error) in enumerate(zip(found, expected, graph.errors)):
-        _compare(f"root {number} on {device}", a, b, 2 * error)
+        compare(f"root {number} on {device}", a, b, 2 * error)
 
 
-def _compare(said: str, found: Array, expected: Array, tolerance: float) -> None:
+def compare(said: str, found: Array, expected: Array, tolerance: float) -> None:
     """Raises Wrong where arrays differ by more than a tolerance."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise Wrong(f"{said}: {found.dtype} {found.shape}, the evaluator has {expected.dtype} {expected.shape}")

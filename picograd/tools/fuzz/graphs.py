@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.tools.fuzz.bodies import PLAIN, WITH_BODIES
+from picograd.tools.fuzz.contractions import matmul
 from picograd.tools.fuzz.generator import Generator
 from picograd.tools.fuzz.values import Graph
 
@@ -38,3 +39,14 @@ def smooth_graph(seed: int, most_elements: int = 200) -> Graph:
     actions = WITH_BODIES if seed % 4 == 3 else PLAIN
     generator = Generator(seed, actions, most_elements, (dtypes.float64, dtypes.float64, dtypes.int32), is_smooth=True)
     return generator.make(steps=3 + seed * 7 % MOST_STEPS)
+
+
+def product_graph(seed: int, most_elements: int = 60) -> Graph:
+    """Returns a graph of 1 to 6 operations on a matrix, many of them products: Python runs each in several ways."""
+    dtype = (dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.float16)[seed % 5]
+    generator = Generator(seed, (*PLAIN, *[matmul] * len(PLAIN)), most_elements, (dtype,))
+    rows, columns = (int(n) for n in generator.rng.integers(1, 8, 2))
+    generator.add(generator.param((rows, columns), dtype))
+    generator.grow(1 + seed * 7 % 6)
+    generator.choose_roots()
+    return generator.graph

@@ -1,4 +1,4 @@
-"""`picograd fuzz`: random graphs, gradients and writes, one seed after the other, until the time is over.
+"""`picograd fuzz`: random graphs, gradients, writes and cuts of products, one seed after the other, until the time is over.
 
 In:    `FuzzConfig`
 Out:   what was held, and for each failure a script in the folder given
@@ -19,17 +19,19 @@ from rich.markup import escape
 
 from picograd.errors import ArgumentError
 from picograd.tools.fuzz.check import check_gradients, check_values
-from picograd.tools.fuzz.graphs import any_graph, smooth_graph
+from picograd.tools.fuzz.graphs import any_graph, product_graph, smooth_graph
+from picograd.tools.fuzz.opts import check_opts
 from picograd.tools.fuzz.script import script, writes_script
 from picograd.tools.fuzz.shrink import shrink
+from picograd.tools.fuzz.values import Graph
 from picograd.tools.fuzz.writes import check_writes
 
-KINDS = ("values", "gradients", "writes")
+KINDS = ("values", "gradients", "writes", "opts")
 
 
 @dataclass(frozen=True)
 class FuzzConfig:
-    """Compares random graphs on a device with the evaluator, gradients with slopes, and writes with NumPy's."""
+    """Compares random graphs with the evaluator, gradients with slopes, writes with NumPy's, products cut in any way."""
 
     # How long to look.
     minutes: float = 1.0
@@ -37,7 +39,7 @@ class FuzzConfig:
     seed: int = 0
     # The device held against the evaluator.
     device: str = "CPU"
-    # What to look at: values, gradients, writes.
+    # What to look at: values, gradients, writes, opts.
     kinds: Annotated[tuple[str, ...], tyro.conf.arg(metavar="KIND ...")] = KINDS
     # Where scripts of failing graphs go.
     folder: Path = Path("fuzz-failures")
@@ -100,9 +102,8 @@ def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
     """Returns what fails for one seed, made small, or None; and whether there was anything to hold."""
     if kind == "writes":
         return _try_writes(seed, device), True
-    graph = any_graph(seed) if kind == "values" else smooth_graph(seed)
-    check: Callable[..., object] = check_values if kind == "values" else check_gradients
-    arguments = (device,) if kind == "values" else (device, seed)
+    make, check, arguments = LOOKS[kind](seed, device)
+    graph = make(seed)
     try:
         return None, check(graph, *arguments) is not False
     except Exception as error:
@@ -110,6 +111,14 @@ def try_seed(kind: str, seed: int, device: str) -> tuple[Failure | None, bool]:
     fact = said(lambda: check(small, *arguments)) or "fails only at times"
     title = f"picograd fuzz: {kind}, seed {seed}"
     return Failure(kind, seed, fact, script(small, check.__name__, repr(arguments)[1:-1].rstrip(","), title, fact)), True
+
+
+Look = tuple[Callable[[int], Graph], Callable[..., object], tuple[object, ...]]
+LOOKS: dict[str, Callable[[int, str], Look]] = {  # seed, device -> what makes the graph, what checks it, with what
+    "values": lambda seed, device: (any_graph, check_values, (device,)),
+    "gradients": lambda seed, device: (smooth_graph, check_gradients, (device, seed)),
+    "opts": lambda seed, device: (product_graph, check_opts, (seed,)),
+}
 
 
 def _try_writes(seed: int, device: str) -> Failure | None:

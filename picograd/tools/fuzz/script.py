@@ -24,7 +24,7 @@ from numpy import inf, nan
 from picograd.ir.op import toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.text import parse_graph
-from picograd.tools.fuzz.check import {check}
+from picograd.tools.fuzz.{module} import {check}
 from picograd.tools.fuzz.values import Graph
 
 roots = parse_graph("""
@@ -39,12 +39,13 @@ arrays = {{op: values[op.arg[0]] for op in toposort(roots) if op.code is OpCode.
 
 
 def script(graph: Graph, check: str, arguments: str, title: str, error: str) -> str:
-    """Returns a script that calls `check`, a name of check.py, on the graph with further `arguments`."""
+    """Returns a script that calls `check`, a name of check.py or opts.py, on the graph with further `arguments`."""
     used = [op for op in toposort(graph.roots) if op.code is OpCode.PARAM]
     return TEMPLATE.format(
         title=title,
         error=error.replace("\n", "\n# "),
         check=check,
+        module="opts" if check == "check_opts" else "check",
         text=format_graph(graph.roots).strip(),
         arrays="\n".join(f"    {op.arg[0]}: {literal(graph.arrays[op])}," for op in used),
         errors=graph.errors,
