@@ -114,6 +114,10 @@ def _at(value: Op, coords: Sequence[Dim]) -> Op:
 
 def _guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
     """Returns an element where `valid` holds, else 0."""
+    if valid is False:
+        return const(0, x.dtype)
     values: dict[Op, Dim] = {m: c for m, c in zip(placeholders(x.shape), coords) if isinstance(m, Op)}
+    if valid is True:
+        return put_in_all([element_anywhere_valid(x, True)], values)[0]
     value = put_in_all([element_anywhere_valid(x, INSIDE)], {**values, INSIDE: valid})[0]
     return value if is_loaded(value) else zero_unless(valid, value)

@@ -61,6 +61,14 @@ SHAPES = [
 ]
 
 
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_window_at_one_place_that_is_always_inside_or_in_the_padding(padding: int, rng: np.random.Generator) -> None:
+    """Where the elements of x lie, and whether one is there, is known when the loops are written."""
+    a, b = param(0, 5, 4, 1), param(1, 6, 2, 1)
+    out = conv(a, b, groups=2, dilation=2, apart=2, stride=3, padding=padding)
+    check(rng, out, a, b, targets=(*CPU_TARGETS, GPU_TARGET))
+
+
 @pytest.mark.req("A1")
 @pytest.mark.parametrize(("x", "w", "arg"), SHAPES)
 def test_convolutions_and_their_gradients(
