@@ -34,7 +34,10 @@ PROOF = {"bounds", "inequalities", "sums", "terms"}  # of codegen what writes no
 TARGETS = {
     "simplify": Target(("picograd/ir/simplify.py", "picograd/ir/fold.py"), ("tests/ir",)),
     "chain_rules": Target(files_of("autodiff"), ("tests/autodiff", "tests/tensor/test_autograd.py")),
-    "emitters": Target(tuple(file for file in files_of("codegen") if Path(file).stem not in PROOF), ("tests/codegen", "tests/render", "tests/evaluator/test_program.py")),
+    "emitters": Target(
+        tuple(file for file in files_of("codegen") if Path(file).stem not in PROOF),
+        ("tests/codegen", "tests/render", "tests/evaluator/test_program.py"),
+    ),
 }
 # Tests of other parts that run rules and emitters, too: who notices does not matter. More of them would take hours.
 FURTHER = (
