@@ -78,6 +78,7 @@ def _without_needless_passes(binding: Any) -> Iterator[None]:
     Hoisting (machine-licm): invariants stand before their loops already, and constants are best left in memory, from
     where an instruction takes them at no cost: hoisted they fill all registers, and each value computed then moves twenty.
     Moving to where a value is read (cgp, machine-sink): it is computed there.
+    Scheduling after registers are allocated (post-ra): the processor reorders by itself, and no kernel's speed changed.
     The others find nothing: no calls, no comparisons of memory, no blocks worth copying, nothing dead.
 
     These are settings of the process, so they last no longer than what needs them: another library may use LLVM too.

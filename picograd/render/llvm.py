@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
-from picograd.ir.op import Op
+from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
@@ -139,7 +139,11 @@ class _Function:
     def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
         """Writes a GRID loop: the part of its iterations that lies in begin..end; returns where the next one starts."""
         if is_first and is_last:
-            self._loop(loop, "%begin", "%end", False)
+            if loop.range.src[0] is const(1, dtypes.int64):  # a call runs at least one iteration
+                self.ranges[loop.range.arg[0]] = "0"
+                self.statements(loop.body)
+            else:
+                self._loop(loop, "%begin", "%end", False)
             return before
         extent = self.operand(loop.range.src[0], 1)
         length = self.emit(f"call i64 @llvm.smax.i64(i64 {extent}, i64 0)")
