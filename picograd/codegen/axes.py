@@ -2,7 +2,7 @@
 
 In:    the shape of a domain and the expressions evaluated over it
 Out:   `merge_axes`: groups of axes;  `vector_lanes`: how many elements go side by side
-Called by: the emitters.    Next: picograd/codegen/elementwise.py
+Called by: the emitters.    Next: picograd/codegen/loops.py
 """
 
 from __future__ import annotations

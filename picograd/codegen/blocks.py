@@ -16,7 +16,7 @@ from math import prod
 
 from picograd.codegen.matmul import lanes_of
 from picograd.codegen.opts import rows_and_vectors
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.blocks import Blocks, blocks_of
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.elementwise import along, split
+from picograd.codegen.loops import along, split
 from picograd.codegen.matmul import multiply_add, store_outputs
 from picograd.device import Target
 from picograd.ir.build import cast

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import grid_of_threads, split
+from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.loops import split
 from picograd.codegen.matmul import multiply_add, store_outputs
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.ir.build import cast

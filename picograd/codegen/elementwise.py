@@ -2,7 +2,7 @@
 
 In:    Nest (kind ELEMENTWISE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/reduce.py
+Called by: codegen/lower.py.    Next: picograd/codegen/turned.py
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from contextlib import contextmanager
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import elements_anywhere, elements_within
+from picograd.codegen.loops import along, nested, split
+from picograd.codegen.turned import Tiles, may_be_turned
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, floordiv, less, minimum, mul, subtract, to_op
 
+PIECE_ELEMENTS = 8192  # of one GRID iteration of a reduction on a CPU
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 
 
@@ -37,7 +40,7 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             build.store(params[slot], flatten(coords, nest.domain), value)
 
     values = [*elements_anywhere(roots), to_op(flatten(placeholders(nest.domain), nest.domain))]
-    groups, _ = merge_axes(nest.domain, values)
+    groups, factors = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
     if target.is_gpu:
         total = numel(extents)
@@ -45,16 +48,12 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             store(spread(groups, split(position, extents), nest.domain))
         return
     lanes = vector_lanes(values, target)
+    if lanes > 1 and may_be_turned(factors, nest.domain):
+        tiles = Tiles(roots, groups, extents, nest.domain)
+        if tiles.loads:
+            tiles.emit(nest, params, build, lanes)
+            return
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
-
-
-def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:
-    """Returns the position in each group of a position in all of them."""
-    positions: list[Dim] = []
-    for extent in reversed(extents[1:]):
-        positions.append(mod(position, extent))
-        position = floordiv(position, extent)
-    return [position, *reversed(positions)] if extents else []
 
 
 @contextmanager
@@ -84,27 +83,6 @@ def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[
         start = mul(piece, per_piece)
         with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
             nested(build, inner, [add(start, row)], lambda at: along(build, 0, last, lanes, lambda i: body([*at, i])))
-
-
-def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable[[list[Dim]], None]) -> None:
-    """Opens one LOOP for each extent and runs `body` with all positions."""
-    if not extents:
-        body(at)
-        return
-    with build.loop(extents[0], AxisKind.LOOP) as index:
-        nested(build, extents[1:], [*at, index], body)
-
-
-def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
-    """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
-    whole = floordiv(count, lanes) if lanes > 1 else 0
-    if whole != 0:
-        with build.loop(whole, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-            body(add(start, add(mul(vector, lanes), lane)))
-    rest = subtract(count, mul(whole, lanes))
-    if rest != 0:
-        with build.loop(rest, AxisKind.LOOP) as index:
-            body(add(start, add(mul(whole, lanes), index)))
 
 
 def _is_long(total: Dim) -> bool:

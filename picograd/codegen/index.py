@@ -85,7 +85,7 @@ def element_within(root: Op, coords: Coords, results: Mapping[Op, Op] | None = N
     placeholders, which have the bounds of their axes, and `coords` are put in afterwards.
 
     Args:
-      results: values the nest itself computes
+      results: values the nest itself computes: of the root's shape, or of some of its axes
       axes:    which of the coordinates are theirs
     """
     return elements_within([root], coords, results, axes)[0]
@@ -105,7 +105,8 @@ def _anywhere(roots: tuple[Op, ...], results: tuple[tuple[Op, Op], ...], axes: t
     """Returns the value of each of `roots` at placeholders of its axes; an emitter asks again for each part of a loop."""
     own = placeholders(roots[0].shape)
     here = tuple([own[axis] for axis in axes])
-    return elements(roots, own, {op: (here, result) for op, result in results})
+    known = {op: (own if op.shape == roots[0].shape else here, result) for op, result in results}
+    return elements(roots, own, known)
 
 
 def element_anywhere(root: Op) -> Op:

@@ -26,6 +26,7 @@ from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
+from picograd.codegen.sort_network import emit_sort_network, has_network
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType
@@ -84,7 +85,8 @@ def _emit(
     elif nest.kind is NestKind.SCAN:
         emit_scan(nest, params, first, target)
     elif nest.kind is NestKind.SORT:
-        emit_sort(nest, params, first, target, scratch)
+        emit = emit_sort_network if has_network(nest, target) else emit_sort
+        emit(nest, params, first, target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.UPDATE:

@@ -19,9 +19,9 @@ from functools import lru_cache
 from picograd import dtype as dtypes
 from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.elementwise import along, split
 from picograd.codegen.index import element_anywhere, element_within
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.loops import along, split
+from picograd.codegen.rows import accumulator_dtype
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last

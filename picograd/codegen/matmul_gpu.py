@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.elementwise import split
 from picograd.codegen.index import element, zero_unless
+from picograd.codegen.loops import split
 from picograd.codegen.matmul import multiply_add, store_outputs
-from picograd.codegen.reduce import accumulator_dtype
+from picograd.codegen.rows import accumulator_dtype
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import BlockTile

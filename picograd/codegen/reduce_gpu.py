@@ -11,17 +11,10 @@ from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import grid_of_threads, split
-from picograd.codegen.reduce import (
-    Results,
-    Rows,
-    accumulator_dtype,
-    emit_row,
-    is_short,
-    plan_rows,
-    start_of,
-    store_rows,
-)
+from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.loops import split
+from picograd.codegen.reduce import emit_row
+from picograd.codegen.rows import Results, Rows, accumulator_dtype, is_short, plan_rows, row_stores, start_of, write_stores
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast
@@ -62,7 +55,7 @@ def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
                     results[r] = cast(build.load(memory[r], 0), r.dtype)
             strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
             with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
-                store_rows(rows, here, results, build)
+                write_stores(build, row_stores(rows, here, results))
 
 
 def _store_columns(rows: Rows, at: list[Dim], column: Dim, results: Results, build: Builder) -> None:

@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCAN), whose anchor is the SCAN
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/sort.py
+Called by: codegen/lower.py.    Next: picograd/codegen/sort_network.py
 
 Rows are independent of each other; along a row the order is the order of the axis, so the bits are those of a loop.
 """
@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import along, grid_of_threads, split
+from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
-from picograd.codegen.reduce import start_of
+from picograd.codegen.loops import along, split
+from picograd.codegen.rows import start_of
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.dtype import DType

@@ -1,4 +1,4 @@
-"""The loops of a stable argsort: merge sort, bottom up.
+"""The loops of a stable argsort by merging, bottom up: on a GPU, of 64-bit keys, of lengths known only when it runs.
 
 In:    Nest (kind SORT), whose anchor is the SORT
 Out:   one phase of statements in the free form
@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.elementwise import grid_of_threads, split
+from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
+from picograd.codegen.loops import split
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, where
@@ -38,13 +39,13 @@ from picograd.ir.symbolic import add, mod, mul, to_op
 class Tables:
     """Two tables of keys and of positions; a pass reads one of them and writes the other.
 
-    keys, positions:  memory of rows x 2 x length elements
+    keys, positions:  memory of rows x 2 x length elements; no positions where a key tells its own
     first:            index of the first element of this row
     length:           of a table
     """
 
     keys: Op
-    positions: Op
+    positions: Op | None
     first: Dim
     length: Dim
 
@@ -71,7 +72,7 @@ def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, target: Target, 
             build.store(keys, tables.at(0, i), cast(key, keys.dtype))
             build.store(positions, tables.at(0, i), i)
         with build.loop(num_passes, AxisKind.LOOP) as number:
-            _merge_runs(tables, number, descending, build)
+            merge_runs(tables, number, number, descending, build)
         with build.loop(length, AxisKind.LOOP) as i:
             found = build.load(positions, tables.at(num_passes % 2, i))
             build.store(out, flatten((*at[:axis], i, *at[axis:]), x.shape), found)
@@ -84,9 +85,13 @@ def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, target: Target, 
             sort_row(row)
 
 
-def _merge_runs(tables: Tables, number: Dim, descending: bool, build: Builder) -> None:
-    """Merges runs of 2 ** number elements of one table into the other, two and two."""
-    source, target = mod(number, 2), mod(add(number, 1), 2)
+def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: Builder) -> None:
+    """Merges runs of 2 ** number elements of one table into the other, two and two.
+
+    Args:
+      turn: even where the first table is read, odd where the second is
+    """
+    source, target = mod(turn, 2), mod(add(turn, 1), 2)
     left, right = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
     width = _int(OpCode.SHL, const(1, dtypes.int64), to_op(number))
     last = _int(OpCode.SUB, to_op(tables.length), const(1, dtypes.int64))
@@ -99,13 +104,14 @@ def _merge_runs(tables: Tables, number: Dim, descending: bool, build: Builder) -
         middle = _int(OpCode.MIN, _int(OpCode.ADD, start, width), to_op(tables.length))
         end = _int(OpCode.MIN, _int(OpCode.ADD, middle, width), to_op(tables.length))
         a, b = build.load(left, 0), build.load(right, 0)
-        places = [tables.at(source, _at_most(side, last)) for side in (a, b)]
+        places = [tables.at(source, at_most(side, last)) for side in (a, b)]
         key_a, key_b = (build.load(tables.keys, place) for place in places)
-        position_a, position_b = (build.load(tables.positions, place) for place in places)
         sooner = _before(key_b, key_a, descending)
         take_b = both(_less(b, end), _or(_not(_less(a, middle)), sooner))
         build.store(tables.keys, tables.at(target, i), where(take_b, key_b, key_a))
-        build.store(tables.positions, tables.at(target, i), where(take_b, position_b, position_a))
+        if tables.positions is not None:
+            position_a, position_b = (build.load(tables.positions, place) for place in places)
+            build.store(tables.positions, tables.at(target, i), where(take_b, position_b, position_a))
         step = cast(take_b, dtypes.int64)
         build.store(right, 0, _int(OpCode.ADD, b, step))
         build.store(left, 0, _int(OpCode.ADD, a, _int(OpCode.SUB, const(1, dtypes.int64), step)))
@@ -129,7 +135,7 @@ def _int(code: OpCode, a: Op, b: Op) -> Op:
     return Op(code, dtypes.int64, (a, b))
 
 
-def _at_most(side: Op, last: Op) -> Op:
+def at_most(side: Op, last: Op) -> Op:
     """Returns the smaller of two positions, compared as what they are: without a sign, so that it is never below 0."""
     smaller = Op(OpCode.MIN, dtypes.uint64, tuple([Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (side, last)]))
     return Op(OpCode.BITCAST, dtypes.int64, (smaller,))

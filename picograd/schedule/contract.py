@@ -1,9 +1,9 @@
-"""Gives a matrix product the form that suits its shape and its reader.
+"""Gives matrix products and long sums the form that suits their shapes and readers.
 
 In:    a simplified graph
-Out:   the same, where products with a vector are sums along rows, as are convolutions like them, and transposed
-       products are products
-Called by: schedule/create.py.    Next: picograd/schedule/fuse.py
+Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
+       products are products, and long sums are sums of sums
+Called by: schedule/create.py.    Next: picograd/schedule/pieces.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
@@ -18,6 +18,7 @@ from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repea
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import OpCode
+from picograd.schedule.pieces import in_pieces, is_long
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 FEW = 64  # places of a window, that many and fewer
@@ -39,6 +40,8 @@ def contract(roots: Sequence[Op]) -> list[Op]:
             became[op] = product(*(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
+        elif is_long(op):
+            became[op] = in_pieces(op, became[op.src[0]])
         else:
             src = tuple(map(became.__getitem__, op.src))
             became[op] = op if src == op.src else op.replace(src=src)

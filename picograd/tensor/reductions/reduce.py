@@ -292,7 +292,11 @@ class Reduce(Pairs):
         [0.5, 0.5]
         """
         powers, total, _ = self._shifted("softmax", dim, dtype, axis)
-        return self.from_op(powers / total, self.cell.device)
+        # One division a row, not one an element; of narrow floats the second rounding would show.
+        is_narrow = total.dtype.itemsize < 4
+        factor = broadcast_to(total if is_narrow else unary(OpCode.RECIPROCAL, total), powers.shape)
+        shares = powers / factor if is_narrow else powers * factor
+        return self.from_op(shares, self.cell.device)
 
     def log_softmax(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:
         """Returns x - log(sum(exp(x))) along one axis, the last unless named.
@@ -301,17 +305,17 @@ class Reduce(Pairs):
         Tensor([-0.6931472, -0.6931472])
         """
         _, total, shifted = self._shifted("log_softmax", dim, dtype, axis)
-        return self.from_op(shifted - unary(OpCode.LOG, total), self.cell.device)
+        return self.from_op(shifted - broadcast_to(unary(OpCode.LOG, total), shifted.shape), self.cell.device)
 
     def _shifted(self, function: str, dim: int | None, dtype: DType | None, axis: int | None) -> tuple[Op, Op, Op]:
-        """Returns exp(x - max), its sum along the axis repeated over it, and x - max."""
+        """Returns exp(x - max), its sum along the axis, which stays with length 1, and x - max."""
         op = need_float(function, self.read()) if dtype is None else cast(self.read(), dtypes.named(function, dtype))
         chosen = -1 if dim is None and axis is None else dim
         axes = axes_of(function, op.shape, chosen, axis)
         greatest = detached(reduce(op, OpCode.MAX, axes, keepdim=True))
         shifted = op - broadcast_to(greatest, op.shape)
         powers = unary(OpCode.EXP, shifted)
-        return powers, broadcast_to(reduce(powers, OpCode.ADD, axes, keepdim=True), op.shape), shifted
+        return powers, reduce(powers, OpCode.ADD, axes, keepdim=True), shifted
 
     # ---- running ----
     def cumsum(self, dim: int | None = None, dtype: DType | None = None, *, axis: int | None = None) -> Self:

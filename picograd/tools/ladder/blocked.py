@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import along
+from picograd.codegen.loops import along
 from picograd.ir.op import Dim, const
 from picograd.ir.opcode import AxisKind
 from picograd.ir.stages import Program

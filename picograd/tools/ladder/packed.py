@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.elementwise import along
+from picograd.codegen.loops import along
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.stages import Program

@@ -12,7 +12,7 @@ cache. No sum is cut, so the result is the same, bit for bit, with any number of
 from __future__ import annotations
 
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import split
+from picograd.codegen.loops import split
 from picograd.ir.opcode import AxisKind
 from picograd.ir.stages import Program
 from picograd.ir.symbolic import add, minimum, mul, subtract

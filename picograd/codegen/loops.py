@@ -1,0 +1,45 @@
+"""Loops that several emitters write: over positions in groups of axes, over several extents, over vectors and a rest.
+
+In:    extents, a body
+Out:   statements in the free form
+Called by: the emitters.    Next: picograd/codegen/elementwise.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd.codegen.builder import Builder
+from picograd.ir.op import Dim
+from picograd.ir.opcode import AxisKind
+from picograd.ir.symbolic import add, floordiv, mod, mul, subtract
+
+
+def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:
+    """Returns the position in each group of a position in all of them."""
+    positions: list[Dim] = []
+    for extent in reversed(extents[1:]):
+        positions.append(mod(position, extent))
+        position = floordiv(position, extent)
+    return [position, *reversed(positions)] if extents else []
+
+
+def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable[[list[Dim]], None]) -> None:
+    """Opens one LOOP for each extent and runs `body` with all positions."""
+    if not extents:
+        body(at)
+        return
+    with build.loop(extents[0], AxisKind.LOOP) as index:
+        nested(build, extents[1:], [*at, index], body)
+
+
+def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
+    """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
+    whole = floordiv(count, lanes) if lanes > 1 else 0
+    if whole != 0:
+        with build.loop(whole, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+            body(add(start, add(mul(vector, lanes), lane)))
+    rest = subtract(count, mul(whole, lanes))
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            body(add(start, add(mul(whole, lanes), index)))

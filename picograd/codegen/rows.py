@@ -1,0 +1,148 @@
+"""How a reduce nest is walked: which axes make a row, which a column, and on which side lanes run.
+
+In:    Nest (kind REDUCE)
+Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`
+Called by: codegen/reduce.py, codegen/reduce_columns.py, codegen/reduce_gpu.py.    Next: picograd/codegen/reduce_columns.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread, steps_by_one
+from picograd.codegen.builder import Builder
+from picograd.codegen.index import element_within, elements
+from picograd.dtype import DType
+from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
+from picograd.ir.fold import identity
+from picograd.ir.op import Dim, Op, const, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import to_op
+
+Results = dict[Op, Op]  # reductions that are done, with their values
+Where = tuple[Op, Dim, Op]  # memory, index, value
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How a nest is walked.
+
+    groups:      loops in the order of the domain's axes, from `merge_axes`
+    row_groups, column_groups: positions in `groups`
+    levels:      reductions by how many other reductions stand below them
+    """
+
+    nest: Nest
+    params: Sequence[Op]
+    groups: Groups
+    extents: list[Dim]
+    row_groups: list[int]
+    column_groups: list[int]
+    levels: list[list[Op]]
+
+    def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
+        """Returns the coordinates in the domain of a row's and a column's position."""
+        at = dict(zip([*self.row_groups, *self.column_groups], [*rows, *columns]))
+        return spread(self.groups, [at[group] for group in range(len(self.groups))], self.nest.domain)
+
+    def row_coords(self, rows: Sequence[Dim]) -> Coords:
+        whole = self.coords(rows, self.column_extents)  # any columns: those of a row are the same
+        return tuple([whole[axis] for axis in self.nest.row_axes])
+
+    def value(self, op: Op, coords: Coords, results: Results) -> Op:
+        """Returns the value of an element of the domain, or of a row, at its coordinates."""
+        rows = self.nest.row_axes
+        return element_within(op, coords, results, rows if op.shape == self.nest.domain else range(len(rows)))
+
+    @property
+    def row_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.row_groups]
+
+    @property
+    def column_loops(self) -> list[Dim]:
+        """Returns the extents of the loops over columns, of which there is always one."""
+        return self.column_extents or [1]
+
+    @property
+    def column_extents(self) -> list[Dim]:
+        return [self.extents[g] for g in self.column_groups]
+
+
+def accumulator_dtype(op: Op) -> DType:
+    """The dtype a reduction adds in: float32 for the narrower floats."""
+    return op.dtype.compute_dtype
+
+
+def start_of(code: OpCode, dtype: DType) -> Op:
+    """Returns what an accumulator starts from."""
+    return const(identity(code, dtype), dtype)
+
+
+def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
+    """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
+    reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
+    coords = placeholders(nest.domain)
+    row = tuple([coords[axis] for axis in nest.row_axes])
+    known = {r: (row, const(0, r.dtype)) for r in reductions}
+    whole = [value for _, value in nest.outputs if value.shape == nest.domain]
+    of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
+    values = elements([*(r.src[0] for r in reductions), *whole], coords, known) + elements(of_rows, row, known)
+    stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
+    values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
+    groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
+    indices = index_roots(values)
+    columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
+    row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
+
+    def unit_strides(chosen: list[int]) -> int:
+        if not chosen:
+            return -1
+        axis = groups[chosen[-1]][-1]
+        return sum(steps_by_one(index, placeholder(axis, nest.domain[axis])) for index in indices)
+
+    rows = Rows(nest, params, groups, group_extents(groups, nest.domain), row_groups, columns, _levels(reductions))
+    return rows, unit_strides(row_groups) > unit_strides(columns)
+
+
+def _levels(reductions: list[Op]) -> list[list[Op]]:
+    level: dict[Op, int] = {}
+    for op in toposort(reductions):
+        below = max((level[s] for s in op.src), default=0)
+        level[op] = below + (op.code is OpCode.REDUCE)
+    found = sorted({level[r] for r in reductions})
+    return [[r for r in reductions if level[r] == n] for n in found]
+
+
+def is_short(rows: Rows, limit: int) -> bool:
+    """True for rows of no more than so many elements."""
+    columns = numel(rows.column_extents)
+    return isinstance(columns, int) and columns <= limit
+
+
+def element_stores(rows: Rows, at: Sequence[Dim], columns: Sequence[Dim], results: Results) -> list[Where]:
+    """Returns what is computed for an element of a row, and where it goes."""
+    coords = rows.coords(at, columns)
+    found = [(slot, value) for slot, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    index = flatten(coords, rows.nest.domain)
+    return [(rows.params[slot], index, rows.value(value, coords, results)) for slot, value in found]
+
+
+def row_stores(rows: Rows, here: Coords, results: Results) -> list[Where]:
+    """Returns what is computed for a row, and where it goes."""
+    found = [(slot, value) for slot, value in rows.nest.outputs if value.shape != rows.nest.domain]
+    index = flatten(here, rows.nest.row_shape)
+    return [(rows.params[slot], index, rows.value(value, here, results)) for slot, value in found]
+
+
+def write_stores(build: Builder, stores: Sequence[Where]) -> None:
+    """Writes values to their places."""
+    for memory, index, value in stores:
+        build.store(memory, index, value)
+
+
+def has_elements(rows: Rows) -> bool:
+    """True where something is computed for each element of a row."""
+    return any(value.shape == rows.nest.domain for _, value in rows.nest.outputs)
