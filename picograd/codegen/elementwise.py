@@ -48,7 +48,7 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             store(spread(groups, split(position, extents), nest.domain))
         return
     lanes = vector_lanes(values, target)
-    if lanes > 1 and may_be_turned(factors, nest.domain):
+    if lanes > 1 and may_be_turned(factors, extents):
         tiles = Tiles(roots, groups, extents, nest.domain)
         if tiles.loads:
             tiles.emit(nest, params, build, lanes)

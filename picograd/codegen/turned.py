@@ -23,22 +23,27 @@ from picograd.codegen.builder import Builder, read
 from picograd.codegen.index import elements_within, put_in_all
 from picograd.codegen.loops import along, split
 from picograd.ir.coordinates import flatten, placeholder
-from picograd.ir.op import Dim, Op, Shape, toposort
+from picograd.ir.op import Dim, Op, Shape, greatest, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, affine, floordiv, from_op, minimum, mul, subtract, to_op
 
 FEWEST_ELEMENTS = 1 << 15  # of a domain, below which caches hold all of it
+FEWEST = 16  # elements of either group
 ACROSS, ALONG = 64, 64  # elements of a tile
 GAP = 1  # element between the lines of a copy, so that they lie in different banks of the cache
 
 
-def may_be_turned(factors: Sequence[Sequence[int] | None], domain: Shape) -> bool:
-    """True where an index takes steps of one along another group than the last, and there are elements enough."""
-    size = numel(domain)
-    is_large = isinstance(size, int) and size >= FEWEST_ELEMENTS
-    return is_large and any(steps is not None and steps[-1] > 1 and 1 in steps for steps in factors)
+def may_be_turned(factors: Sequence[Sequence[int] | None], extents: Sequence[Dim]) -> bool:
+    """True where an index takes steps of one along another group than the last, and both are long enough."""
+    size = numel(tuple(extents))
+    if not isinstance(size, int) or size < FEWEST_ELEMENTS or greatest(extents[-1]) < FEWEST:
+        return False
+    for steps in factors:
+        if steps is not None and steps[-1] > 1 and 1 in steps and greatest(extents[steps.index(1)]) >= FEWEST:
+            return True
+    return False
 
 
 class Tiles:
@@ -66,7 +71,7 @@ class Tiles:
                 terms, _ = affine(op.src[1])
                 steps = [terms.get(place, 0) for place in self.places]
                 apart = all(atom in self.places for atom in terms)
-                if apart and steps[-1] > 1 and 1 in steps:
+                if apart and steps[-1] > 1 and 1 in steps and greatest(self.extents[steps.index(1)]) >= FEWEST:
                     found.setdefault(steps.index(1), []).append(op)
         return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
 

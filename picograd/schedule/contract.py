@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
 from picograd.schedule.pieces import in_pieces, is_long
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
@@ -32,6 +32,7 @@ def contract(roots: Sequence[Op]) -> list[Op]:
         for s in op.src:
             readers[s] = readers.get(s, 0) + 1
     became: dict[Op, Op] = {}
+    shared = shared_by_products(order)
     for op in order:
         if is_transposed_product(op) and readers[op.src[0]] == 1:
             a, b = (became[s] for s in op.src[0].src)
@@ -45,16 +46,15 @@ def contract(roots: Sequence[Op]) -> list[Op]:
         else:
             src = tuple(map(became.__getitem__, op.src))
             became[op] = op if src == op.src else op.replace(src=src)
+        if op in shared:
+            became[op] = Op(OpCode.CONTIGUOUS, op.dtype, (became[op],))
         copy_lines(op, became[op], replace=True)
     return [became[root] for root in roots]
 
 
 def is_transposed_product(op: Op) -> bool:
     """True for a PERMUTE that swaps the last two axes of a MATMUL."""
-    if op.code is not OpCode.PERMUTE or op.src[0].code is not OpCode.MATMUL:
-        return False
-    ndim = len(op.arg)
-    return bool(op.arg == (*range(ndim - 2), ndim - 1, ndim - 2))
+    return is_turned(op) and op.src[0].code is OpCode.MATMUL
 
 
 def product(a: Op, b: Op) -> Op:
@@ -62,13 +62,62 @@ def product(a: Op, b: Op) -> Op:
     *batch, m, k = a.shape
     n = b.shape[-1]
     if m != 1 and n != 1:
-        return Op(OpCode.MATMUL, a.dtype, (a, b))
+        return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]))
     wide = a.dtype.compute_dtype
     length = m if n == 1 else n
     whole = (*batch, length, k)
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
     total = cast(reduce(lhs * rhs, OpCode.ADD, (len(batch) + 1,)), a.dtype)
     return reshape(total, (*batch, m, n))
+
+
+def shared_by_products(order: Sequence[Op]) -> set[Op]:
+    """Returns the exponentials that several batches of products would compute anew while they pack their operands.
+
+    Those of an attention: they need a reduction, for what is made of a product alone is stored with it; and there is a
+    batch, for those of a classifier are as many as its logits, and not worth memory of their own. Of those of those,
+    the outermost: the others are computed with it.
+    """
+    count: dict[Op, int] = {}
+    for op in order:
+        if op.code is OpCode.MATMUL and len(op.shape) > 2:
+            for s in toposort(op.src, sources=lambda s: () if s.code in TRANSCENDENTAL else _of_elements(s)):
+                if s.code in TRANSCENDENTAL and s.dtype.is_float:
+                    count[s] = count.get(s, 0) + 1
+    several = [op for op, products in count.items() if products > 1]
+    return {op for op in several if any(s.code is OpCode.REDUCE for s in toposort([op], sources=_of_elements))}
+
+
+def _of_elements(op: Op) -> tuple[Op, ...]:
+    """Returns the sources of an operation that a packing computes element by element."""
+    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT else ()
+
+
+def is_joined(operand: Op) -> bool:
+    """True for what several values were joined to: PADs, each 0 where the others are not, added up and moved."""
+    while operand.code in MOVEMENT and operand.code is not OpCode.PAD:
+        operand = operand.src[0]
+    parts = [operand]
+    for part in parts:  # which grows
+        if part.code is OpCode.ADD:
+            parts += part.src
+    return len(parts) > 1 and all(part.code in (OpCode.ADD, OpCode.PAD) for part in parts)
+
+
+def stored(operand: Op) -> Op:
+    """Returns an operand that is computed before, once for all products that read it, and not in each one's packing.
+
+    It is stored as it was joined: a view of it is as good, and a product turns its last two axes by itself.
+    """
+    if operand.code is OpCode.RESHAPE or is_turned(operand):
+        return operand.replace(src=(stored(operand.src[0]),))
+    return Op(OpCode.CONTIGUOUS, operand.dtype, (operand,))
+
+
+def is_turned(op: Op) -> bool:
+    """True for a PERMUTE that swaps the last two axes."""
+    ndim = len(op.shape)
+    return op.code is OpCode.PERMUTE and bool(op.arg == (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 def has_few_long_sums(op: Op) -> bool:

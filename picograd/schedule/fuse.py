@@ -141,8 +141,7 @@ class _Fuser:
             for s in op.src:
                 self.release(s)
         elif op.code is OpCode.CONTIGUOUS:
-            self.release(op.src[0])
-            self.store(op)
+            self.visit_contiguous(op)
         elif op.code in WITH_BODY:
             self.visit_loop(op)
         elif op.code is OpCode.OUTPUT:
@@ -150,6 +149,18 @@ class _Fuser:
         else:
             fact = f"{op.code.name}: no kernel is generated for it yet."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))
+
+    def visit_contiguous(self, op: Op) -> None:
+        """Stores a value: where it is computed for each element of a nest of rows, by that."""
+        source = op.src[0]
+        if self.nests.is_bound(source):
+            at = self.nests.attached[source]
+            if at.nest.kind is NestKind.REDUCE and is_element(source, at.nest, at.where) and at.nest.domain == source.shape:
+                self.nests.attach(op, at.nest, at.where)
+                self.nests.put(op, at.nest)
+                return
+        self.release(source)
+        self.store(op)
 
     def visit_loop(self, op: Op) -> None:
         """Stores what a CALL or a LOOP reads; its OUTPUTs are what it stores."""

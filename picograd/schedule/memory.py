@@ -95,18 +95,18 @@ def plan_memory(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
 
 def _by_length(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     """The longest first. Cost: quadratic."""
-    offsets = [0] * len(lifetimes)
+    offsets, lengths = [0] * len(lifetimes), [aligned(lifetime.nbytes) for lifetime in lifetimes]
     placed: list[int] = []
     total = 0
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)):
-        own = lifetimes[i]
-        length = aligned(own.nbytes)
+        own, length = lifetimes[i], lengths[i]
         neighbours = [j for j in placed if lifetimes[j].first <= own.last and own.first <= lifetimes[j].last]
         offset = 0
-        for j in sorted(neighbours, key=lambda j: offsets[j]):
+        for j in sorted(neighbours, key=offsets.__getitem__):
             if offset + length <= offsets[j]:
                 break
-            offset = max(offset, offsets[j] + aligned(lifetimes[j].nbytes))
+            if offset < (end := offsets[j] + lengths[j]):
+                offset = end
         offsets[i] = offset
         placed.append(i)
         total = max(total, offset + length)

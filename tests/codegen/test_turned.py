@@ -24,7 +24,7 @@ def param(slot: int, *shape: int, dtype: DType = dtypes.float32) -> Op:
 
 
 SQUARE, LONG = param(0, 70, 130), param(1, 130, 70)
-CUBE = param(0, 5, 66, 71)
+CUBE = param(0, 17, 33, 35)
 TURNED = {
     "transpose": permute(SQUARE, (1, 0)),
     "and as it lies": permute(SQUARE, (1, 0)) + LONG,
@@ -90,6 +90,12 @@ def test_two_turned_operands_are_copied_each() -> None:
 @pytest.mark.parametrize("name", AS_BEFORE)
 def test_what_is_not_wholly_across_is_not_copied(name: str) -> None:
     assert not copies_of(program_of(AS_BEFORE[name]))
+
+
+def test_what_is_short_either_way_is_not_copied() -> None:
+    assert not copies_of(program_of(permute(param(0, 100, 15), (1, 0))))
+    assert not copies_of(program_of(permute(param(0, 15, 100), (1, 0))))
+    assert copies_of(program_of(permute(param(0, 16, 100), (1, 0))))
 
 
 def test_what_caches_hold_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,101 @@
+"""Operands that are computed once, before the products that read them, and those that each product packs by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, unary
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.schedule.contract import contract, is_joined, shared_by_products
+from tests.same_meaning import check_same_meaning
+
+
+def param(slot: int, *shape: int) -> Op:
+    return Op(OpCode.PARAM, dtypes.float32, (), (slot, shape))
+
+
+def matmul(a: Op, b: Op) -> Op:
+    return Op(OpCode.MATMUL, a.dtype, (a, b))
+
+
+def stored(roots: list[Op]) -> list[OpCode]:
+    """What the graphs store because it is asked for, by its operation."""
+    return [op.src[0].code for op in toposort(contract(roots)) if op.code is OpCode.CONTIGUOUS]
+
+
+def values_for(roots: list[Op]) -> dict[Op, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {op: rng.standard_normal(op.shape).astype(np.float32) for op in toposort(roots) if op.code is OpCode.PARAM}
+
+
+LEFT, RIGHT = param(0, 6, 8), param(1, 6, 8)
+JOINED = pad(LEFT, ((0, 0), (0, 8))) + pad(RIGHT, ((0, 0), (8, 0)))  # (6, 16)
+W, V = param(2, 16, 5), param(3, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("operand", "expected"),
+    [
+        (JOINED, True),
+        (swap_last(JOINED), True),
+        (reshape(permute(reshape(JOINED, (6, 2, 8)), (1, 0, 2)), (12, 8)), True),
+        (JOINED + pad(LEFT, ((0, 0), (4, 4))), True),
+        (pad(LEFT, ((0, 0), (0, 8))), False),
+        (LEFT + RIGHT, False),
+        (pad(LEFT, ((0, 0), (0, 8))) + param(4, 6, 16), False),
+        (LEFT, False),
+    ],
+)
+def test_what_is_joined(operand: Op, expected: bool) -> None:
+    assert is_joined(operand) == expected
+
+
+def test_a_joined_operand_is_stored_once_for_both_its_products() -> None:
+    roots = [matmul(JOINED, W), matmul(swap_last(JOINED), V)]
+    assert stored(roots) == [OpCode.ADD]
+    check_same_meaning(roots, values_for(roots), tolerance=1e-5)
+
+
+def test_it_is_stored_as_it_was_joined_and_viewed() -> None:
+    turned = reshape(permute(reshape(JOINED, (6, 2, 8)), (1, 0, 2)), (12, 8))
+    assert stored([matmul(turned, param(4, 8, 3))]) == [OpCode.PERMUTE]
+
+
+def test_a_product_with_a_vector_reads_it_as_it_is() -> None:
+    assert stored([matmul(JOINED, param(4, 16, 1))]) == []
+
+
+SCORES, VALUES = param(0, 4, 6, 6), param(1, 4, 6, 3)
+POWERS = unary(OpCode.EXP, SCORES - expand(reduce(SCORES, OpCode.MAX, (2,), keepdim=True), SCORES.shape))
+
+
+def test_an_exponential_of_a_softmax_that_two_products_read_is_stored() -> None:
+    roots = [matmul(POWERS * 2.0, VALUES), matmul(swap_last(POWERS), VALUES)]
+    assert shared_by_products(toposort(roots)) == {POWERS}
+    assert stored(roots) == [OpCode.EXP]
+    check_same_meaning(roots, values_for(roots), tolerance=1e-4)
+
+
+def test_one_product_computes_it_itself() -> None:
+    assert stored([matmul(POWERS, VALUES), POWERS * 3.0]) == []
+
+
+def test_what_no_reduction_stands_in_is_left_to_its_own_product() -> None:
+    """exp(a @ b) is stored with a @ b anyway."""
+    first = unary(OpCode.EXP, matmul(VALUES, swap_last(VALUES)))
+    assert stored([matmul(first, VALUES), matmul(swap_last(first), VALUES)]) == []
+
+
+def test_those_of_a_classifier_are_left_to_its_products() -> None:
+    logits = param(0, 6, 6)
+    powers = unary(OpCode.EXP, logits - expand(reduce(logits, OpCode.MAX, (1,), keepdim=True), (6, 6)))
+    assert stored([matmul(powers, param(1, 6, 3)), matmul(swap_last(powers), param(2, 6, 4))]) == []
+
+
+def test_of_an_exponential_of_an_exponential_the_outer_one_is_stored() -> None:
+    twice = unary(OpCode.EXP, POWERS * 0.5)
+    roots = [matmul(twice, VALUES), matmul(swap_last(twice), VALUES)]
+    assert shared_by_products(toposort(roots)) == {twice}
