@@ -6,6 +6,9 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
+from picograd.codegen.matmul import lanes_of
+from picograd.device import Target
+from picograd.dtype import DType
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.schedule.create import create_schedule
@@ -35,3 +38,13 @@ def packed(m: int, k: int, n: int, computed: bool) -> list[int]:
 )
 def test_rows_are_packed_where_that_pays(m: int, k: int, n: int, computed: bool, elements: list[int]) -> None:
     assert packed(m, k, n, computed) == elements
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nbytes", "lanes"),
+    [(dtypes.float32, 16, 4), (dtypes.float16, 16, 4), (dtypes.float64, 16, 2), (dtypes.float64, 4, 1)],
+)
+def test_a_vector_has_as_many_lanes_as_accumulators_fit_and_one_at_least(dtype: DType, nbytes: int, lanes: int) -> None:
+    a, b = (Op(OpCode.PARAM, dtype, (), (slot, (4, 4))) for slot in range(2))
+    anchor = Op(OpCode.MATMUL, a.dtype, (a, b))
+    assert lanes_of(anchor, Target("CPU", "llvm", "any", vector_bytes=nbytes)) == lanes
