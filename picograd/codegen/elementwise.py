@@ -23,7 +23,6 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, less, minimum, mul, subtract, to_op
 
-PIECE_ELEMENTS = 8192  # of one GRID iteration of a reduction on a CPU
 BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 
 

@@ -16,10 +16,10 @@ from itertools import chain, zip_longest
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.elementwise import PIECE_ELEMENTS
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.reduce_columns import UNROLLED, emit_columns
 from picograd.codegen.rows import (
+    PIECE_ELEMENTS,
     Results,
     Rows,
     accumulator_dtype,

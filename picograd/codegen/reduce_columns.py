@@ -18,10 +18,10 @@ from functools import reduce
 from operator import or_
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.elementwise import PIECE_ELEMENTS
 from picograd.codegen.index import put_in_all
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.rows import (
+    PIECE_ELEMENTS,
     Results,
     Rows,
     accumulator_dtype,

@@ -22,6 +22,8 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import to_op
 
+PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
+
 Results = dict[Op, Op]  # reductions that are done, with their values
 Where = tuple[Op, Dim, Op]  # memory, index, value
 

@@ -8,9 +8,9 @@ A vector of such an operand would take a line of the cache for each of its lanes
 all of these fall into a few sets of the cache, which forgets them before their next element is read. So a tile is copied
 first, along the order it lies in, to memory that stays in the first-level cache, and is read across from there.
 
-    y[i, j] = x[j, i]      for each 64 of i, for each 32 of j:
+    y[i, j] = x[j, i]      for each 64 of i, for each 64 of j:
                                for j:  t[j, i] = x[j, i]     64 elements side by side
-                               for i:  y[i, j] = t[j, i]     32 elements side by side
+                               for i:  y[i, j] = t[j, i]     64 elements side by side
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def may_be_turned(factors: Sequence[Sequence[int] | None], extents: Sequence[Dim
 class Tiles:
     """An elementwise nest that is written tile by tile.
 
-    across:  the group of axes that some operands lie along; `along`, the last one, is what the result lies along
+    across:  the group of axes that some operands lie along; the result lies along the last one
     places:  stand for the position in each group
     loads:   of those operands, at `places`
     stored:  where results go and what they are, at `places`

@@ -78,14 +78,21 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
     batch, for those of a classifier are as many as its logits, and not worth memory of their own. Of those of those,
     the outermost: the others are computed with it.
     """
-    count: dict[Op, int] = {}
+    needs_rows: set[Op] = set()  # what a packing would compute from a reduction
     for op in order:
+        if any(s.code is OpCode.REDUCE or s in needs_rows for s in _of_elements(op)):
+            needs_rows.add(op)
+    products: dict[Op, set[Op]] = {}  # op -> those whose packing computes it, two at most: more tell no more
+    for op in reversed(order):
         if op.code is OpCode.MATMUL and len(op.shape) > 2:
-            for s in toposort(op.src, sources=lambda s: () if s.code in TRANSCENDENTAL else _of_elements(s)):
-                if s.code in TRANSCENDENTAL and s.dtype.is_float:
-                    count[s] = count.get(s, 0) + 1
-    several = [op for op, products in count.items() if products > 1]
-    return {op for op in several if any(s.code is OpCode.REDUCE for s in toposort([op], sources=_of_elements))}
+            readers, sources = {op}, op.src
+        else:
+            readers, sources = products.get(op, set()), () if op.code in TRANSCENDENTAL else _of_elements(op)
+        for s in sources if readers else ():
+            known = products.setdefault(s, set())
+            known |= set(list(readers - known)[: 2 - len(known)])
+    several = [op for op, readers in products.items() if len(readers) > 1 and op.code in TRANSCENDENTAL]
+    return {op for op in several if op.dtype.is_float and op in needs_rows}
 
 
 def _of_elements(op: Op) -> tuple[Op, ...]:
@@ -97,11 +104,16 @@ def is_joined(operand: Op) -> bool:
     """True for what several values were joined to: PADs, each 0 where the others are not, added up and moved."""
     while operand.code in MOVEMENT and operand.code is not OpCode.PAD:
         operand = operand.src[0]
-    parts = [operand]
-    for part in parts:  # which grows
-        if part.code is OpCode.ADD:
-            parts += part.src
-    return len(parts) > 1 and all(part.code in (OpCode.ADD, OpCode.PAD) for part in parts)
+    sums = {operand: None} if operand.code is OpCode.ADD else {}
+    stack = list(sums)
+    while stack:
+        for s in stack.pop().src:
+            if s.code is OpCode.ADD and s not in sums:
+                sums[s] = None
+                stack.append(s)
+            elif s.code is not OpCode.ADD and s.code is not OpCode.PAD:
+                return False
+    return bool(sums)
 
 
 def stored(operand: Op) -> Op:

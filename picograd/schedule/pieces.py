@@ -7,7 +7,7 @@ Called by: schedule/contract.py.    Next: picograd/schedule/fuse.py
 A row is one thread's, so a sum of all would be one thread's too, and each of its 64 partial sums of 16 million numbers
 would add 262,144 of them one after the other: a float32 loses four of its seven digits that way.
 
-    sum of (4096, 4096)  ->  (256, 16, 4096), its axes 1 and 2 added up  ->  (256,), added up
+    sum of (4096, 4096)  ->  (512, 8, 4096), its axes 1 and 2 added up  ->  (512,), added up
 """
 
 from __future__ import annotations

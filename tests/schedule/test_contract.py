@@ -10,6 +10,7 @@ from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.schedule.contract import contract, is_joined, shared_by_products
+from tests.calls import calls
 from tests.same_meaning import check_same_meaning
 
 
@@ -68,6 +69,17 @@ def test_a_product_with_a_vector_reads_it_as_it_is() -> None:
     assert stored([matmul(JOINED, param(4, 16, 1))]) == []
 
 
+def test_a_sum_is_looked_through_once_however_often_it_reads_itself() -> None:
+    twice = param(0, 6, 6)
+    for _ in range(60):
+        twice = twice + twice  # 2 ** 60 ways lead to the parameter
+    assert not is_joined(twice)
+    pads = JOINED
+    for _ in range(60):
+        pads = pads + pads
+    assert is_joined(pads)
+
+
 SCORES, VALUES = param(0, 4, 6, 6), param(1, 4, 6, 3)
 POWERS = unary(OpCode.EXP, SCORES - expand(reduce(SCORES, OpCode.MAX, (2,), keepdim=True), SCORES.shape))
 
@@ -77,6 +89,17 @@ def test_an_exponential_of_a_softmax_that_two_products_read_is_stored() -> None:
     assert shared_by_products(toposort(roots)) == {POWERS}
     assert stored(roots) == [OpCode.EXP]
     check_same_meaning(roots, values_for(roots), tolerance=1e-4)
+
+
+def test_looking_for_shared_exponentials_takes_work_in_proportion_to_the_graph() -> None:
+    def residual(num_layers: int) -> list[Op]:
+        x = VALUES
+        for layer in range(num_layers):
+            x = matmul(x, param(2 + layer, 4, 3, 3)) + x
+        return toposort([x])
+
+    few, many = residual(100), residual(400)
+    assert calls(lambda: shared_by_products(many)) <= 4.6 * calls(lambda: shared_by_products(few))
 
 
 def test_one_product_computes_it_itself() -> None:
