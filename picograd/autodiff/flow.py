@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
-
-SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP})
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 
 
 def is_differentiable(op: Op) -> bool:

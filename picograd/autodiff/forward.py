@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from picograd.autodiff.derivative import Kind, SeveralResults, kind_of
-from picograd.autodiff.flow import SEVERAL_RESULTS, is_differentiable
+from picograd.autodiff.flow import is_differentiable
 from picograd.autodiff.reverse import no_rule, reverse, source_gradients
 from picograd.ir.build import zeros_like
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.pattern import PatternMatcher
 
 

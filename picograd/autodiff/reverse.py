@@ -14,11 +14,10 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from picograd.autodiff.derivative import Derivative, SeveralResults
-from picograd.autodiff.flow import SEVERAL_RESULTS
 from picograd.errors import GradientError
 from picograd.ir.lines import copy_lines, lines_of
 from picograd.ir.op import Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.pattern import PatternMatcher, Rule
 
 needs_grad: Callable[[Op], bool] = attrgetter("needs_grad")  # where a LEAF can be reached

@@ -49,9 +49,8 @@ class Named(metaclass=_Members):
 class OpCode(Named):
     """What an Op computes. `src` and `arg` of each are given at its right.
 
-    ATTENTION and COLLECTIVE are built by no function of Tensor yet: scaled_dot_product_attention is a graph of MATMULs and
-    a softmax until there is a kernel that keeps no scores, and tensors live on one device until there are several.
-    Their specification, and of ATTENTION also meaning, gradient and vmap, stand and are tested.
+    COLLECTIVE is built by no function of Tensor yet: tensors live on one device until there are several. Its
+    specification stands and is tested.
     """
 
     __slots__ = ()
@@ -124,7 +123,9 @@ class OpCode(Named):
     # ---- contractions ----
     MATMUL: ClassVar[OpCode]  #          (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
     CONV: ClassVar[OpCode]  #            (x, w)               ConvArg
-    ATTENTION: ClassVar[OpCode]  #       (q, k, v)            AttentionArg: two results
+    ATTENTION: ClassVar[OpCode]  #       (q, k, v)            AttentionArg: the values averaged, the logsumexp
+    ATTENTION_GRAD: ClassVar[OpCode]  #  (q, k, v, grad,      AttentionArg: the gradients of q, k and v
+    #                                     logsumexp, delta)
     # ---- several results, bodies ----
     OUTPUT: ClassVar[OpCode]  #          (x,)                 i: the i-th result of x
     CALL: ClassVar[OpCode]  #            arguments            body, a SINK over PARAMs
@@ -186,4 +187,5 @@ TRANSCENDENTAL = frozenset(
         OpCode.POW, OpCode.THREEFRY,
     }
 )  # fmt: skip
+SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD, OpCode.CALL, OpCode.LOOP})
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

@@ -221,6 +221,15 @@ def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
     return (*q[:3], v[3])
 
 
+def _attention_grad(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
+    """q, k, v, the gradient of the output, and for each row logsumexp and delta (see autodiff/attention.py)."""
+    grad, *rows = (s.shape for s in src[3:])
+    if grad != _attention(src[:3], arg) or any(shape != grad[:3] for shape in rows):
+        given = f"grad {grad}, logsumexp {rows[0]}, delta {rows[1]}"
+        raise ShapeError(f"attention: {given} do not fit (B, H, T, E), (B, H, T), (B, H, T).")
+    return src[0].shape
+
+
 def _custom(src: tuple[Op, ...], arg: Any) -> Shape:
     return HOST_SHAPES[arg.name](src, arg.options) if isinstance(arg, HostCall) else ()
 
@@ -237,6 +246,8 @@ def _result_shapes(producer: Op) -> list[Shape]:
     """Returns the shape of each result of an Op with several."""
     if producer.code is OpCode.ATTENTION:
         return [producer.shape, producer.src[0].shape[:3]]
+    if producer.code is OpCode.ATTENTION_GRAD:
+        return [s.shape for s in producer.src[:3]]
     if producer.code is OpCode.CALL:
         return [s.shape for s in producer.arg.src]
     if producer.code is OpCode.LOOP:
@@ -277,6 +288,7 @@ RULES: dict[OpCode, Callable[[tuple[Op, ...], Any], Shape]] = {
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,
+    OpCode.ATTENTION_GRAD: _attention_grad,
     OpCode.OUTPUT: _output,
     OpCode.CUSTOM: _custom,
     **{code: _elementwise(code) for code in UNARY | BINARY | TERNARY},

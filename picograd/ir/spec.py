@@ -18,7 +18,7 @@ from picograd import dtype as dtypes
 from picograd.errors import VerifyError
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.ir.opcode import BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
@@ -30,7 +30,7 @@ SHIFTS = frozenset({OpCode.SHL, OpCode.SHR})
 FLOAT_ONLY = frozenset(
     {
         OpCode.RECIPROCAL, OpCode.EXP, OpCode.EXP2, OpCode.LOG, OpCode.LOG2, OpCode.SIN, OpCode.COS, OpCode.TANH,
-        OpCode.ERF, OpCode.SQRT, OpCode.FLOOR, OpCode.DIV, OpCode.ATTENTION,
+        OpCode.ERF, OpCode.SQRT, OpCode.FLOOR, OpCode.DIV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD,
     }
 )  # fmt: skip
 KINDS: dict[OpCode, str] = {
@@ -40,12 +40,12 @@ KINDS: dict[OpCode, str] = {
     **dict.fromkeys((OpCode.IDIV, *SHIFTS, OpCode.THREEFRY), "iu"),
 }
 PROGRAM_ONLY = frozenset({OpCode.RANGE, OpCode.LOAD, OpCode.ALLOC, OpCode.VAR, OpCode.LANES})
-SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP})
 NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(SOURCES - {OpCode.BIND}, 0),
     **dict.fromkeys(ELEMENTWISE - BINARY - {OpCode.WHERE, OpCode.FMA} | MOVEMENT | IDENTITY, 1),
     **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.ASSIGN, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
     OpCode.CONV: 2,
+    OpCode.ATTENTION_GRAD: 6,
     **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER, OpCode.ATTENTION), 3),
     **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
 }
@@ -96,6 +96,10 @@ def _contraction_result(op: Op) -> bool:
     return op.dtype is operand or (op.dtype is dtypes.float32 and operand.is_float and operand.itemsize <= 2)
 
 
+def _attention_grad_dtypes(op: Op) -> bool:
+    return all(s.dtype is op.dtype for s in op.src[:4]) and all(s.dtype is op.dtype.compute_dtype for s in op.src[4:])
+
+
 def _checks(op: Op) -> bool:
     return op.dtype is dtypes.int64 and isinstance(op.arg, tuple) and len(op.arg) == 2
 
@@ -143,6 +147,7 @@ KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.ASSIGN, OpCode.GATHER, O
 KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN, OpCode.UPDATE}
 
 ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ASSIGN, OpCode.UPDATE})
+ATTENTIONS = _all({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),
@@ -170,7 +175,8 @@ GRAPH: tuple[Rule, ...] = (
     Rule("operands of one dtype", ONE_DTYPE, _same_dtypes),
     Rule("a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
-    Rule("the argument is an AttentionArg", _all({OpCode.ATTENTION}), lambda op: isinstance(op.arg, AttentionArg)),
+    Rule("the argument is an AttentionArg", ATTENTIONS, lambda op: isinstance(op.arg, AttentionArg)),
+    Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),
     Rule("a CALL's arguments fit the PARAMs of its body", _all({OpCode.CALL}), _call_fits),
     Rule("a LOOP's sources fit the PARAMs of its body", _all({OpCode.LOOP}), _loop_fits),
@@ -203,7 +209,8 @@ def _verify_ops(roots: Iterable[Op], where: str, spec: str) -> None:
 # ---- kernels ----
 IN_KERNELS = ELEMENTWISE | MOVEMENT | {
     OpCode.PARAM, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT,
-    OpCode.GATHER, OpCode.SCATTER, OpCode.UPDATE, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.OUTPUT,
+    OpCode.GATHER, OpCode.SCATTER, OpCode.UPDATE, OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ATTENTION_GRAD,
+    OpCode.OUTPUT,
     OpCode.CUSTOM,
 }  # fmt: skip
 

@@ -25,7 +25,7 @@ from picograd.errors import ArgumentError, GradientError
 from picograd.evaluator.graph import evaluate
 from picograd.ir.lines import lines_of
 from picograd.ir.op import Op, Shape, const_value, filled, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.tensor.cell import trace
 from picograd.tensor.tensor import Tensor
 from picograd.tools.layout import Point, lay_out
@@ -33,7 +33,7 @@ from picograd.tools.layout import Point, lay_out
 MOST_NODES = 1500
 MOST_ELEMENTS = 9  # of a tensor whose value is shown
 MOST_LETTERS = 44  # of a line of numbers
-MANY_RESULTS = frozenset({OpCode.ATTENTION, OpCode.CALL, OpCode.LOOP, OpCode.SINK})  # no one value
+MANY_RESULTS = SEVERAL_RESULTS | {OpCode.SINK}  # no one value
 
 LETTER, LINE, PADDING = 7.3, 17.0, 10.0  # pixels: width of a letter, height of a line, rim of a box
 STYLE = """<style>

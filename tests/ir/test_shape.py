@@ -37,6 +37,9 @@ def loop(*results: Op, carry: int) -> Op:
     return made(OpCode.LOOP, (), (Op(OpCode.SINK, dtypes.float32, results), carry, 7))
 
 
+QKV = (param(2, 8, 5, 4), param(2, 2, 7, 4), param(2, 2, 7, 6))
+ROWS = param(2, 8, 5)
+
 RIGHT: list[tuple[str, Op, tuple[Dim, ...]]] = [
     ("add", param(2, 3) + param(2, 3), (2, 3)),
     ("constant", const(1.0, dtypes.float32), ()),
@@ -73,6 +76,11 @@ RIGHT: list[tuple[str, Op, tuple[Dim, ...]]] = [
         "attention",
         made(OpCode.ATTENTION, (param(2, 8, 5, 4), param(2, 2, 7, 4), param(2, 2, 7, 6)), AttentionArg(1.0)),
         (2, 8, 5, 6),
+    ),
+    (
+        "the gradient of an attention's v",
+        made(OpCode.OUTPUT, (made(OpCode.ATTENTION_GRAD, (*QKV, param(2, 8, 5, 6), ROWS, ROWS), AttentionArg(1.0)),), 2),
+        (2, 2, 7, 6),
     ),
     ("a result of a call", made(OpCode.OUTPUT, (call(param(2, 3), param(4)),), 1), (4,)),
     ("a carry of a loop", made(OpCode.OUTPUT, (loop(param(2), param(3), carry=1),), 0), (2,)),
@@ -198,6 +206,14 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         (param(2, 8, 5, 4), param(2, 3, 7, 4), param(2, 3, 7, 4)),
         AttentionArg(1.0),
         "attention: q (2, 8, 5, 4) has 8 heads, no multiple of the 3 of k (2, 3, 7, 4).",
+    ),
+    (
+        "the gradient of attention",
+        OpCode.ATTENTION_GRAD,
+        (*QKV, param(2, 8, 5, 4), ROWS, param(2, 8)),
+        AttentionArg(1.0),
+        "attention: grad (2, 8, 5, 4), logsumexp (2, 8, 5), delta (2, 8) do not fit (B, H, T, E), (B, H, T), "
+        "(B, H, T).",
     ),
     ("output of one result", OpCode.OUTPUT, (param(3),), 0, "output: PARAM has one result."),
     (

@@ -53,6 +53,12 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.MATMUL, (X, param(1, 4, 3)), None, dtypes.float64
     ),
     "the argument is an AttentionArg": made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, (1.0, True)),
+    "the rows' values have the dtype that is computed in": made(
+        OpCode.ATTENTION_GRAD,
+        (*[param(0, 1, 2, 3, 4, dtype=dtypes.bfloat16)] * 4, *[param(1, 1, 2, 3, dtype=dtypes.bfloat16)] * 2),
+        AttentionArg(1.0),
+        dtypes.bfloat16,
+    ),
     "OUTPUT is of an Op with several results": X,
     "a CALL's arguments fit the PARAMs of its body": made(OpCode.CALL, (param(0, 5),), BODY),
     "a LOOP's sources fit the PARAMs of its body": made(OpCode.LOOP, (param(0, 5),), (BODY, 1, 5)),
