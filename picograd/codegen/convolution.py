@@ -17,7 +17,8 @@ from picograd import dtype as dtypes
 from picograd.codegen.blocks import Blocks, blocks_of
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.loops import along, split
-from picograd.codegen.matmul import multiply_add, store_outputs
+from picograd.codegen.matmul import store_outputs
+from picograd.codegen.tile import Tile
 from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
@@ -154,7 +155,7 @@ def _multiply(
             lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
             with build.loop(blocks.width // blocks.vectors, AxisKind.LOOP) as side:
 
-                def rhs(k: Dim, c: Dim) -> Op:
+                def rhs(c: Dim, k: Dim) -> Op:
                     return read(windows, _packed_place(blocks, side, k, c))
 
                 _multiply_tile(blocks, depth, lhs, rhs, done, mul(index, blocks.rows), side, build)
@@ -169,32 +170,15 @@ def _multiply_tile(
 
     A sum of sums: rounding errors of a long K do not pile up.
     """
-    wide = blocks.vectors * blocks.lanes
-    acc = build.alloc(blocks.dtype, blocks.rows * wide, MemorySpace.REGISTER)
+    tile = Tile(blocks.rows, blocks.vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
+    acc = tile.multiply(build, tile.new(build), depth, lhs, rhs)
 
-    def each(body: Callable[[Op, Dim, Dim], None]) -> None:
-        with (
-            build.loop(blocks.rows, AxisKind.UNROLL) as i,
-            build.loop(blocks.vectors, AxisKind.UNROLL) as vector,
-            build.loop(blocks.lanes, AxisKind.VECTOR) as lane,
-        ):
-            c = add(mul(vector, blocks.lanes), lane)
-            body(i, c, add(mul(i, wide), c))
-
-    each(lambda i, c, where: build.store(acc, where, const(0, blocks.dtype)))
-    with build.loop(depth, AxisKind.LOOP) as k:
-
-        def step(i: Op, c: Dim, where: Dim) -> None:
-            build.store(acc, where, multiply_add(lhs(i, k), rhs(k, c), build.load(acc, where), blocks.has_fma))
-
-        each(step)
-
-    def put(i: Op, c: Dim, where: Dim) -> None:
+    def put(i: Dim, c: Dim, where: Dim) -> None:
         place = _place(blocks, add(row, i), mul(side, blocks.vectors), c)
         both = (build.load(done, place), build.load(acc, where))
         build.store(done, place, Op(OpCode.OR if acc.dtype is dtypes.bool_ else OpCode.ADD, acc.dtype, both))
 
-    each(put)
+    tile.each(build, put)
 
 
 # ---- packing ----

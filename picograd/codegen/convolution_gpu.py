@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.loops import split
-from picograd.codegen.matmul import multiply_add, store_outputs
+from picograd.codegen.matmul import store_outputs
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.tile import multiply_add
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.ir.build import cast

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
+from picograd.codegen.attention import emit_attention
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
@@ -89,6 +90,8 @@ def _emit(
         emit(nest, params, first, target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
+    elif nest.kind is NestKind.ATTENTION:
+        emit_attention(nest, params, first, target)
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:

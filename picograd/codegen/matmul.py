@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
+Called by: codegen/lower.py.    Next: picograd/codegen/attention.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
 panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands
@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from picograd import dtype as dtypes
 from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.tile import Tile
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last
@@ -86,6 +86,10 @@ class Product:
         """In which dtype it is accumulated."""
         return accumulator_dtype(self.anchor)
 
+    @property
+    def registers(self) -> Tile:
+        return Tile(self.tile.rows, self.tile.vectors, self.lanes, self.dtype, self.has_fma)
+
 
 def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
     """Returns the product that the loops of `emit_matmul` compute."""
@@ -117,41 +121,18 @@ def emit_matmul(
         rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
-            acc = _multiply_tile(product, at, row, column, lhs, rhs, build)
+            acc = product.registers.multiply(
+                build,
+                product.registers.new(build),
+                product.k,
+                lambda i, k: lhs(at, row, i, k),
+                lambda c, k: rhs(at, column, c, k),
+            )
             if _fits(product) and [output for _, output in nest.outputs] == [product.anchor]:
                 (slot, _), *_ = nest.outputs
                 _store_whole(product, params[slot], at, row, column, acc, build)
             else:
                 _store_tile(nest, product, params, at, row, column, _in_memory(product, acc, build), build)
-
-
-def _each(product: Product, build: Builder, body: Callable[[Op, Dim, Dim], None]) -> None:
-    """Calls body(row, column, place in the accumulators) for the elements of a tile, a vector at a time."""
-    tile, lanes = product.tile, product.lanes
-    with (
-        build.loop(tile.rows, AxisKind.UNROLL) as i,
-        build.loop(tile.vectors, AxisKind.UNROLL) as vector,
-        build.loop(lanes, AxisKind.VECTOR) as lane,
-    ):
-        column = add(mul(vector, lanes), lane)
-        body(i, column, add(mul(i, product.nr), column))
-
-
-def _multiply_tile(
-    product: Product, batch: Sequence[Dim], row: Dim, column: Dim, lhs: Operand, rhs: Operand, build: Builder
-) -> Op:
-    """The micro-kernel: rows x nr accumulators over all of K."""
-    dtype = product.dtype
-    acc = build.alloc(dtype, product.tile.rows * product.nr, MemorySpace.REGISTER)
-    _each(product, build, lambda i, c, where: build.store(acc, where, const(0, dtype)))
-    with build.loop(product.k, AxisKind.LOOP) as k:
-
-        def step(i: Op, c: Dim, where: Dim) -> None:
-            a, b = lhs(batch, row, i, k), rhs(batch, column, c, k)
-            build.store(acc, where, multiply_add(a, b, build.load(acc, where), product.has_fma))
-
-        _each(product, build, step)
-    return acc
 
 
 def _fits(product: Product) -> bool:
@@ -165,27 +146,18 @@ def _store_whole(
 ) -> None:
     """Stores a tile of which nothing is computed any more."""
 
-    def store(i: Op, c: Dim, where: Dim) -> None:
+    def store(i: Dim, c: Dim, where: Dim) -> None:
         at = (*batch, add(mul(row, product.tile.rows), i), add(mul(column, product.nr), c))
         build.store(out, flatten(at, product.anchor.shape), cast(build.load(acc, where), product.anchor.dtype))
 
-    _each(product, build, store)
+    product.registers.each(build, store)
 
 
 def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
     """Puts a tile in memory, where the epilogue finds an element by its number."""
     done = build.alloc(product.dtype, product.tile.rows * product.nr, MemorySpace.SHARED)
-    _each(product, build, lambda i, c, where: build.store(done, where, build.load(acc, where)))
+    product.registers.each(build, lambda i, c, where: build.store(done, where, build.load(acc, where)))
     return done
-
-
-def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
-    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
-    if c.dtype.is_float and has_fma:
-        return Op(OpCode.FMA, c.dtype, (a, b, c))
-    if c.dtype is dtypes.bool_:
-        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
-    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
 
 
 def _store_tile(

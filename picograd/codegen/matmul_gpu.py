@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.index import element, zero_unless
 from picograd.codegen.loops import split
-from picograd.codegen.matmul import multiply_add, store_outputs
+from picograd.codegen.matmul import store_outputs
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.tile import multiply_add
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import BlockTile

@@ -22,7 +22,7 @@ from picograd.ir.opcode import BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT,
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
-from picograd.ir.stages import Kernel, Nest
+from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.ir.text import neighbourhood
 
 COMBINING = frozenset({OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN})
@@ -235,6 +235,8 @@ def _has_param_dtype(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
 
 
 def _has_stored_shape(slot: int, value: Op, nest: Nest, kernel: Kernel) -> bool:
+    if nest.kind is NestKind.ATTENTION:
+        return value.code is OpCode.OUTPUT and value.src[0] is nest.anchor
     return value.shape in (nest.domain, nest.row_shape)
 
 

@@ -30,14 +30,16 @@ class NestKind(Enum):
     SCATTER = "scatter"
     SCAN = "scan"
     SORT = "sort"
+    ATTENTION = "attention"  # of an ATTENTION or its gradients: outputs are its OUTPUTs, each in a shape of its own
     UPDATE = "update"
     HOST = "host"  # of a CUSTOM: a kernel that no code is generated for
     LOOP = "loop"  # of a LOOP or a CALL: a schedule of its own, and no kernel
 
 
 WITH_ANCHOR = frozenset(
-    {NestKind.MATMUL, NestKind.CONV, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE}
-)
+    {NestKind.MATMUL, NestKind.CONV, NestKind.SCATTER, NestKind.SCAN, NestKind.SORT, NestKind.UPDATE,
+     NestKind.ATTENTION}
+)  # fmt: skip
 
 
 class WithRows:

@@ -19,7 +19,8 @@ from picograd.ir.symbolic import with_values
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.CONV: NestKind.CONV,
     OpCode.SCATTER: NestKind.SCATTER, OpCode.SCAN: NestKind.SCAN, OpCode.SORT: NestKind.SORT,
-    OpCode.UPDATE: NestKind.UPDATE, OpCode.CUSTOM: NestKind.HOST,
+    OpCode.UPDATE: NestKind.UPDATE, OpCode.CUSTOM: NestKind.HOST, OpCode.ATTENTION: NestKind.ATTENTION,
+    OpCode.ATTENTION_GRAD: NestKind.ATTENTION,
 }  # fmt: skip
 Coordinates = tuple[tuple[int, Dim], ...]  # (axis of the domain, coordinate as a function of an Op's own), by axis
 

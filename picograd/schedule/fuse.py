@@ -145,7 +145,8 @@ class _Fuser:
         elif op.code in WITH_BODY:
             self.visit_loop(op)
         elif op.code is OpCode.OUTPUT:
-            self.nests.put(op, self.loops[op.src[0]])
+            loop = self.loops.get(op.src[0])
+            self.nests.put(op, self.nests.attached[op.src[0]].nest if loop is None else loop)
         else:
             fact = f"{op.code.name}: no kernel is generated for it yet."
             raise UnsupportedOp(fact, "PICOGRAD_DEVICE=NUMPY runs every operation", line_of(op))

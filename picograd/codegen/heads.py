@@ -1,0 +1,214 @@
+"""What the kernels of an attention have in common: lengths, blocks, who sees whom, and how strips are packed.
+
+In:    an ATTENTION or ATTENTION_GRAD, Target
+Out:   `Heads`
+Called by: codegen/attention.py, codegen/attention_grad.py.    Next: picograd/codegen/attention.py
+
+Letters: B batch, H heads, G heads of keys and values (H / G heads share one), T queries, S keys, D features of queries and
+keys, E of values. Query t stands at position t + S - T among the keys.
+
+A strip is as many positions as two vectors have lanes, side by side; a block is a few strips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import along, split
+from picograd.codegen.matmul import lanes_of
+from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.tile import Tile
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.build import both, cast, compare, unary
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import AttentionArg
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract, to_op
+
+BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
+MOST_ROWS = 6  # of a tile of two vectors: 12 accumulators of 16 registers
+
+Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The lengths of an ATTENTION or ATTENTION_GRAD, and how it is cut.
+
+    anchor:   q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), ...
+    lanes:    of a vector
+    has_fma:  an instruction multiplies and adds
+    """
+
+    anchor: Op
+    lanes: int
+    has_fma: bool
+
+    @property
+    def arg(self) -> AttentionArg:
+        found: AttentionArg = self.anchor.arg
+        return found
+
+    @property
+    def batch(self) -> Dim:
+        return self.anchor.src[0].shape[0]
+
+    @cached_property
+    def sizes(self) -> tuple[int, int, int, int, int, int]:
+        """H, G, T, S, D, E."""
+        (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in self.anchor.src[:3])
+        found = (heads, groups, queries, keys, features, values)
+        assert all(isinstance(length, int) for length in found), "an attention of unknown lengths has no kernel"
+        return found  # type: ignore[return-value]
+
+    @property
+    def dtype(self) -> DType:
+        """In which dtype all is computed."""
+        return accumulator_dtype(self.anchor)
+
+    @property
+    def ahead(self) -> int:
+        """At which position query 0 stands."""
+        _, _, T, S, _, _ = self.sizes
+        return S - T
+
+    # ---- how it is cut ----
+    @property
+    def width(self) -> int:
+        """Positions of a strip."""
+        return 2 * self.lanes
+
+    @property
+    def strips(self) -> int:
+        """Strips of a block of positions side by side."""
+        return max(1, BLOCK // self.width)
+
+    @property
+    def block(self) -> int:
+        """Positions of a block of strips."""
+        return self.strips * self.width
+
+    def tile(self, rows: int, vectors: int = 2, lanes: int = 0) -> Tile:
+        return Tile(rows, vectors, lanes or self.lanes, self.dtype, self.has_fma)
+
+    def memory(self, build: Builder, numel: int) -> Op:
+        """Makes memory on the stack."""
+        return build.alloc(self.dtype, numel, MemorySpace.SHARED)
+
+    def fill(self, build: Builder, memory: Op, start: Dim, count: Dim, value: float) -> None:
+        """Stores a number `count` times, from `start` on."""
+        number = const(value, memory.dtype)
+        along(build, start, count, self.lanes, lambda i: build.store(memory, i, number))
+
+    # ---- what is read ----
+    def element(self, source: int, b: Dim, head: Dim) -> Element:
+        """Returns how to read an element of one of the sources."""
+        value = self.anchor.src[source]
+        return lambda position, feature: cast(element_within(value, (b, head, position, feature)), self.dtype)
+
+    def row(self, source: int, b: Dim, head: Dim) -> Callable[[Dim], Op]:
+        """Returns how to read the one number of each query that one of the sources has."""
+        value = self.anchor.src[source]
+        return lambda query: cast(element_within(value, (b, head, query)), self.dtype)
+
+    def pack(self, build: Builder, x: Element, features: int, first: Dim, count: Dim, length: int, memory: Op) -> None:
+        """Copies `count` strips of positions from `first` on: of each feature, the positions of a strip side by side.
+
+        A place without a position of its own gets the last one's.
+        """
+        with build.loop(mul(count, self.width), AxisKind.LOOP) as place:
+            strip, column = split(place, [count, self.width])
+
+            def put(feature: Dim) -> None:
+                where = self.place(strip, features, feature, column)
+                build.store(memory, where, x(minimum(add(first, place), length - 1), feature))
+
+            along(build, 0, features, self.lanes, put)
+
+    def place(self, strip: Dim, features: int, feature: Dim, column: Dim) -> Dim:
+        """Returns where packed strips have a feature of a position."""
+        return add(mul(add(mul(strip, features), feature), self.width), column)
+
+    # ---- scores ----
+    def scaled(self, product: Op) -> tuple[Op, Op | None]:
+        """Returns the score of a product of a query and a key, and tanh(scale * product / cap) where there is a cap."""
+        score, cap = product * self.arg.scale, self.arg.soft_cap
+        if not cap:
+            return score, None
+        bent = unary(OpCode.TANH, score / cap)
+        return bent * cap, bent
+
+    def seen(self, query: Dim, key: Dim, beyond: bool) -> Op | None:
+        """Returns where a query sees a key, compared in integers as wide as a float32; None: everywhere.
+
+        Args:
+          beyond: query or key may be one behind the last, which nothing sees
+        """
+        _, _, T, S, _, _ = self.sizes
+        t, s = (cast(to_op(position), dtypes.int32) for position in (query, key))
+        conditions = [compare(OpCode.CMPLT, s, S), compare(OpCode.CMPLT, t, T)] if beyond else []
+        if self.arg.causal:
+            conditions.append(compare(OpCode.CMPLE, s, t + self.ahead))
+        if self.arg.window:
+            conditions.append(compare(OpCode.CMPLT, t + self.ahead, s + self.arg.window))
+        found: Op | None = None
+        for condition in conditions:
+            found = condition if found is None else both(found, condition)
+        return found
+
+    def keys_of(self, first: Dim, count: int) -> tuple[Dim, Dim]:
+        """Returns from which key on, and to which, some of these queries see any."""
+        _, _, T, S, _, _ = self.sizes
+        start: Dim = 0
+        stop: Dim = S
+        if self.arg.causal:
+            stop = minimum(at_least_0(add(minimum(add(first, count), T), self.ahead)), S)
+        if self.arg.window:
+            start = minimum(at_least_0(add(first, self.ahead + 1 - self.arg.window)), S)
+        return start, stop
+
+    def queries_of(self, first: Dim, count: int) -> tuple[Dim, Dim]:
+        """Returns from which query on, and to which, any sees some of these keys."""
+        _, _, T, S, _, _ = self.sizes
+        start: Dim = 0
+        stop: Dim = T
+        if self.arg.causal:
+            start = minimum(at_least_0(subtract(first, self.ahead)), T)
+        if self.arg.window:
+            last = add(minimum(add(first, count), S), self.arg.window - 1 - self.ahead)
+            stop = minimum(at_least_0(last), T)
+        return start, stop
+
+
+def heads_of(anchor: Op, target: Target) -> Heads:
+    """Returns how the loops of an ATTENTION or ATTENTION_GRAD are cut."""
+    return Heads(anchor, lanes_of(anchor, target), target.has_fma)
+
+
+def at_least_0(value: Dim) -> Dim:
+    """Returns max(value, 0)."""
+    return subtract(value, minimum(value, 0))
+
+
+def num_blocks(length: Dim, block: int) -> Dim:
+    """Returns how many blocks it takes to cover a length; none for a negative one."""
+    return floordiv(add(at_least_0(length), block - 1), block)
+
+
+def tile_rows(extent: int) -> int:
+    """Returns the rows of tiles that cover an extent, or a block of it, with few rows too many: 4 to 6."""
+    short = min(extent, BLOCK)
+    return min(range(MOST_ROWS, 3, -1), key=lambda rows: -(-short // rows) * rows) if short > 3 else short
+
+
+def tiles_of(extent: int) -> list[tuple[int, int, int]]:
+    """Returns how tiles cover an extent exactly: (start, number of tiles, rows of each)."""
+    whole = extent // MOST_ROWS
+    found = [(0, whole, MOST_ROWS), (whole * MOST_ROWS, 1, extent - whole * MOST_ROWS)]
+    return [(start, count, rows) for start, count, rows in found if count and rows]

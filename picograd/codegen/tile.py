@@ -1,0 +1,81 @@
+"""A tile of a product that stays in registers while the sum runs: what all products on a CPU are made of.
+
+In:    how many rows and vectors; where the elements of both operands are
+Out:   `Tile`, whose accumulators are memory in registers
+Called by: codegen/matmul.py, codegen/attention.py, codegen/attention_grad.py.    Next: picograd/codegen/matmul.py
+
+    for k:  for i in rows:  a = lhs(i, k), in all lanes
+                for each vector:  acc[i, vector] += a * rhs(vector, k)
+
+Each element of lhs is loaded once for all vectors, each vector of rhs once for all rows: rows + vectors loads for rows *
+vectors multiply-adds. A processor begins two in a cycle, and each takes four or five: eight to ten must be under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder
+from picograd.dtype import DType
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.symbolic import add, mul
+
+
+@dataclass(frozen=True)
+class Tile:
+    """rows x (vectors * lanes) accumulators.
+
+    dtype:    of the accumulators
+    has_fma:  an instruction multiplies and adds
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    dtype: DType
+    has_fma: bool
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+    def each(self, build: Builder, body: Callable[[Dim, Dim, Dim], None]) -> None:
+        """Calls body(row, column, place in the accumulators) for the elements, a vector at a time."""
+        with (
+            build.loop(self.rows, AxisKind.UNROLL) as i,
+            build.loop(self.vectors, AxisKind.UNROLL) as vector,
+            build.loop(self.lanes, AxisKind.VECTOR) as lane,
+        ):
+            column = add(mul(vector, self.lanes), lane)
+            body(i, column, add(mul(i, self.columns), column))
+
+    def new(self, build: Builder, start: Callable[[Dim, Dim], Op] | None = None) -> Op:
+        """Returns accumulators that hold start(row, column), or 0."""
+        acc = build.alloc(self.dtype, self.rows * self.columns, MemorySpace.REGISTER)
+        zero = const(0, self.dtype)
+        self.each(build, lambda i, c, where: build.store(acc, where, zero if start is None else start(i, c)))
+        return acc
+
+    def multiply(
+        self, build: Builder, acc: Op, depth: Dim, lhs: Callable[[Dim, Dim], Op], rhs: Callable[[Dim, Dim], Op]
+    ) -> Op:
+        """Adds the sum over k < depth of lhs(row, k) * rhs(column, k) to accumulators, and returns them."""
+        with build.loop(depth, AxisKind.LOOP) as k:
+
+            def step(i: Dim, c: Dim, where: Dim) -> None:
+                build.store(acc, where, multiply_add(lhs(i, k), rhs(c, k), build.load(acc, where), self.has_fma))
+
+            self.each(build, step)
+        return acc
+
+
+def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
+    """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
+    if c.dtype.is_float and has_fma:
+        return Op(OpCode.FMA, c.dtype, (a, b, c))
+    if c.dtype is dtypes.bool_:
+        return Op(OpCode.OR, c.dtype, (Op(OpCode.AND, c.dtype, (a, b)), c))
+    return Op(OpCode.ADD, c.dtype, (Op(OpCode.MUL, c.dtype, (a, b)), c))
