@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.heads import Element, Heads, heads_of, num_blocks, tile_rows, tiles_of
+from picograd.codegen.heads import Element, Heads, heads_of, is_there, last_at, num_blocks, tile_rows, tiles_of
 from picograd.codegen.loops import along, split
 from picograd.device import Target
 from picograd.ir.build import cast, compare, maximum, unary, where
@@ -92,11 +92,6 @@ class Strips:
         """Returns where a score of the strip at hand stands."""
         return add(mul(key, self.heads.width), column)
 
-    def _inside(self, key: Dim) -> Dim:
-        """Returns a key; for one behind the last, whose score does not count, the last."""
-        S = self.heads.sizes[3]
-        return key if S % self.key_block == 0 else minimum(key, S - 1)
-
     def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element) -> None:
         """Takes a block of keys and values into account."""
         heads, E = self.heads, self.heads.sizes[5]
@@ -117,14 +112,14 @@ class Strips:
             tile, row = heads.tile(self.rows), mul(index, self.rows)
             products = tile.multiply(
                 build, tile.new(build), D,
-                lambda i, d: k(self._inside(add(first_key, add(row, i))), d),
+                lambda i, d: k(last_at(add(first_key, add(row, i)), S, self.rows), d),
                 lambda c, d: read(self.packed, heads.place(strip, D, d, c)),
             )  # fmt: skip
 
             def put(i: Dim, c: Dim, at: Dim) -> None:
                 query, key = add(self.first, self._of_query(strip, c)), add(first_key, add(row, i))
                 score, _ = heads.scaled(build.load(products, at))
-                seen = heads.seen(query, key, S % self.key_block != 0)
+                seen = heads.seen(query, key, is_there(key, S, self.rows))
                 score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
                 build.store(self.scores, self._of_score(add(row, i), c), score)
                 build.store(peak, c, maximum(build.load(peak, c), score))
@@ -158,7 +153,8 @@ class Strips:
 
     def _average(self, strip: Dim, feature: Dim, rows: int, first_key: Dim, count: Dim, v: Element) -> None:
         """Adds the values of some keys to some features of the result."""
-        build, heads, E = self.build, self.heads, self.heads.sizes[5]
+        build, heads = self.build, self.heads
+        _, _, _, S, _, E = heads.sizes
         tile = heads.tile(rows)
 
         def place(i: Dim, c: Dim) -> Dim:
@@ -169,7 +165,7 @@ class Strips:
 
         sums = tile.multiply(
             build, tile.new(build, before), count,
-            lambda i, key: v(self._inside(add(first_key, key)), add(feature, i)),
+            lambda i, key: v(last_at(add(first_key, key), S, self.rows), add(feature, i)),
             lambda c, key: read(self.scores, self._of_score(key, c)),
         )  # fmt: skip
         tile.each(build, lambda i, c, at: build.store(self.out, place(i, c), build.load(sums, at)))

@@ -29,7 +29,7 @@ from picograd.ir.build import both, cast, compare, unary
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
-from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, bounds, floordiv, less, minimum, mul, subtract, to_op
 
 BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
 MOST_ROWS = 6  # of a tile of two vectors: 12 accumulators of 16 registers
@@ -144,15 +144,14 @@ class Heads:
         bent = unary(OpCode.TANH, score / cap)
         return bent * cap, bent
 
-    def seen(self, query: Dim, key: Dim, beyond: bool) -> Op | None:
+    def seen(self, query: Dim, key: Dim, is_inside: Op | bool) -> Op | None:
         """Returns where a query sees a key, compared in integers as wide as a float32; None: everywhere.
 
         Args:
-          beyond: query or key may be one behind the last, which nothing sees
+          is_inside: both are there at all
         """
-        _, _, T, S, _, _ = self.sizes
         t, s = (cast(to_op(position), dtypes.int32) for position in (query, key))
-        conditions = [compare(OpCode.CMPLT, s, S), compare(OpCode.CMPLT, t, T)] if beyond else []
+        conditions = [is_inside] if isinstance(is_inside, Op) else []
         if self.arg.causal:
             conditions.append(compare(OpCode.CMPLE, s, t + self.ahead))
         if self.arg.window:
@@ -198,7 +197,33 @@ def at_least_0(value: Dim) -> Dim:
 
 def num_blocks(length: Dim, block: int) -> Dim:
     """Returns how many blocks it takes to cover a length; none for a negative one."""
-    return floordiv(add(at_least_0(length), block - 1), block)
+    return at_least_0(floor_of(add(length, block - 1), block))
+
+
+def floor_of(value: Dim, divisor: int) -> Dim:
+    """Returns value // divisor. What may be negative is made positive before, so that no rounding is mended after it."""
+    shift = max(0, -(bounds(value)[0] // divisor))
+    return subtract(floordiv(add(value, shift * divisor), divisor), shift)
+
+
+def last_at(position: Dim, length: int, step: int) -> Dim:
+    """Returns a position, or the last there is for one behind it; none is in tiles of `step` that fit the length."""
+    return position if length % step == 0 else minimum(position, length - 1)
+
+
+def is_there(position: Dim, length: int, step: int) -> Op | bool:
+    """Returns whether there is a position; all are in tiles of `step` that fit the length."""
+    return length % step == 0 or less(position, length)
+
+
+def columns_of(extent: int, lanes: int) -> list[tuple[int, int, int, int]]:
+    """Returns how tiles cover an extent exactly with vectors: (start, number of tiles, vectors, lanes)."""
+    found, start = [], 0
+    for vectors, width in ((2, lanes), (1, lanes), (1, 1)):
+        count = (extent - start) // (vectors * width)
+        found += [(start, count, vectors, width)] * (count > 0)
+        start += count * vectors * width
+    return found
 
 
 def tile_rows(extent: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.attention import emit_attention
+from picograd.codegen.attention_grad import emit_attention_grad
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
@@ -91,7 +92,8 @@ def _emit(
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.ATTENTION:
-        emit_attention(nest, params, first, target)
+        assert nest.anchor is not None
+        (emit_attention if nest.anchor.code is OpCode.ATTENTION else emit_attention_grad)(nest, params, first, target)
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:

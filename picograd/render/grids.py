@@ -16,9 +16,9 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch
 from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
-from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, from_op
+from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, from_op, to_op
 
-MOST_ITERATIONS = 1 << 40  # a loop counts as no more than that when work is estimated
+MOST_WORK = 1 << 40  # more counts as no more than that: of loops whose extents only a run tells, there may be several
 
 
 def launch_of(symbol: str, statements: Sequence[Statement]) -> Launch:
@@ -44,12 +44,14 @@ def _extent(loop: For, named: dict[Op, Op]) -> Dim:
 
 
 def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
-    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name."""
+    """Returns about how many elements are loaded, computed and stored; fills `named` with what Lets name, and
+    with loops' RANGEs whose extents are expressions of variables and of other loops."""
     total = 0
     for statement in statements:
         if isinstance(statement, For):
-            extent = bounds(_extent(statement, named))[1]
-            total += min(max(extent, 0), MOST_ITERATIONS) * _work(statement.body, named)
+            extent = _extent(statement, named)
+            named[statement.range] = statement.range.replace(src=(to_op(extent),))
+            total += min(max(bounds(extent)[1], 0), MOST_WORK) * _work(statement.body, named)
         elif isinstance(statement, If):
             total += _work(statement.body, named)
         elif isinstance(statement, Let):
@@ -60,11 +62,11 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
             total += statement.var.arg[1]
         elif isinstance(statement, Store):
             total += lanes_of(statement.value)
-    return total
+    return min(total, MOST_WORK)
 
 
 def _index_value(value: Op, named: dict[Op, Op]) -> Dim:
-    """Returns an integer with what Lets name put in, in normal form."""
+    """Returns an integer with what Lets name put in, in normal form, and known extents of the loops around it."""
     value = named.get(value, value)
     combine = INDEX_ARITHMETIC.get(value.code)
     return from_op(value) if combine is None else combine(*(_index_value(s, named) for s in value.src))

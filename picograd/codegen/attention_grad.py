@@ -1,0 +1,274 @@
+"""The loops of the gradients of an attention on a CPU: all three in one go over blocks of keys and queries.
+
+In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
+Out:   one phase of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
+
+Lanes run over keys: keys and values are packed so that those of a strip lie side by side; all else is read where it lies.
+
+    for each head of keys, for each block of keys:  dk, dv = 0, 0       on the stack, packed
+        for each head of queries that shares them, for each block of queries that see any:
+            P = exp(cap(scale q k) - logsumexp), 0 where not visible    (queries, keys), on the stack
+            C = scale P (grad v - delta) (1 - tanh^2 where capped)
+            dv += grad.T P;   dk += q.T C;   dq += C k                  dq is in memory, and adds up over blocks of keys
+
+Five products, where what keeps the scores has four, and reads and writes them five times. One iteration of GRID does all
+queries and keys of a head, so that who adds to dq is one after the other, always in the same order.
+
+Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, algorithm 4. FLOPs: 2 (3 D + 2 E) a query and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd.codegen.builder import Builder, read
+from picograd.codegen.heads import (
+    Element,
+    Heads,
+    at_least_0,
+    columns_of,
+    floor_of,
+    heads_of,
+    is_there,
+    last_at,
+    num_blocks,
+    tile_rows,
+    tiles_of,
+)
+from picograd.codegen.loops import along, split
+from picograd.codegen.tile import Tile
+from picograd.device import Target
+from picograd.ir.build import cast, unary, where
+from picograd.ir.coordinates import flatten
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+
+DQ, DK, DV = range(3)  # the results
+
+
+def emit_attention_grad(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes the gradients of an attention: GRID over heads of keys."""
+    assert nest.anchor is not None
+    heads = heads_of(nest.anchor, target)
+    H, G, T, S, D, _ = heads.sizes
+    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    with build.loop(numel((heads.batch, G)), AxisKind.GRID) as position:
+        b, group = split(position, [heads.batch, G])
+        first_head = mul(group, H // G)
+        if DQ in slots:
+            start = flatten((b, first_head, 0, 0), (heads.batch, H, T, D))
+            heads.fill(build, slots[DQ], start, H // G * T * D, 0)
+        keys = Keys(heads, build, b, group)
+        with build.loop(-(-S // heads.block), AxisKind.LOOP) as number:
+            keys.begin(mul(number, heads.block))
+            first, stop = heads.queries_of(keys.first, heads.block)
+            first = mul(floordiv(first, keys.rows), keys.rows)
+            steps = minimum(num_blocks(subtract(stop, first), keys.query_block), -(-T // keys.query_block))
+            with build.loop(H // G, AxisKind.LOOP) as index:
+                queries = Queries(heads, b, add(first_head, index), slots.get(DQ))
+                with build.loop(steps, AxisKind.LOOP) as step:
+                    keys.look_at(queries, add(first, mul(step, keys.query_block)))
+            keys.store(b, group, slots)
+
+
+class Queries:
+    """What is read of the queries of one head: q, the gradient of the result, logsumexp and delta; and where dq goes."""
+
+    def __init__(self, heads: Heads, b: Dim, head: Dim, dq: Op | None):
+        H, _, T, _, D, _ = heads.sizes
+        self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
+        self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
+        self.dq = dq
+        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: flatten((b, head, t, d), (heads.batch, H, T, D))
+
+
+class Keys:
+    """A block of keys and values, strip by strip: packed, and the sums of their gradients so far.
+
+    first:        key of the block
+    count:        strips that have a key
+    rows:         queries of a tile
+    query_block:  queries that are looked at together
+    """
+
+    def __init__(self, heads: Heads, build: Builder, b: Dim, group: Dim):
+        _, _, T, _, D, E = heads.sizes
+        self.heads, self.build = heads, build
+        self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
+        self.rows = tile_rows(T)
+        self.query_block = -(-min(T, heads.block) // self.rows) * self.rows
+        self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
+        self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
+        self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand
+        self.slopes = heads.memory(build, self.query_block * heads.block)  # C, of the block
+        self.sums = heads.memory(build, self.rows * heads.width)  # of a tile of dq
+
+    def begin(self, first: Dim) -> None:
+        """Packs the block of keys from `first` on."""
+        build, heads = self.build, self.heads
+        _, _, _, S, D, E = heads.sizes
+        self.first = first
+        self.count = minimum(num_blocks(subtract(S, first), heads.width), heads.strips)
+        heads.pack(build, self.key, D, first, self.count, S, self.k)
+        heads.pack(build, self.value, E, first, self.count, S, self.v)
+        heads.fill(build, self.dk, 0, heads.block * D, 0)
+        heads.fill(build, self.dv, 0, heads.block * E, 0)
+
+    def _of_weight(self, query: Dim, column: Dim) -> Dim:
+        return add(mul(query, self.heads.width), column)
+
+    def _of_slope(self, query: Dim, key: Dim) -> Dim:
+        return add(mul(query, self.heads.block), key)
+
+    def _inside(self, query: Dim) -> Dim:
+        return last_at(query, self.heads.sizes[2], self.rows)
+
+    # ---- a block of queries ----
+    def look_at(self, queries: Queries, first: Dim) -> None:
+        """Adds what a block of queries gives to the gradients of this block of keys, and the other way round."""
+        build, T = self.build, self.heads.sizes[2]
+        tiles = minimum(num_blocks(subtract(T, first), self.rows), self.query_block // self.rows)
+        with build.loop(self.count, AxisKind.LOOP) as strip:
+            self._look_from(queries, first, tiles, strip)
+        if queries.dq is not None:
+            with build.loop(tiles, AxisKind.LOOP) as index:
+                self._move_queries(queries, first, mul(index, self.rows))
+
+    def _look_from(self, queries: Queries, first: Dim, tiles: Dim, strip: Dim) -> None:
+        """Adds what those queries of a block give that see any key of a strip."""
+        build, heads = self.build, self.heads
+        column = mul(strip, heads.width)
+        begin, _ = heads.queries_of(add(self.first, column), heads.width)
+        unseen = minimum(at_least_0(floor_of(subtract(begin, first), self.rows)), tiles)
+        seen = subtract(tiles, unseen)
+        with build.loop(seen, AxisKind.LOOP) as index:
+            self._weigh(queries, first, mul(add(unseen, index), self.rows), strip)
+        start = mul(unseen, self.rows)
+
+        def weight(c: Dim, t: Dim) -> Op:
+            return read(self.weights, self._of_weight(add(start, t), c))
+
+        def slope(c: Dim, t: Dim) -> Op:
+            return read(self.slopes, self._of_slope(add(start, t), add(column, c)))
+
+        def grad(t: Dim, e: Dim) -> Op:
+            return queries.grad(self._inside(add(first, add(start, t))), e)
+
+        def q(t: Dim, d: Dim) -> Op:
+            return queries.q(self._inside(add(first, add(start, t))), d)
+
+        count = mul(seen, self.rows)
+        self._add(self.dv, heads.sizes[5], grad, weight, count, strip)
+        self._add(self.dk, heads.sizes[4], q, slope, count, strip)
+
+    def _weigh(self, queries: Queries, first: Dim, row: Dim, strip: Dim) -> None:
+        """Stores the weights of a tile of queries and keys, and their slopes."""
+        build, heads = self.build, self.heads
+        _, _, T, _, D, E = heads.sizes
+        tile, column = heads.tile(self.rows), mul(strip, heads.width)
+
+        def query(i: Dim) -> Dim:
+            return self._inside(add(first, add(row, i)))
+
+        def put_weight(i: Dim, c: Dim, at: Dim) -> None:
+            score, bent = heads.scaled(build.load(products, at))
+            weight = unary(OpCode.EXP, score - queries.logsumexp(query(i)))
+            t, s = add(first, add(row, i)), add(self.first, add(column, c))
+            seen = heads.seen(t, s, is_there(t, T, self.rows))
+            weight = weight if seen is None else where(seen, weight, const(0, weight.dtype))
+            slope = weight * heads.arg.scale
+            slope = slope if bent is None else slope * (bent.filled(1) - bent * bent)
+            build.store(self.weights, self._of_weight(add(row, i), c), weight)
+            build.store(self.slopes, self._of_slope(add(row, i), add(column, c)), slope)
+
+        def put_slope(i: Dim, c: Dim, at: Dim) -> None:
+            place = self._of_slope(add(row, i), add(column, c))
+            towards = build.load(gradients, at) - queries.delta(query(i))
+            build.store(self.slopes, place, build.load(self.slopes, place) * towards)
+
+        products = tile.multiply(
+            build, tile.new(build), D,
+            lambda i, d: queries.q(query(i), d),
+            lambda c, d: read(self.k, heads.place(strip, D, d, c)),
+        )  # fmt: skip
+        tile.each(build, put_weight)
+        gradients = tile.multiply(
+            build, tile.new(build), E,
+            lambda i, e: queries.grad(query(i), e),
+            lambda c, e: read(self.v, heads.place(strip, E, e, c)),
+        )  # fmt: skip
+        tile.each(build, put_slope)
+
+    def _add(self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim) -> None:
+        """Adds the sum over `count` queries of x times their factors to the packed gradients of a strip."""
+        for start, tiles, rows in tiles_of(features):
+            with self.build.loop(tiles, AxisKind.LOOP) as index:
+                feature = add(start, mul(index, rows))
+                self._add_tile(memory, features, x, factor, count, strip, feature, rows)
+
+    def _add_tile(
+        self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim, feature: Dim, rows: int
+    ) -> None:
+        build, tile = self.build, self.heads.tile(rows)
+
+        def place(i: Dim, c: Dim) -> Dim:
+            return self.heads.place(strip, features, add(feature, i), c)
+
+        before = tile.new(build, lambda i, c: build.load(memory, place(i, c)))
+        sums = tile.multiply(build, before, count, lambda i, t: x(t, add(feature, i)), factor)
+        tile.each(build, lambda i, c, at: build.store(memory, place(i, c), build.load(sums, at)))
+
+    # ---- the gradients of queries ----
+    def _move_queries(self, queries: Queries, first: Dim, row: Dim) -> None:
+        """Adds what this block of keys gives to the gradients of a tile of queries."""
+        _, _, _, _, D, _ = self.heads.sizes
+        _, stop = self.heads.keys_of(add(first, row), self.rows)
+        count = minimum(at_least_0(subtract(stop, self.first)), self.heads.block)
+        for start, tiles, vectors, lanes in columns_of(D, self.heads.lanes):
+            with self.build.loop(tiles, AxisKind.LOOP) as index:
+                tile = self.heads.tile(self.rows, vectors, lanes)
+                self._move_tile(queries, first, row, add(start, mul(index, tile.columns)), count, tile)
+
+    def _move_tile(self, queries: Queries, first: Dim, row: Dim, feature: Dim, count: Dim, tile: Tile) -> None:
+        """Adds to a tile of dq, by way of the stack: of its queries not all may be there."""
+        build, heads, dq = self.build, self.heads, queries.dq
+        assert dq is not None
+        _, _, T, S, _, _ = heads.sizes
+        sums = tile.multiply(
+            build, tile.new(build), count,
+            lambda i, s: read(self.slopes, self._of_slope(add(row, i), s)),
+            lambda c, s: self.key(minimum(add(self.first, s), S - 1), add(feature, c)),
+        )  # fmt: skip
+        tile.each(build, lambda i, c, at: build.store(self.sums, at, build.load(sums, at)))
+        with build.loop(minimum(subtract(T, add(first, row)), self.rows), AxisKind.LOOP) as i:
+
+            def put(c: Dim) -> None:
+                place = queries.where(add(first, add(row, i)), add(feature, c))
+                build.store(dq, place, build.load(dq, place) + read(self.sums, add(mul(i, tile.columns), c)))
+
+            along(build, 0, tile.columns, tile.lanes, put)
+
+    # ---- the gradients of keys and values ----
+    def store(self, b: Dim, group: Dim, slots: dict[int, Op]) -> None:
+        """Stores the gradients of the block of keys."""
+        _, _, _, _, D, E = self.heads.sizes
+        for number, memory, features in ((DK, self.dk, D), (DV, self.dv, E)):
+            if number in slots:
+                self._store(memory, features, b, group, slots[number])
+
+    def _store(self, memory: Op, features: int, b: Dim, group: Dim, out: Op) -> None:
+        build, heads = self.build, self.heads
+        _, G, _, S, _, _ = heads.sizes
+        with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
+            strip, column = split(key, [heads.strips, heads.width])
+
+            def put(feature: Dim) -> None:
+                value = read(memory, heads.place(strip, features, feature, column))
+                index = flatten((b, group, add(self.first, key), feature), (heads.batch, G, S, features))
+                build.store(out, index, cast(value, heads.anchor.dtype))
+
+            along(build, 0, features, heads.lanes, put)
