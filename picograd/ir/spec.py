@@ -18,7 +18,17 @@ from picograd import dtype as dtypes
 from picograd.errors import VerifyError
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import ATTENTIONS, BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
+from picograd.ir.opcode import (
+    ATTENTIONS,
+    BINARY,
+    COMPARE,
+    ELEMENTWISE,
+    IDENTITY,
+    MOVEMENT,
+    SEVERAL_RESULTS,
+    SOURCES,
+    OpCode,
+)
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
