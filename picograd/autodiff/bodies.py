@@ -2,7 +2,7 @@
 
 In:    a CALL, and gradients of its results or tangents of its arguments
 Out:   gradients of its arguments, tangents of its results
-Next:  picograd/autodiff/custom.py
+Next:  picograd/autodiff/attention.py
 
 Reverse: the CALL gives, as further results, what its backward part reads of it (split.py); that part is a CALL of those
 and of the gradients that arrive. Where the body says RECOMPUTE, the backward part gets the arguments and computes the

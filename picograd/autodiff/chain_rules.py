@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from picograd.autodiff.attention import attention_forward, attention_reverse
+from picograd.autodiff.attention import attention_reverse, composed_forward, composed_reverse
 from picograd.autodiff.bodies import call_forward, call_reverse
 from picograd.autodiff.convolution import conv_w, conv_x
 from picograd.autodiff.custom import custom_forward, custom_reverse, has_custom_gradient
@@ -195,7 +195,8 @@ chain_rules = PatternMatcher(
         # ---- functions of the host, each with a row of its own in autodiff/host.py ----
         general("custom", OpCode.CUSTOM, custom_first, custom_second),
         # ---- several results ----
-        Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, attention_forward)),
+        Rule("attention", Pattern(OpCode.ATTENTION), SeveralResults(attention_reverse, composed_forward)),
+        Rule("attention grad", Pattern(OpCode.ATTENTION_GRAD), SeveralResults(composed_reverse, composed_forward)),
         Rule("written", Pattern(OpCode.CALL, when=has_custom_gradient), SeveralResults(custom_reverse, custom_forward)),
         Rule("call", Pattern(OpCode.CALL), SeveralResults(call_reverse, call_forward)),
         Rule("loop", Pattern(OpCode.LOOP), SeveralResults(loop_reverse, loop_forward)),

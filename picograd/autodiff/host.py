@@ -2,7 +2,7 @@
 
 In:    the incoming gradient `grad` and the CUSTOM `out`
 Out:   the gradient of one operand
-Next:  picograd/autodiff/attention.py
+Next:  picograd/autodiff/split.py
 
 Capital letters are matrices, G is the gradient of the result. Sources: Giles 2008, "Collected matrix derivative results for
 forward and reverse mode algorithmic differentiation" (inverse, solve, determinant, eigenvalues, singular values); Murray

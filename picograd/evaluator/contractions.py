@@ -1,7 +1,7 @@
-"""The meaning of MATMUL, CONV and ATTENTION, accumulated in float64 and rounded once.
+"""The meaning of MATMUL, CONV, ATTENTION and its gradient, accumulated in float64 and rounded once.
 
 In:    an Op, the arrays of its sources, the values of symbolic integers
-Out:   the array of its result (ATTENTION: two), to be rounded to the Op's dtype
+Out:   the array of its result (ATTENTION: two, its gradient: three), to be rounded to the Op's dtype
 Next:  picograd/evaluator/iterated.py
 
 Integers are multiplied and added in the dtype of the result, where they wrap: exact modulo 2**bits.
@@ -19,6 +19,7 @@ from picograd.evaluator.arrays import Rule, Variables, shape_value
 from picograd.evaluator.elementwise import Array
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import AttentionArg
 
 
 def _computing(op: Op, args: Sequence[Array]) -> list[Array]:
@@ -86,16 +87,26 @@ def visible(num_queries: int, num_keys: int, causal: bool, window: int) -> Array
     return seen
 
 
-def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
-    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf."""
-    q, k, v = (a.astype(np.float64) for a in args)
-    arg = op.arg
+def _of_all_heads(args: Sequence[Array]) -> list[Array]:
+    """Returns the operands of an attention, k and v repeated for the heads that share them."""
+    q, k, v, *rows = (a.astype(np.float64) for a in args)
     heads = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1)
-    scores = np.matmul(q, k.swapaxes(-1, -2)) * arg.scale  # (B, H, T, S)
+    return [q, np.repeat(k, heads, axis=1), np.repeat(v, heads, axis=1), *rows]
+
+
+def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
+    """Returns the scores (B, H, T, S), capped, and which of them are visible (T, S)."""
+    scores = np.matmul(q, k.swapaxes(-1, -2)) * arg.scale
     if arg.soft_cap:
         scores = arg.soft_cap * np.tanh(scores / arg.soft_cap)
-    scores = np.where(visible(q.shape[2], k.shape[2], arg.causal, arg.window), scores, -np.inf)
+    return scores, visible(q.shape[2], k.shape[2], arg.causal, arg.window)
+
+
+def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
+    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf."""
+    q, k, v = _of_all_heads(args)
+    scores, seen = _scores(q, k, op.arg)
+    scores = np.where(seen, scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isneginf(peak), 0.0, peak))
     total = weights.sum(axis=-1, keepdims=True)
@@ -103,8 +114,24 @@ def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any
     return out, (peak + np.log(total))[..., 0]
 
 
+def _attention_grad(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, ...]:
+    """The gradients of q, k and v, as ir/attention.py gives them; k and v sum over the heads that share them."""
+    q, k, v, grad, logsumexp, delta = _of_all_heads(args)
+    scores, seen = _scores(q, k, op.arg)
+    weights = np.exp(np.where(seen, scores - logsumexp[..., None], -np.inf))
+    slopes = weights * (np.matmul(grad, v.swapaxes(-1, -2)) - delta[..., None])
+    if op.arg.soft_cap:
+        slopes *= 1 - (scores / op.arg.soft_cap) ** 2
+    slopes *= op.arg.scale
+    of_heads = np.matmul(slopes.swapaxes(-1, -2), q), np.matmul(weights.swapaxes(-1, -2), grad)
+    B, G, *_ = args[1].shape
+    split = (x.reshape(B, G, q.shape[1] // G, *x.shape[2:]) for x in of_heads)  # (B, G, R, S, D or E)
+    return np.matmul(slopes, k), *(x.sum(axis=2) for x in split)
+
+
 CONTRACTION_RULES: dict[OpCode, Rule] = {
     OpCode.MATMUL: _matmul,
     OpCode.CONV: _conv,
     OpCode.ATTENTION: _attention,
+    OpCode.ATTENTION_GRAD: _attention_grad,
 }

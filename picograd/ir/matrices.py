@@ -2,7 +2,7 @@
 
 In:    Ops
 Out:   Ops
-Next:  picograd/ir/substitute.py
+Next:  picograd/ir/attention.py
 """
 
 from __future__ import annotations

@@ -187,5 +187,6 @@ TRANSCENDENTAL = frozenset(
         OpCode.POW, OpCode.THREEFRY,
     }
 )  # fmt: skip
-SEVERAL_RESULTS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD, OpCode.CALL, OpCode.LOOP})
+ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
+SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

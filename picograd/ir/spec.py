@@ -18,7 +18,17 @@ from picograd import dtype as dtypes
 from picograd.errors import VerifyError
 from picograd.ir.lines import line_of
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import BINARY, COMPARE, ELEMENTWISE, IDENTITY, MOVEMENT, SEVERAL_RESULTS, SOURCES, OpCode
+from picograd.ir.opcode import (
+    ATTENTIONS,
+    BINARY,
+    COMPARE,
+    ELEMENTWISE,
+    IDENTITY,
+    MOVEMENT,
+    SEVERAL_RESULTS,
+    SOURCES,
+    OpCode,
+)
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
@@ -147,7 +157,6 @@ KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.ASSIGN, OpCode.GATHER, O
 KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN, OpCode.UPDATE}
 
 ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ASSIGN, OpCode.UPDATE})
-ATTENTIONS = _all({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
 
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),
@@ -175,7 +184,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("operands of one dtype", ONE_DTYPE, _same_dtypes),
     Rule("a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
-    Rule("the argument is an AttentionArg", ATTENTIONS, lambda op: isinstance(op.arg, AttentionArg)),
+    Rule("the argument is an AttentionArg", _all(ATTENTIONS), lambda op: isinstance(op.arg, AttentionArg)),
     Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),
     Rule("a CALL's arguments fit the PARAMs of its body", _all({OpCode.CALL}), _call_fits),

@@ -20,7 +20,7 @@ from picograd.ir.build import iota, reduce
 from picograd.ir.custom import CustomGradient, custom_gradient, mark_of
 from picograd.ir.lines import copy_lines, line_of
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import ATTENTIONS, OpCode
 from picograd.rewrites.batch import Examples, Operand, move_axis, spread
 from picograd.rewrites.vmap_rules import RULES, attention
 
@@ -108,7 +108,7 @@ class _Rewrite:
 
     def _rewrite(self, op: Op, operands: Sequence[Operand]) -> None:
         """Finds what computes an Op for all examples, one of whose operands at least differs from example to example."""
-        if op.code is OpCode.ATTENTION:
+        if op.code in ATTENTIONS:
             self.results[op] = [Operand(result, True) for result in attention(op, operands, self.examples)]
             self._keep(op, Operand(self.results[op][0].op, True))
         elif op.code is OpCode.CALL:

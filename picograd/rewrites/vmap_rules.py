@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from picograd.errors import UnsupportedOp
+from picograd.ir.attention import outputs
 from picograd.ir.build import expand, permute, reshape, static_shape, swap_last
 from picograd.ir.host import HostCall
 from picograd.ir.op import Op
@@ -169,11 +170,8 @@ RULES: Mapping[OpCode, Rule] = {
 
 
 def attention(op: Op, operands: Sequence[Operand], examples: Examples) -> list[Op]:
-    """Returns the results of the ATTENTION of all examples, which are further batch entries, with their axis in front."""
+    """Returns the results of the ATTENTION, or its gradients, of all examples, which are further entries of the batch."""
     folded = [operand.each(examples) for operand in operands]
     sources = tuple(reshape(x, (mul(examples.count, x.shape[1]), *x.shape[2:])) for x in folded)
-    whole = op.replace(sources)
-    shapes = [op.shape, op.src[0].shape[:3]]
-    dtypes = [op.dtype, op.dtype.compute_dtype]
-    results = [Op(OpCode.OUTPUT, dtype, (whole,), i) for i, dtype in enumerate(dtypes)]
-    return [reshape(result, (examples.count, *shape)) for result, shape in zip(results, shapes)]
+    every = outputs(op.replace(sources))
+    return [reshape(result, (examples.count, *one.shape)) for result, one in zip(every, outputs(op))]

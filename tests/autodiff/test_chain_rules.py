@@ -131,6 +131,21 @@ def attention(output: int, **arg: object) -> Callable[[Op, Op, Op], Op]:
     return function
 
 
+def both_of_attention(q: Op, k: Op, v: Op) -> Op:
+    out, logsumexp = (attention(number, causal=True)(q, k, v) for number in (0, 1))
+    return out * expand(reshape(logsumexp, (*logsumexp.shape, 1)), out.shape)
+
+
+def attention_grad(output: int, **arg: object) -> Callable[..., Op]:
+    """One gradient of an attention; its logsumexp and delta may be any numbers."""
+
+    def function(*src: Op) -> Op:
+        made = Op(OpCode.ATTENTION_GRAD, f64, src, AttentionArg(0.4, **arg))  # type: ignore[arg-type]
+        return Op(OpCode.OUTPUT, f64, (made,), output)
+
+    return function
+
+
 def inside(slot: int, *shape: int) -> Op:
     return Op(OpCode.PARAM, f64, (), (slot, shape))
 
@@ -217,6 +232,8 @@ RNN_SHAPES = ((2, 3), (3, 3), (3,), (4, 2, 3))
 INDEX = ints(2, 0, 2, 3)
 BATCHED = ints(2, 0, 1, 1, 3, 0, shape=(2, 3))
 S, QKV = ((3, 4),), ((2, 4, 3, 5), (2, 2, 6, 5), (2, 2, 6, 5))
+UNSEEN = (1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5)  # causal: two queries stand before both keys
+OF_GRAD = *QKV, (2, 4, 3, 5), (2, 4, 3), (2, 4, 3)
 
 # row -> one case or several
 CASES: dict[str, Case | list[Case]] = {
@@ -368,7 +385,17 @@ CASES: dict[str, Case | list[Case]] = {
         Case(attention(0, window=2), QKV),
         Case(attention(0, soft_cap=0.7), QKV),
         Case(attention(1, causal=True, soft_cap=2.0), QKV),
-        Case(attention(0, causal=True), ((1, 2, 4, 3), (1, 2, 2, 3), (1, 2, 2, 5))),
+        Case(attention(0, causal=True), UNSEEN),
+        Case(attention(1, causal=True, window=1), QKV),
+        Case(both_of_attention, QKV),
+        Case(lambda x: attention(0, causal=True)(x, x, x), ((2, 2, 3, 4),)),
+    ],
+    "attention grad": [
+        *(Case(attention_grad(i), OF_GRAD) for i in range(3)),
+        *(Case(attention_grad(i, causal=True, window=2), OF_GRAD) for i in range(3)),
+        *(Case(attention_grad(i, window=3, soft_cap=0.7), OF_GRAD) for i in range(3)),
+        *(Case(attention_grad(i, causal=True), (*UNSEEN, (1, 2, 4, 5), (1, 2, 4), (1, 2, 4))) for i in range(3)),
+        Case(lambda q, k, v, grad: attention_grad(0)(q, k, v, grad, *(attention(1)(q, k, v),) * 2), OF_GRAD[:4]),
     ],
     "written": [*(Case(written(number), S * 2) for number in range(3)), Case(lambda a: written(0)(a, a) * 2.0, S)],
     "call": [

@@ -1,4 +1,4 @@
-"""MATMUL, CONV and ATTENTION against NumPy and torch."""
+"""MATMUL, CONV, ATTENTION and its gradient against NumPy and torch."""
 
 from __future__ import annotations
 
@@ -182,6 +182,50 @@ def test_a_row_that_sees_nothing_is_zero(rng: np.random.Generator) -> None:
     out, logsumexp = attention(q, k, v, AttentionArg(1.0, causal=True))
     assert out[0, 0, :2].tolist() == [[0.0] * 4] * 2
     assert logsumexp[0, 0, :2].tolist() == [-np.inf] * 2 and np.isfinite(logsumexp[0, 0, 2])
+
+
+def attention_grad(q: Any, k: Any, v: Any, grad: Any, towards: Any, arg: AttentionArg) -> list[Any]:
+    """Returns the gradients of q, k and v from those of the output, `grad`, and of the logsumexp, `towards`."""
+    out, logsumexp = attention(q, k, v, arg)
+    arrays = (q, k, v, grad, logsumexp, (grad * out).sum(-1) - towards)
+    src = params(*arrays)
+    op = Op(OpCode.ATTENTION_GRAD, src[0].dtype, src, arg)
+    return evaluate([Op(OpCode.OUTPUT, src[0].dtype, (op,), i) for i in range(3)], dict(zip(src, arrays)))
+
+
+def torchs_gradients(q: Any, k: Any, v: Any, grad: Any, towards: Any, arg: AttentionArg) -> list[Any]:
+    """Returns the gradients by torch; a row that sees nothing is 0, and nothing comes from its logsumexp."""
+    leaves = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    heads = q.shape[1] // k.shape[1]
+    scores = leaves[0] @ leaves[1].repeat_interleave(heads, 1).mT * arg.scale
+    if arg.soft_cap:
+        scores = arg.soft_cap * torch.tanh(scores / arg.soft_cap)
+    seen = torch.tensor(visible(q.shape[2], k.shape[2], arg.causal, arg.window))
+    some = seen.any(-1, keepdim=True)
+    scores = scores.masked_fill(~seen, -torch.inf).masked_fill(~some, 0.0)
+    out = torch.softmax(scores, -1) * some @ leaves[2].repeat_interleave(heads, 1)
+    logsumexp = torch.logsumexp(scores, -1) * some[:, 0]
+    total = (out * torch.tensor(grad)).sum() + (logsumexp * torch.tensor(towards)).sum()
+    return [x.numpy() for x in torch.autograd.grad(total, leaves)]
+
+
+@pytest.mark.parametrize("queries, keys", [(5, 7), (6, 6), (7, 3)])
+@pytest.mark.parametrize("heads, groups", [(4, 4), (4, 2), (4, 1)])
+@pytest.mark.parametrize("arg", ATTENTIONS, ids=str)
+def test_the_gradients_of_attention_are_torchs(
+    arg: AttentionArg, heads: int, groups: int, queries: int, keys: int, rng: np.random.Generator
+) -> None:
+    """Seven queries over three keys: with causal, the first four see nothing."""
+    shapes = (2, heads, queries, 8), (2, groups, keys, 8), (2, groups, keys, 6), (2, heads, queries, 6), (2, heads, queries)
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    for found, expected in zip(attention_grad(*arrays, arg), torchs_gradients(*arrays, arg), strict=True):
+        np.testing.assert_allclose(found, expected, **TIGHT)
+
+
+def test_gradients_of_no_keys_are_zero_or_nothing(rng: np.random.Generator) -> None:
+    q, k, v = rng.normal(size=(1, 4, 3, 2)), np.zeros((1, 2, 0, 2)), np.zeros((1, 2, 0, 5))
+    found = attention_grad(q, k, v, rng.normal(size=(1, 4, 3, 5)), np.ones((1, 4, 3)), AttentionArg(1.0))
+    assert [x.shape for x in found] == [q.shape, k.shape, v.shape] and not found[0].any()
 
 
 def test_large_scores_do_not_overflow() -> None:

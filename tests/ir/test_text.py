@@ -86,6 +86,17 @@ GRAPHS: dict[str, Op] = {
     "attention": made(
         OpCode.OUTPUT, (made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, AttentionArg(0.5, True, 2)),), 1
     ),
+    "the gradient of attention": made(
+        OpCode.OUTPUT,
+        (
+            made(
+                OpCode.ATTENTION_GRAD,
+                (*[param(0, 1, 2, 3, 4)] * 4, *[param(4, 1, 2, 3)] * 2),
+                AttentionArg(0.5, soft_cap=30.0),
+            ),
+        ),
+        2,
+    ),
     "call": made(OpCode.OUTPUT, (made(OpCode.CALL, (X,), BODY),), 0),
     "loop": made(OpCode.OUTPUT, (made(OpCode.LOOP, (X,), (BODY, 1, 5)),), 1),
 }

@@ -17,7 +17,7 @@ from picograd.ir import build
 from picograd.ir.checks import Site, checked
 from picograd.ir.host import host_call
 from picograd.ir.op import Op, filled, toposort
-from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.opcode import ELEMENTWISE, SEVERAL_RESULTS, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.rewrites.batch import Examples, spread
 from picograd.rewrites.vmap import for_all
@@ -58,6 +58,9 @@ def conv(stride: int, dilation: int, apart: int, groups: int) -> Make:
 
 
 ATTENTION = op(OpCode.ATTENTION, AttentionArg(0.5, causal=True))
+ATTENTION_GRAD = op(OpCode.ATTENTION_GRAD, AttentionArg(0.5, causal=True))
+QKV = (2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3)
+OF_GRAD = *QKV, (2, 4, 3, 3), (2, 4, 3), (2, 4, 3)
 A, B4, C = (2, 4), (4, 2), (2, 3, 4)
 INTEGERS = -1  # stands before the shape of an index
 CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
@@ -89,8 +92,11 @@ CASES: dict[str, tuple[Make, Sequence[tuple[int, ...]]]] = {
     "MATMUL in batches": (op(OpCode.MATMUL), ((3, *A), (3, *B4))),
     "CONV": (conv(1, 1, 1, 1), ((2, 4, 5, 6), (6, 4, 2, 3))),
     "CONV in groups": (conv(2, 2, 2, 2), ((2, 4, 5, 6), (6, 2, 2, 3))),
-    "ATTENTION": (output(ATTENTION, 0), ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3))),
-    "ATTENTION logsumexp": (output(ATTENTION, 1), ((2, 4, 3, 2), (2, 2, 5, 2), (2, 2, 5, 3))),
+    "ATTENTION": (output(ATTENTION, 0), QKV),
+    "ATTENTION logsumexp": (output(ATTENTION, 1), QKV),
+    "ATTENTION_GRAD of q": (output(ATTENTION_GRAD, 0), OF_GRAD),
+    "ATTENTION_GRAD of k": (output(ATTENTION_GRAD, 1), OF_GRAD),
+    "ATTENTION_GRAD of v": (output(ATTENTION_GRAD, 2), OF_GRAD),
     "CUSTOM": (lambda a, b: host_call("solve", f64, (a, b)), ((3, 3), (3, 2))),
     "CUSTOM in batches": (lambda a: host_call("qr", f64, (a,)), ((2, 4, 3),)),
     "CUSTOM fft": (lambda a: host_call("fft", f64, (a,), (2, -1)), ((3, 4, 2),)),
@@ -143,7 +149,7 @@ def test_every_opcode_of_a_graph_has_a_case_or_no_rule() -> None:
     """Elementwise Ops share a rule; sources have none, as they depend on nothing."""
     named = {OpCode[name.split()[0]] for name in CASES}
     assert set(RULES) - ELEMENTWISE <= named
-    several = {OpCode.CALL, OpCode.LOOP, OpCode.ATTENTION}
+    several = SEVERAL_RESULTS
     assert several <= named
     sources = {OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA}
     inner = {"PARAM", "RANGE", "LOAD", "ALLOC", "VAR", "LANES"}

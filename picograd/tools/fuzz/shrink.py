@@ -14,13 +14,13 @@ import numpy as np
 
 from picograd.evaluator import evaluate
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import SEVERAL_RESULTS, OpCode
 from picograd.ir.substitute import substitute
 from picograd.tools.fuzz.values import Graph
 
 Check = Callable[[Graph], object]
 Fails = Callable[[Graph], bool]
-NO_VALUE = (OpCode.CALL, OpCode.LOOP, OpCode.SINK)  # several results: what is seen of them is their OUTPUTs
+NO_VALUE = SEVERAL_RESULTS | {OpCode.SINK}  # what is seen of them is their OUTPUTs
 
 
 def shrink(graph: Graph, check: Check, kind: type[Exception] = Exception) -> Graph:
