@@ -32,19 +32,18 @@ def explain(roots: Sequence[Op], stages: Sequence[str] = STAGES, target: Target 
       ArgumentError: the target speaks another language than the graphs' device.
     """
     graphs = parametrize(roots, template(roots))
-    schedule = schedule_graphs(graphs)
+    device = devices_of(roots[:1])[0] or default_device()
+    own = None if device == EVALUATOR else compiler_for(device).device.target
+    schedule = schedule_graphs(graphs, own)
     parts = [format_graph(graphs)] if "graph" in stages else []
     parts += [format_schedule(schedule)] if "schedule" in stages else []
-    device = devices_of(roots[:1])[0] or default_device()
-    if device != EVALUATOR:
-        compiler = compiler_for(device)
-        own = compiler.device.target
+    if own is not None:
         if target is not None and target.language != own.language:
             raise ArgumentError(
                 f"explain: the target takes {target.language}, but these tensors are on {device}: {own.language}.",
                 "move them to a device of the target's kind with .to(...).",
             )
         for kernel in dict.fromkeys(item.kernel for item in schedule.kernel_items()):
-            texts = compiler.explain(kernel, target or own)
+            texts = compiler_for(device).explain(kernel, target or own)
             parts += [text for stage, text in texts.items() if stage in stages]
     return "\n\n".join(part.strip() for part in parts)

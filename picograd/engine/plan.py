@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from picograd.config import is_on
+from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
 from picograd.engine.show import show
@@ -35,6 +36,7 @@ from picograd.ir.spec import verify_graph
 from picograd.ir.stages import BufferUse, Plan, Schedule, Settled
 from picograd.ir.symbolic import with_values
 from picograd.ir.text import format_plan, format_schedule
+from picograd.rewrites.compose_attention import compose_attention
 from picograd.rewrites.merge_bodies import merge_bodies
 from picograd.schedule.create import create_schedule
 
@@ -280,11 +282,11 @@ def _freed(
     return [became[root] for root in roots]
 
 
-def schedule_graphs(roots: Sequence[Op]) -> Schedule:
-    """Parametrized graphs -> Schedule, by way of the simplified graph."""
+def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedule:
+    """Parametrized graphs -> Schedule, by way of the simplified graph; for a CPU unless a target is given."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    merged = merge_bodies(roots)
+    merged = merge_bodies(compose_attention(roots, target is None or not target.is_gpu))
     simple = _simplified(map_bodies(merged, _simplified))
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
@@ -304,7 +306,7 @@ def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
     entry = plan_entry(form.key, compiler.device.target)
     kept = None if entry is None else find_kept(entry, compiler)
     if kept is None:
-        schedule = schedule_graphs(parametrize(roots, form))
+        schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
         executables = compiler.executables([item.kernel for item in schedule.kernel_items()])
         if entry is not None:
             keep_plan(entry, schedule, compiler)

@@ -1,8 +1,8 @@
-"""Makes MATMULs and a softmax of every ATTENTION and every ATTENTION_GRAD, for devices without a kernel of them.
+"""Makes MATMULs and a softmax of attentions and their gradients where there is no kernel of them.
 
 In:    graphs
 Out:   graphs with the same values
-Next:  picograd/ir/attention.py
+Called by: engine/plan.py.    Next: picograd/ir/attention.py
 
 What an attention is composed of stands in ir/attention.py: its second derivatives are made of the same.
 """
@@ -10,6 +10,7 @@ What an attention is composed of stands in ir/attention.py: its second derivativ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from picograd.ir.attention import composed
 from picograd.ir.bodies import map_bodies
@@ -18,20 +19,24 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ATTENTIONS, OpCode
 
 
-def compose_attention(roots: Sequence[Op]) -> list[Op]:
+def compose_attention(roots: Sequence[Op], has_kernel: bool = False) -> list[Op]:
     """Replaces attentions and their gradients, also in the bodies of CALLs and LOOPs.
 
-    After:   no ATTENTION and no ATTENTION_GRAD is left; scores (B, G, R T, S) are values like any other.
+    Args:
+      has_kernel:  the device has a kernel of those whose lengths are known
+
+    After:   no ATTENTION and no ATTENTION_GRAD is left that has no kernel; scores (B, G, R T, S) are values like any other.
     Cost:    one walk where there are none.
 
     Example: OUTPUT(ATTENTION(q, k, v), 0)  ->  MATMUL(softmax(MATMUL(q, PERMUTE(k)) * scale), v)
     """
-    return _compose(map_bodies(roots, _compose))
+    return _compose(map_bodies(roots, partial(_compose, has_kernel=has_kernel)), has_kernel)
 
 
-def _compose(roots: Sequence[Op]) -> list[Op]:
+def _compose(roots: Sequence[Op], has_kernel: bool) -> list[Op]:
     order = toposort(roots)
-    if ATTENTIONS.isdisjoint([op.code for op in order]):
+    chosen = {op for op in order if op.code in ATTENTIONS and not (has_kernel and _is_known(op))}
+    if not chosen:
         return list(roots)
     became: dict[Op, Op] = {}
     results: dict[Op, list[Op]] = {}
@@ -40,9 +45,14 @@ def _compose(roots: Sequence[Op]) -> list[Op]:
             new = results[op.src[0]][op.arg]
         else:
             new = op.replace(tuple(became[s] for s in op.src))
-        if op.code in ATTENTIONS:
+        if op in chosen:
             results[op] = composed(new)
             new = results[op][0]
         became[op] = new
         copy_lines(op, new)
     return [became[root] for root in roots]
+
+
+def _is_known(attention: Op) -> bool:
+    """True where all lengths are, but for the batch's."""
+    return all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:])

@@ -41,6 +41,10 @@ def contract(roots: Sequence[Op]) -> list[Op]:
             became[op] = product(*(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
+        elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
+            became[op] = widened(op, [became[s] for s in op.src])
+        elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:
+            became[op] = cast(Op(op.code, became[op.src[0]].dtype, (became[op.src[0]],), op.arg), op.dtype)
         elif is_long(op):
             became[op] = in_pieces(op, became[op.src[0]])
         else:
@@ -69,6 +73,12 @@ def product(a: Op, b: Op) -> Op:
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
     total = cast(reduce(lhs * rhs, OpCode.ADD, (len(batch) + 1,)), a.dtype)
     return reshape(total, (*batch, m, n))
+
+
+def widened(attention: Op, sources: Sequence[Op]) -> Op:
+    """Returns an attention in the dtype that is computed in: narrow operands are widened once, not at each reading."""
+    wide = attention.dtype.compute_dtype
+    return Op(attention.code, wide, tuple([cast(s, wide) for s in sources]), attention.arg)
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:

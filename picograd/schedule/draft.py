@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from picograd.ir.coordinates import flatten, move, placeholders
+from picograd.ir.coordinates import Coords, flatten, move, placeholders
 from picograd.ir.op import Dim, Op, Shape, greatest_numel
 from picograd.ir.opcode import MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
-from picograd.ir.symbolic import with_values
+from picograd.ir.symbolic import affine, with_values
 
 KINDS = {
     OpCode.REDUCE: NestKind.REDUCE, OpCode.MATMUL: NestKind.MATMUL, OpCode.CONV: NestKind.CONV,
@@ -74,15 +74,35 @@ def in_memory(op: Op) -> bool:
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
 
 
-def host_sources(op: Op) -> list[Op]:
-    """Returns the values that a CUSTOM needs in memory: its sources, without the movement that the host does itself."""
+READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
+
+
+def sources_in_memory(op: Op) -> list[Op]:
+    """Returns the values that an Op needs in memory: of sources that it reads in place, what is below their movement.
+
+    The host moves what a CUSTOM reads itself. An attention reads keys and values many times, an element at a time: a
+    movement after which an element has to be looked for by divisions is stored.
+    """
     found: list[Op] = []
-    for s in op.src:
-        while s.code in MOVEMENT and s.code is not OpCode.PAD:
-            s = s.src[0]
-        if s.code not in SOURCES or in_memory(s):
-            found.append(s)
+    for source in op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ():
+        base = source
+        while base.code in MOVEMENT and base.code is not OpCode.PAD:
+            base = base.src[0]
+        base = base if op.code is OpCode.CUSTOM or _is_straight(source, base) else source
+        if base.code not in SOURCES or in_memory(base):
+            found.append(base)
     return found
+
+
+@lru_cache(maxsize=256)
+def _is_straight(view: Op, base: Op) -> bool:
+    """True where the place in `base` of an element of a movement of it is a sum of multiples of its coordinates."""
+    coords: Coords = placeholders(view.shape)
+    own = set(coords)
+    while view is not base:
+        coords, _ = move(view, coords)
+        view = view.src[0]
+    return own.issuperset(affine(flatten(coords, base.shape))[0])
 
 
 def nbytes(op: Op) -> int:

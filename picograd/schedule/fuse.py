@@ -27,13 +27,13 @@ from picograd.schedule.draft import (
     Draft,
     Fused,
     fits,
-    host_sources,
     in_memory,
     is_element,
     is_row,
     meet,
     moved,
     nbytes,
+    sources_in_memory,
 )
 from picograd.schedule.edges import can_require, depends, require
 from picograd.schedule.loops import memory_sources
@@ -74,7 +74,7 @@ class _Fuser:
         wanted = set(self.roots)
         # Stored when they are visited: a nest that computes one of them itself would later read it from memory instead.
         wanted.update(source for op in self.order if op.code in WITH_BODY for source in memory_sources(op))
-        wanted.update(source for op in self.order if op.code is OpCode.CUSTOM for source in host_sources(op))
+        wanted.update(source for op in self.order for source in sources_in_memory(op))
         for op in self.order:
             num_ops = self.nests.count(op)
             self.visit(op)
@@ -176,7 +176,7 @@ class _Fuser:
         """Lets a reduction join a nest with its rows; begins a nest for any other, and for a product, a sort, ..."""
         if op.code is OpCode.REDUCE and self.join_rows(op):
             return
-        for s in host_sources(op) if op.code is OpCode.CUSTOM else ():
+        for s in sources_in_memory(op):
             self.store(s)
         for s in op.src:
             self.release(s)

@@ -13,10 +13,15 @@ import math
 
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
 from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
+
+FEWEST_QUERIES = 8  # for which lanes of a kernel over queries are filled
 
 
 def scaled_dot_product_attention(
@@ -60,11 +65,48 @@ def scaled_dot_product_attention(
         raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
     need_float("scaled_dot_product_attention", query.op, "query")
     probability("scaled_dot_product_attention", "dropout_p", dropout_p)
-    if enable_gqa:
-        key, value = (_for_all_heads(query, tensor) for tensor in (key, value))
     _check_attention(query, key, value)
+    repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
+    if attn_mask is None and dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa):
+        return _fused(query, key, value, is_causal, _scale(query) if scale is None else scale)
+    key, value = (x.repeat_interleave(n, x.ndim - 3) if n > 1 else x for x, n in zip((key, value), repeats))
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p) @ value
+
+
+def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool) -> bool:
+    """Returns whether one Op does it all: of known lengths, one dtype and batch, and enough queries.
+
+    A causal query that stands behind all keys sees all of them, which an ATTENTION, whose last query is at the last key,
+    cannot say.
+    """
+    last = -3 if shares_heads else -2
+    alike = query.dtype is key.dtype is value.dtype and key.shape[:-2] == value.shape[:-2]
+    alike = alike and query.shape[:last] == key.shape[:last]
+    shapes = (*query.shape[-2:], *key.shape[-2:], *value.shape[-2:])
+    if not alike or query.device != key.device or not all(isinstance(n, int) and n > 0 for n in shapes):
+        return False
+    L, S = query.shape[-2], key.shape[-2]
+    return L >= FEWEST_QUERIES and not (is_causal and L > S)
+
+
+def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float) -> Tensor:
+    """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
+    if is_causal:
+        key, value = (x[..., : query.shape[-2], :] for x in (key, value))
+    sources = tuple(_with_four_axes(x).op for x in (query, key, value))
+    attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal))
+    result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
+    return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _with_four_axes(x: Tensor) -> Tensor:
+    """Returns (batch, heads, length, features), of what may have more axes of a batch, or lack it, or heads too."""
+    return x.flatten(0, -4) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]
+
+
+def _scale(query: Tensor) -> float:
+    return 1.0 / math.sqrt(query.shape[-1])
 
 
 def attention_weights(
@@ -74,7 +116,7 @@ def attention_weights(
 
     The arguments mean what they mean in `scaled_dot_product_attention`.
     """
-    scores = query @ key.mT * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = query @ key.mT * (_scale(query) if scale is None else scale)
     if is_causal:  # key 0 is open to every query
         return scores.masked_fill(causal_mask(query.shape[-2], key.shape[-2], query.device), -math.inf).softmax(-1)
     return scores.softmax(-1) if mask is None else _softmax_or_zeros(_masked(scores, mask))
@@ -91,14 +133,14 @@ def _check_attention(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def _for_all_heads(query: Tensor, tensor: Tensor) -> Tensor:
-    """Repeats each head of keys or values for the heads of queries that share it."""
+def _heads_that_share(query: Tensor, tensor: Tensor) -> int:
+    """Returns how many heads of queries share a head of keys or values."""
     if query.ndim < 3 or tensor.ndim < 3 or not tensor.shape[-3] or query.shape[-3] % tensor.shape[-3]:
         raise ShapeError(
             f"scaled_dot_product_attention: enable_gqa: the heads (axis -3) of query {query.shape} must be a multiple "
             f"of those of key or value {tensor.shape}."
         )
-    return tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], tensor.ndim - 3)
+    return int(query.shape[-3] // tensor.shape[-3])
 
 
 # ---- masks ----
