@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.heads import Element, Heads, heads_of, is_there, last_at, num_blocks, tile_rows, tiles_of
+from picograd.codegen.heads import Element, Heads, heads_of, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.device import Target
 from picograd.ir.build import cast, compare, maximum, unary, where
@@ -73,7 +73,7 @@ class Strips:
         _, _, T, S, D, E = heads.sizes
         self.heads, self.build, self.first = heads, build, first
         self.count = minimum(num_blocks(subtract(T, first), heads.width), heads.strips)
-        self.rows = tile_rows(S)
+        self.rows = heads.tile_rows(S)
         self.key_block = -(-min(S, heads.block) // self.rows) * self.rows
         self.packed = heads.memory(build, heads.block * D)
         self.scores = heads.memory(build, self.key_block * heads.width)
@@ -99,7 +99,7 @@ class Strips:
         tiles = minimum(num_blocks(subtract(stop, first_key), self.rows), self.key_block // self.rows)
         peak = self._score(strip, first_key, tiles, k)
         self._weigh(strip, mul(tiles, self.rows), peak)
-        for start, count, rows in tiles_of(E):
+        for start, count, rows in heads.tiles_of(E):
             with self.build.loop(count, AxisKind.LOOP) as index:
                 self._average(strip, add(start, mul(index, rows)), rows, first_key, mul(tiles, self.rows), v)
 

@@ -28,13 +28,10 @@ from picograd.codegen.heads import (
     Heads,
     at_least_0,
     columns_of,
-    floor_of,
     heads_of,
     is_there,
     last_at,
     num_blocks,
-    tile_rows,
-    tiles_of,
 )
 from picograd.codegen.loops import along, split
 from picograd.codegen.tile import Tile
@@ -99,7 +96,7 @@ class Keys:
         _, _, T, _, D, E = heads.sizes
         self.heads, self.build = heads, build
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
-        self.rows = tile_rows(T)
+        self.rows = heads.tile_rows(T)
         self.query_block = -(-min(T, heads.block) // self.rows) * self.rows
         self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
         self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
@@ -143,7 +140,7 @@ class Keys:
         build, heads = self.build, self.heads
         column = mul(strip, heads.width)
         begin, _ = heads.queries_of(add(self.first, column), heads.width)
-        unseen = minimum(at_least_0(floor_of(subtract(begin, first), self.rows)), tiles)
+        unseen = minimum(floordiv(at_least_0(subtract(begin, first)), self.rows), tiles)
         seen = subtract(tiles, unseen)
         with build.loop(seen, AxisKind.LOOP) as index:
             self._weigh(queries, first, mul(add(unseen, index), self.rows), strip)
@@ -205,7 +202,7 @@ class Keys:
 
     def _add(self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim) -> None:
         """Adds the sum over `count` queries of x times their factors to the packed gradients of a strip."""
-        for start, tiles, rows in tiles_of(features):
+        for start, tiles, rows in self.heads.tiles_of(features):
             with self.build.loop(tiles, AxisKind.LOOP) as index:
                 feature = add(start, mul(index, rows))
                 self._add_tile(memory, features, x, factor, count, strip, feature, rows)

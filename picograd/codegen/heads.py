@@ -29,10 +29,9 @@ from picograd.ir.build import both, cast, compare, unary
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
-from picograd.ir.symbolic import add, bounds, floordiv, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, floordiv, less, minimum, mul, subtract, to_op
 
 BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
-MOST_ROWS = 6  # of a tile of two vectors: 12 accumulators of 16 registers
 
 Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k, v or a gradient, of one head
 
@@ -43,11 +42,13 @@ class Heads:
 
     anchor:   q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), ...
     lanes:    of a vector
+    most:     rows of a tile, of two vectors: 12 accumulators of 16 registers, 24 of 32
     has_fma:  an instruction multiplies and adds
     """
 
     anchor: Op
     lanes: int
+    most: int
     has_fma: bool
 
     @property
@@ -96,6 +97,17 @@ class Heads:
 
     def tile(self, rows: int, vectors: int = 2, lanes: int = 0) -> Tile:
         return Tile(rows, vectors, lanes or self.lanes, self.dtype, self.has_fma)
+
+    def tile_rows(self, extent: int) -> int:
+        """Returns the rows of tiles that cover an extent, or a block of it, with few rows too many; not fewer than 4."""
+        short = min(extent, BLOCK)
+        return min(range(self.most, 3, -1), key=lambda rows: -(-short // rows) * rows) if short > 3 else short
+
+    def tiles_of(self, extent: int) -> list[tuple[int, int, int]]:
+        """Returns how tiles cover an extent exactly: (start, number of tiles, rows of each)."""
+        whole = extent // self.most
+        found = [(0, whole, self.most), (whole * self.most, 1, extent - whole * self.most)]
+        return [(start, count, rows) for start, count, rows in found if count and rows]
 
     def memory(self, build: Builder, numel: int) -> Op:
         """Makes memory on the stack."""
@@ -187,23 +199,17 @@ class Heads:
 
 def heads_of(anchor: Op, target: Target) -> Heads:
     """Returns how the loops of an ATTENTION or ATTENTION_GRAD are cut."""
-    return Heads(anchor, lanes_of(anchor, target), target.has_fma)
+    return Heads(anchor, lanes_of(anchor, target), 12 if target.num_registers >= 32 else 6, target.has_fma)
 
 
 def at_least_0(value: Dim) -> Dim:
-    """Returns max(value, 0)."""
-    return subtract(value, minimum(value, 0))
+    """Returns max(value, 0), in a form of which `bounds` sees that it is not negative."""
+    return mul(minimum(mul(value, -1), 0), -1)
 
 
 def num_blocks(length: Dim, block: int) -> Dim:
     """Returns how many blocks it takes to cover a length; none for a negative one."""
-    return at_least_0(floor_of(add(length, block - 1), block))
-
-
-def floor_of(value: Dim, divisor: int) -> Dim:
-    """Returns value // divisor. What may be negative is made positive before, so that no rounding is mended after it."""
-    shift = max(0, -(bounds(value)[0] // divisor))
-    return subtract(floordiv(add(value, shift * divisor), divisor), shift)
+    return floordiv(add(at_least_0(length), block - 1), block)
 
 
 def last_at(position: Dim, length: int, step: int) -> Dim:
@@ -224,16 +230,3 @@ def columns_of(extent: int, lanes: int) -> list[tuple[int, int, int, int]]:
         found += [(start, count, vectors, width)] * (count > 0)
         start += count * vectors * width
     return found
-
-
-def tile_rows(extent: int) -> int:
-    """Returns the rows of tiles that cover an extent, or a block of it, with few rows too many: 4 to 6."""
-    short = min(extent, BLOCK)
-    return min(range(MOST_ROWS, 3, -1), key=lambda rows: -(-short // rows) * rows) if short > 3 else short
-
-
-def tiles_of(extent: int) -> list[tuple[int, int, int]]:
-    """Returns how tiles cover an extent exactly: (start, number of tiles, rows of each)."""
-    whole = extent // MOST_ROWS
-    found = [(0, whole, MOST_ROWS), (whole * MOST_ROWS, 1, extent - whole * MOST_ROWS)]
-    return [(start, count, rows) for start, count, rows in found if count and rows]

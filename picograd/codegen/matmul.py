@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/attention.py
+Called by: codegen/lower.py.    Next: picograd/codegen/heads.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
 panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands
@@ -116,7 +116,7 @@ def emit_matmul(
     shared = None if _packs_own_panels(product, pieces) else _right(product, pack, scratch)
     batch = product.batch
     with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
-        *at, column, piece = split(position, [*batch, column_panels, pieces])
+        *at, piece, column = split(position, [*batch, pieces, column_panels])  # the rows of a piece stay in cache
         start = mul(piece, tile.panels)
         rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:

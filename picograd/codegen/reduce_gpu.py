@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/matmul.py
+Called by: codegen/lower.py.    Next: picograd/codegen/tile.py
 """
 
 from __future__ import annotations

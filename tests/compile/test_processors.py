@@ -24,7 +24,7 @@ from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Schedule
-from picograd.nn.functional import conv2d
+from picograd.nn.functional import conv2d, scaled_dot_product_attention
 from picograd.render.llvm import render
 from picograd.runtime.cpu import CPUDevice
 from picograd.runtime.cpu_walker import walker_source
@@ -41,6 +41,7 @@ PROCESSORS = {"avx512": AVX512, "avx2": AVX2, "sse": SSE, "neon": NEON}
 # What arithmetic on vectors of float32 looks like: a whole vector of each processor.
 VECTORS = {"avx512": r"%zmm\d+", "avx2": r"%ymm\d+", "sse": r"%xmm\d+", "neon": r"v\d+\.4s"}
 MULTIPLY_ADD = {"avx512": "vfmadd", "avx2": "vfmadd", "neon": "fmla"}
+CONTRACTIONS = ["matmul", "matmul of bfloat16", "convolution", "attention", "attention gradient"]
 # Of the C library, in every process, and exact in each of them: the remainder of a division.
 IN_EVERY_PROCESS = {"fmod", "fmodf"}
 
@@ -49,10 +50,19 @@ def zeros(*shape: int, dtype: pg.DType = pg.float32) -> pg.Tensor:
     return pg.Tensor.zeros(*shape, dtype=dtype).realize()
 
 
+def attention_gradient() -> pg.Tensor:
+    q, k, v = (zeros(1, 2, 40, 20).requires_grad_() for _ in range(3))
+    scaled_dot_product_attention(q, k, v, is_causal=True).backward(zeros(1, 2, 40, 20))
+    assert k.grad is not None
+    return k.grad
+
+
 KERNELS: dict[str, Callable[[], pg.Tensor]] = {
     "matmul": lambda: zeros(100, 64) @ zeros(64, 128),
     "matmul of bfloat16": lambda: zeros(100, 64, dtype=pg.bfloat16) @ zeros(64, 128, dtype=pg.bfloat16),
     "convolution": lambda: conv2d(zeros(2, 3, 20, 20), zeros(8, 3, 3, 3)),
+    "attention": lambda: scaled_dot_product_attention(*[zeros(1, 2, 40, 20)] * 3, is_causal=True),
+    "attention gradient": attention_gradient,
     "softmax": lambda: zeros(100, 300).softmax(-1),
     "exp": lambda: zeros(100, 300).exp(),
     "sin": lambda: zeros(100, 300).sin(),
@@ -128,14 +138,14 @@ def test_a_kernel_calls_nothing_that_could_be_missing(kernel: str, processor: st
 
 
 @pytest.mark.parametrize("processor", MULTIPLY_ADD)
-@pytest.mark.parametrize("kernel", ["matmul", "matmul of bfloat16", "convolution", "softmax", "exp", "power"])
+@pytest.mark.parametrize("kernel", [*CONTRACTIONS, "softmax", "exp", "power"])
 def test_vectors_are_multiplied_and_added_by_one_instruction(kernel: str, processor: str) -> None:
     vector = VECTORS[processor] if kernel != "power" else VECTORS[processor].replace(".4s", ".2d")  # in float64
     lines = [line for line in code(kernel, processor).splitlines() if line.startswith(f"\t{MULTIPLY_ADD[processor]}")]
     assert sum(re.search(vector, line) is not None for line in lines) >= 5
 
 
-@pytest.mark.parametrize("kernel", ["matmul", "matmul of bfloat16", "convolution", "registers", "packed"])
+@pytest.mark.parametrize("kernel", [*CONTRACTIONS, "registers", "packed"])
 def test_without_the_instruction_vectors_are_multiplied_then_added(kernel: str) -> None:
     text = code(kernel, "sse")
     assert whole_vectors(text, "sse", "mulps") >= 12 and whole_vectors(text, "sse", "addps") >= 12

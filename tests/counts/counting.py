@@ -27,12 +27,14 @@ SOME_STEPS = 8  # of a loop whose length is computed
 def counts_of(tensors: Sequence[Tensor]) -> list[str]:
     """Returns what the graphs of tensors are made of, and the Programs of their kernels on each target."""
     roots = [tensor.op for tensor in tensors]
-    schedule = schedule_graphs(parametrize(roots, template(roots)))
-    lines = [f"graph {_joined(_codes(roots))}", f"plan {_joined(_memory(schedule))}"]
-    for kernel in dict.fromkeys(item.kernel for item in schedule.kernel_items()):
+    graphs = parametrize(roots, template(roots))
+    schedules = {name: schedule_graphs(graphs, target) for name, target in TARGETS.items()}
+    lines = [f"graph {_joined(_codes(roots))}", f"plan {_joined(_memory(schedules['cpu']))}"]
+    kernels = {name: {item.kernel for item in schedule.kernel_items()} for name, schedule in schedules.items()}
+    for kernel in dict.fromkeys(item.kernel for schedule in schedules.values() for item in schedule.kernel_items()):
         lines.append(f"kernel {_joined(_nests(kernel))}")
-        if not runs_on_host(kernel):
-            lines += [f"  {name} {_joined(_statements(lower(kernel, target)))}" for name, target in TARGETS.items()]
+        for name in [name for name in TARGETS if kernel in kernels[name] and not runs_on_host(kernel)]:
+            lines.append(f"  {name} {_joined(_statements(lower(kernel, TARGETS[name])))}")
     return lines
 
 
