@@ -145,7 +145,7 @@ def test_vectors_are_multiplied_and_added_by_one_instruction(kernel: str, proces
     assert sum(re.search(vector, line) is not None for line in lines) >= 5
 
 
-@pytest.mark.parametrize("kernel", [*CONTRACTIONS, "registers", "packed"])
+@pytest.mark.parametrize("kernel", ["matmul", "matmul of bfloat16", "convolution", "registers", "packed"])
 def test_without_the_instruction_vectors_are_multiplied_then_added(kernel: str) -> None:
     text = code(kernel, "sse")
     assert whole_vectors(text, "sse", "mulps") >= 12 and whole_vectors(text, "sse", "addps") >= 12
