@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from picograd.ir.build import static_shape
 from picograd.ir.op import Op
-from picograd.ir.opcode import IDENTITY, MOVEMENT, SOURCES, OpCode
+from picograd.ir.opcode import ATTENTIONS, IDENTITY, MOVEMENT, SOURCES, OpCode
 from picograd.tensor.build import static_numel
 from picograd.tensor.modes import no_grad
 from picograd.tensor.tensor import Tensor
@@ -23,7 +24,8 @@ from picograd.tensor.tensor import Tensor
 HEADS = ("layer", "in", "out", "parameters", "FLOPs", "bytes")
 # What moves, converts or finds numbers, and computes none.
 WITHOUT_ARITHMETIC = MOVEMENT | IDENTITY | SOURCES | {
-    OpCode.CAST, OpCode.BITCAST, OpCode.COPY, OpCode.GATHER, OpCode.SCATTER, OpCode.SORT, OpCode.CHECK, OpCode.THREEFRY,
+    OpCode.CAST, OpCode.BITCAST, OpCode.COPY, OpCode.OUTPUT, OpCode.GATHER, OpCode.SCATTER, OpCode.SORT, OpCode.CHECK,
+    OpCode.THREEFRY,
 }  # fmt: skip
 
 
@@ -146,6 +148,11 @@ def _flops_of(op: Op) -> int:
         return 2 * static_numel(op.shape) * int(op.src[0].shape[-1])
     if op.code is OpCode.CONV:
         return 2 * static_numel(op.shape) * static_numel(op.src[1].shape[1:])
+    if op.code in ATTENTIONS:
+        (*_, queries, features), (*_, keys, _), (*_, values) = (static_shape(s.shape) for s in op.src[:3])
+        forward = op.code is OpCode.ATTENTION
+        lengths = features + values if forward else 3 * features + 2 * values
+        return 2 * static_numel(op.src[0].shape[:2]) * queries * keys * lengths
     if op.code in (OpCode.REDUCE, OpCode.SCAN):
         return static_numel(op.src[0].shape)
     return static_numel(op.shape)

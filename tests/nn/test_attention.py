@@ -1,0 +1,134 @@
+"""Attention over more than a few positions: one kernel forward and one backward, which keep no scores."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.plan import parametrize, schedule_graphs, template
+from picograd.ir.op import toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.stages import NestKind, Schedule
+from picograd.nn import functional as F
+from tests.helpers import same_as_torch
+
+SHAPES = [(20, 8), (3, 20, 8), (2, 4, 20, 8), (2, 1, 3, 20, 8)]
+
+
+def operands(rng: np.random.Generator, queries: tuple[int, ...], keys: tuple[int, ...], values: int) -> list[Any]:
+    return [rng.standard_normal(shape).astype(np.float32) for shape in (queries, keys, (*keys[:-1], values))]
+
+
+def schedule_of(*tensors: Tensor) -> Schedule:
+    roots = [tensor.op for tensor in tensors]
+    return schedule_graphs(parametrize(roots, template(roots)))
+
+
+def kinds_of(*tensors: Tensor) -> list[NestKind]:
+    return [item.kernel.phases[0][0].kind for item in schedule_of(*tensors).kernel_items()]
+
+
+def gradients(length: int, **options: Any) -> list[Tensor]:
+    """Returns the gradients of q, k and v (1, 4, length, 16), of which nothing is computed yet."""
+    leaves = [Tensor.zeros(1, 4, length, 16).realize().requires_grad_() for _ in range(3)]
+    F.scaled_dot_product_attention(*leaves, **options).backward(Tensor.zeros(1, 4, length, 16).realize())
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_any_number_of_batch_axes(shape: tuple[int, ...], is_causal: bool, device: str, rng: np.random.Generator) -> None:
+    same_as_torch(
+        partial(F.scaled_dot_product_attention, is_causal=is_causal),
+        *operands(rng, shape, shape, 5),
+        reference=partial(torch.nn.functional.scaled_dot_product_attention, is_causal=is_causal),
+    )
+
+
+@pytest.mark.req("C6")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(8, 40), (40, 9), (130, 130), (70, 200)])
+def test_other_numbers_of_keys_than_of_queries(
+    queries: int, keys: int, is_causal: bool, device: str, rng: np.random.Generator
+) -> None:
+    same_as_torch(
+        partial(F.scaled_dot_product_attention, is_causal=is_causal, scale=0.3),
+        *operands(rng, (1, 2, queries, 6), (1, 2, keys, 6), 3),
+        reference=partial(torch.nn.functional.scaled_dot_product_attention, is_causal=is_causal, scale=0.3),
+    )
+
+
+@pytest.mark.req("C6")
+def test_heads_that_share_keys_repeat_nothing(device: str, rng: np.random.Generator) -> None:
+    arrays = operands(rng, (2, 6, 20, 4), (2, 2, 20, 4), 4)
+    options: dict[str, Any] = {"is_causal": True, "enable_gqa": True}
+    same_as_torch(
+        partial(F.scaled_dot_product_attention, **options),
+        *arrays,
+        reference=partial(torch.nn.functional.scaled_dot_product_attention, **options),
+    )
+    out = F.scaled_dot_product_attention(*map(Tensor, arrays), **options)
+    assert kinds_of(out) == [NestKind.ATTENTION]
+
+
+def test_forward_and_backward_are_a_kernel_each() -> None:
+    kinds = kinds_of(*gradients(64, is_causal=True))
+    assert kinds.count(NestKind.ATTENTION) == 2 and len(kinds) == 3  # and the sums of grad * out
+
+
+@pytest.mark.req("E2")
+def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
+    short, long = (schedule_of(*gradients(length)).arena_nbytes for length in (4096, 8192))
+    assert long <= 2.1 * short
+
+
+def test_what_the_kernel_does_not_know_is_composed() -> None:
+    """A mask, dropped weights, a single query, and causal queries behind all keys: their scores are values as others."""
+    q, k = Tensor.zeros(1, 2, 20, 4), Tensor.zeros(1, 2, 12, 4)
+    composed = [
+        F.scaled_dot_product_attention(q, k, k, Tensor.ones(20, 12)),
+        F.scaled_dot_product_attention(q, k, k, dropout_p=0.5),
+        F.scaled_dot_product_attention(q[:, :, :1], k, k),
+        F.scaled_dot_product_attention(q, k, k, is_causal=True),
+        F.scaled_dot_product_attention(q, k[:1].expand(1, 2, 12, 4), k.double().float().half().float()),
+    ]
+    assert [OpCode.ATTENTION in {op.code for op in toposort([x.op])} for x in composed] == [False] * 4 + [True]
+
+
+@pytest.mark.parametrize("dtype", [pg.float16, pg.bfloat16], ids=str)
+def test_narrow_floats_are_computed_in_float32_and_rounded_once(
+    dtype: pg.DType, device: str, rng: np.random.Generator
+) -> None:
+    arrays = operands(rng, (1, 2, 40, 8), (1, 2, 40, 8), 8)
+    narrow = [Tensor(array).to(dtype) for array in arrays]
+    found = F.scaled_dot_product_attention(*narrow, is_causal=True)
+    expected = F.scaled_dot_product_attention(*(x.float() for x in narrow), is_causal=True)
+    assert found.dtype is dtype
+    step = {pg.float16: 2.0**-11, pg.bfloat16: 2.0**-8}[dtype]
+    np.testing.assert_allclose(found.float().numpy(), expected.numpy(), rtol=2 * step, atol=step * 2**-6)
+
+
+def test_second_derivatives_and_tangents_are_those_of_the_composition(rng: np.random.Generator) -> None:
+    """The kernels are for the first order; what is above it is made of products."""
+    q, k, v = (Tensor(array) for array in operands(rng, (1, 1, 9, 3), (1, 1, 9, 3), 2))
+    tangent = Tensor(rng.standard_normal((1, 1, 9, 3)).astype(np.float32))
+
+    def fused(q: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def plain(q: Tensor) -> Tensor:
+        scores = (q @ k.mT / 3**0.5).masked_fill(Tensor.ones(9, 9).triu(1).bool(), -np.inf)
+        return scores.softmax(-1) @ v
+
+    for make in (
+        lambda f: pg.func.jvp(f, (q,), (tangent,))[1],
+        lambda f: pg.func.grad(lambda x: (pg.func.grad(lambda y: (f(y) ** 2).sum())(x) ** 2).sum())(q),
+    ):
+        np.testing.assert_allclose(make(fused).numpy(), make(plain).numpy(), rtol=1e-4, atol=1e-5)
