@@ -1,7 +1,7 @@
 """The loops of the gradients of an attention on a CPU: all three in one go over blocks of keys and queries.
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
-Out:   one phase of statements in the free form
+Out:   one or two phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
 
 Lanes run over keys: keys and values are packed so that those of a strip lie side by side; all else is read where it lies.
@@ -12,8 +12,8 @@ Lanes run over keys: keys and values are packed so that those of a strip lie sid
             C = scale P (grad v - delta) (1 - tanh^2 where capped)
             dv += grad.T P;   dk += q.T C;   dq += C k                  dq is in memory, and adds up over blocks of keys
 
-Five products, where what keeps the scores has four, and reads and writes them five times. One iteration of GRID does all
-queries and keys of a head, so that who adds to dq is one after the other, always in the same order.
+Five products, where what keeps the scores has four, and reads and writes them five times. What adds to dq are blocks of
+keys one after the other, always in the same order.
 
 Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, algorithm 4. FLOPs: 2 (3 D + 2 E) a query and key.
 """
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from picograd.codegen.builder import Builder, read
+from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.heads import (
     Element,
     Heads,
@@ -34,6 +34,7 @@ from picograd.codegen.heads import (
     num_blocks,
 )
 from picograd.codegen.loops import along, split
+from picograd.codegen.rows import PIECE_ELEMENTS
 from picograd.codegen.tile import Tile
 from picograd.device import Target
 from picograd.ir.build import cast, unary, where
@@ -45,42 +46,83 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 DQ, DK, DV = range(3)  # the results
+UNITS = 8  # iterations of GRID at least, where heads are few and keys are many
 
 
-def emit_attention_grad(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes the gradients of an attention: GRID over heads of keys."""
+def emit_attention_grad(
+    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes the gradients of an attention: GRID over heads of keys, and over parts of the keys of few heads.
+
+    Each part has a dq of its own; in a second phase they are added up, in order.
+    """
     assert nest.anchor is not None
     heads = heads_of(nest.anchor, target)
     H, G, T, S, D, _ = heads.sizes
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
-    with build.loop(numel((heads.batch, G)), AxisKind.GRID) as position:
-        b, group = split(position, [heads.batch, G])
-        first_head = mul(group, H // G)
-        if DQ in slots:
-            start = flatten((b, first_head, 0, 0), (heads.batch, H, T, D))
-            heads.fill(build, slots[DQ], start, H // G * T * D, 0)
+    blocks = -(-S // heads.block)
+    parts = num_parts(heads, blocks)
+    dq, length = slots.get(DQ), numel((heads.batch, H, T, D))
+    if dq is not None and parts > 1:
+        dq = scratch(heads.dtype, mul(length, parts))
+    with build.loop(numel((heads.batch, G, parts)), AxisKind.GRID) as position:
+        b, group, part = split(position, [heads.batch, G, parts])
+        first_head, offset = mul(group, H // G), mul(part, length)
+        if dq is not None:
+            start = add(offset, flatten((b, first_head, 0, 0), (heads.batch, H, T, D)))
+            heads.fill(build, dq, start, H // G * T * D, 0)
         keys = Keys(heads, build, b, group)
-        with build.loop(-(-S // heads.block), AxisKind.LOOP) as number:
-            keys.begin(mul(number, heads.block))
+        with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
+            keys.begin(mul(add(mul(number, parts), part), heads.block))
             first, stop = heads.queries_of(keys.first, heads.block)
             first = mul(floordiv(first, keys.rows), keys.rows)
             steps = minimum(num_blocks(subtract(stop, first), keys.query_block), -(-T // keys.query_block))
             with build.loop(H // G, AxisKind.LOOP) as index:
-                queries = Queries(heads, b, add(first_head, index), slots.get(DQ))
+                queries = Queries(heads, b, add(first_head, index), dq, offset)
                 with build.loop(steps, AxisKind.LOOP) as step:
                     keys.look_at(queries, add(first, mul(step, keys.query_block)))
             keys.store(b, group, slots)
+    if dq is not None and parts > 1:
+        _add_up(heads, after, dq, parts, slots[DQ])
+
+
+def num_parts(heads: Heads, blocks: int) -> int:
+    """Returns in how many parts the keys of a head are taken: by shapes alone, for bits must not depend on threads."""
+    _, G, _, _, _, _ = heads.sizes
+    units = heads.batch * G if isinstance(heads.batch, int) else UNITS
+    return max(1, min(blocks // 2, -(-UNITS // max(1, units))))
+
+
+def _add_up(heads: Heads, build: Builder, partial: Op, parts: int, dq: Op) -> None:
+    """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
+    H, _, T, _, D, _ = heads.sizes
+    length = numel((heads.batch, H, T, D))
+    with build.loop(floordiv(add(length, PIECE_ELEMENTS - 1), PIECE_ELEMENTS), AxisKind.GRID) as piece:
+        first = mul(piece, PIECE_ELEMENTS)
+
+        def put(i: Dim) -> None:
+            total = read(partial, i)
+            for part in range(1, parts):
+                total = total + read(partial, add(mul(length, part), i))
+            build.store(dq, i, cast(total, heads.anchor.dtype))
+
+        along(build, first, minimum(subtract(length, first), PIECE_ELEMENTS), heads.lanes, put)
 
 
 class Queries:
-    """What is read of the queries of one head: q, the gradient of the result, logsumexp and delta; and where dq goes."""
+    """What is read of the queries of one head: q, the gradient of the result, logsumexp and delta; and where dq goes.
 
-    def __init__(self, heads: Heads, b: Dim, head: Dim, dq: Op | None):
+    offset:  of the dq of the part at hand
+    """
+
+    def __init__(self, heads: Heads, b: Dim, head: Dim, dq: Op | None, offset: Dim):
         H, _, T, _, D, _ = heads.sizes
         self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
         self.dq = dq
-        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: flatten((b, head, t, d), (heads.batch, H, T, D))
+        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: add(
+            offset, flatten((b, head, t, d), (heads.batch, H, T, D))
+        )
 
 
 class Keys:

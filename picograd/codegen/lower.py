@@ -93,7 +93,10 @@ def _emit(
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.ATTENTION:
         assert nest.anchor is not None
-        (emit_attention if nest.anchor.code is OpCode.ATTENTION else emit_attention_grad)(nest, params, first, target)
+        if nest.anchor.code is OpCode.ATTENTION:
+            emit_attention(nest, params, first, target)
+        else:
+            emit_attention_grad(nest, params, first, second, target, scratch)
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:
