@@ -74,7 +74,7 @@ def in_memory(op: Op) -> bool:
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
 
 
-READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
+READ_IN_PLACE = {OpCode.CONV: slice(None), OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
 
 
 def sources_in_memory(op: Op) -> list[Op]:
