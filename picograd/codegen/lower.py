@@ -16,6 +16,7 @@ from picograd.codegen.attention_grad import emit_attention_grad
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
+from picograd.codegen.convolution_direct import emit_direct, is_direct
 from picograd.codegen.convolution_gpu import emit_convolution_gpu
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
@@ -55,10 +56,10 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
     for nests in kernel.phases:
-        first, second = Builder(), Builder()
+        builders = Builder(), Builder(), Builder()
         for nest in nests:
-            _emit(nest, params, first, second, target, tiles, new_scratch)
-        phases += [statements for statements in (first.finish(), second.finish()) if statements]
+            _emit(nest, params, builders, target, tiles, new_scratch)
+        phases += [statements for statements in (builder.finish() for builder in builders) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
@@ -74,10 +75,11 @@ def _has_check(statements: Sequence[Statement]) -> bool:
 
 
 def _emit(
-    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target,
+    nest: Nest, params: Sequence[Op], builders: tuple[Builder, Builder, Builder], target: Target,
     tiles: Iterator[RegisterTile | BlockTile], scratch: Scratch,
 ) -> None:  # fmt: skip
-    """Writes one nest: into `first`, or where it has two phases of its own into both."""
+    """Writes one nest: into the first of `builders`, or where it has phases of its own into as many of them."""
+    first, second, third = builders
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE and target.is_gpu:
@@ -101,6 +103,8 @@ def _emit(
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:
         emit_convolution_gpu(nest, params, first, target)
+    elif nest.kind is NestKind.CONV and is_direct(nest, target):
+        emit_direct(nest, params, first, second, third, target, scratch)
     elif nest.kind is NestKind.CONV:
         emit_convolution(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):

@@ -113,7 +113,9 @@ def emit_matmul(
     column_panels = floordiv(add(product.n, product.nr - 1), product.nr)
     pieces = floordiv(add(row_panels, tile.panels - 1), tile.panels)
     lhs = _left(product, pack, scratch)
-    shared = None if _packs_own_panels(product, pieces) else _right(product, pack, scratch)
+    shared = None if _packs_own_panels(product, pieces) else pack_columns(
+        product.rhs, product.nr, product.lanes, product.dtype, pack, scratch
+    )
     batch = product.batch
     with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
         *at, piece, column = split(position, [*batch, pieces, column_panels])  # the rows of a piece stay in cache
@@ -195,7 +197,7 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
     *batch, m, k = a.shape
     along_k = contiguous_axis(a) == -1
-    if along_k and isinstance(n, int) and n <= 4 * product.nr and _is_plain(a) and not _shares_cache_sets(k):
+    if along_k and isinstance(n, int) and n <= 4 * product.nr and is_plain(a) and not _shares_cache_sets(k):
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
@@ -270,9 +272,8 @@ def _rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
     return mul(count, minimum(subtract(whole, width), 1))
 
 
-def _right(product: Product, pack: Builder, scratch: Scratch) -> Operand:
-    """Panels of nr columns, row after row of K; the last panel is filled up with columns of zeros."""
-    b, nr, lanes, dtype = product.rhs, product.nr, product.lanes, product.dtype
+def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch) -> Operand:
+    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros."""
     *batch, k, n = b.shape
     panels = floordiv(add(n, nr - 1), nr)
     shape: Shape = (*batch, panels, k, nr)
@@ -354,7 +355,7 @@ def _outer_loads(operand: Op) -> list[Op]:
     return [op for op in order if op.code is OpCode.LOAD]
 
 
-def _is_plain(operand: Op) -> bool:
+def is_plain(operand: Op) -> bool:
     """True for an operand that lies in memory, at places that nothing has to be read for."""
     loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
     return loads == [element_anywhere(operand)]

@@ -2,7 +2,8 @@
 
 In:    how many rows and vectors; where the elements of both operands are
 Out:   `Tile`, whose accumulators are memory in registers
-Called by: codegen/matmul.py, codegen/heads.py, codegen/convolution.py.    Next: picograd/codegen/matmul.py
+Called by: codegen/matmul.py, codegen/heads.py, codegen/convolution.py, codegen/convolution_direct.py.
+Next: picograd/codegen/matmul.py
 
     for k:  for i in rows:  a = lhs(i, k), in all lanes
                 for each vector:  acc[i, vector] += a * rhs(vector, k)
@@ -64,12 +65,16 @@ class Tile:
     ) -> Op:
         """Adds the sum over k < depth of lhs(row, k) * rhs(column, k) to accumulators, and returns them."""
         with build.loop(depth, AxisKind.LOOP) as k:
-
-            def step(i: Dim, c: Dim, where: Dim) -> None:
-                build.store(acc, where, multiply_add(lhs(i, k), rhs(c, k), build.load(acc, where), self.has_fma))
-
-            self.each(build, step)
+            self.step(build, acc, lambda i: lhs(i, k), lambda c: rhs(c, k))
         return acc
+
+    def step(self, build: Builder, acc: Op, lhs: Callable[[Dim], Op], rhs: Callable[[Dim], Op]) -> None:
+        """Adds lhs(row) * rhs(column) to accumulators."""
+
+        def add_product(i: Dim, c: Dim, where: Dim) -> None:
+            build.store(acc, where, multiply_add(lhs(i), rhs(c), build.load(acc, where), self.has_fma))
+
+        self.each(build, add_product)
 
 
 def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:

@@ -74,17 +74,21 @@ def in_memory(op: Op) -> bool:
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
 
 
-READ_IN_PLACE = {OpCode.CONV: slice(None), OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
+READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
 
 
 def sources_in_memory(op: Op) -> list[Op]:
     """Returns the values that an Op needs in memory: of sources that it reads in place, what is below their movement.
 
     The host moves what a CUSTOM reads itself. An attention reads keys and values many times, an element at a time: a
-    movement after which an element has to be looked for by divisions is stored.
+    movement after which an element has to be looked for by divisions is stored. A convolution with gaps between the
+    elements of x would compute each anew for each tap.
     """
     found: list[Op] = []
-    for source in op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ():
+    read = op.src[READ_IN_PLACE[op.code]] if op.code in READ_IN_PLACE else ()
+    if op.code is OpCode.CONV and max(op.arg.input_dilation) > 1:
+        read = op.src[:1]
+    for source in read:
         base = source
         while base.code in MOVEMENT and base.code is not OpCode.PAD:
             base = base.src[0]
