@@ -1,37 +1,35 @@
 """The loops of a convolution on a CPU that reads its windows where they lie: lanes over output channels.
 
 In:    Nest (kind CONV), whose anchor is a CONV that `is_direct`
-Out:   two phases of statements in the free form: pack, multiply
+Out:   two or three phases of statements in the free form: pack, multiply, add up
 Called by: codegen/lower.py.    Next: picograd/codegen/convolution.py
 
 A tile is a few positions of the result by two vectors of output channels. What stands under a tap of a position is one
 element for all channels, loaded into all lanes from wherever it lies: no window is packed, and no lane is lost at the end
-of a row of positions. Packed are the weight, channels side by side, and with zeros around it an x that has padding.
+of a row of positions. The weight is packed, channels side by side. An x that has padding, or is computed, is copied a few
+rows at a time to the stack, with its padding.
 
-    for each block of K (input channels by taps), for each panel of output channels, for each tile of positions:
+    for each block of K (input channels by taps), for each image, for each panel of output channels, for each tile:
         for c, t:  acc[position, channels] += x[c, position * stride + t * dilation] * w[c, t, channels]
 
-An iteration of GRID does a block of positions and some panels; its sums lie on the stack from block to block of K. Of a
-small result with a long K (the gradient of a weight) the sum is split: parts in the second phase, their sums in a third.
+Sums lie on the stack from block to block of K. Of a small result with a long K, as the gradient of a weight, they are
+split: parts in the second phase, their sums in a third. A large weight is packed block by block, by each iteration of GRID
+that needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.direct import Block, Direct, direct_of
+from picograd.codegen.heads import at_least_0
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.matmul import Operand, is_plain, lanes_of, pack_columns, store_outputs
-from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import Tile
-from picograd.codegen.windows import Windows
+from picograd.codegen.matmul import Operand, pack_columns, store_outputs
 from picograd.device import Target
-from picograd.dtype import DType
-from picograd.ir.build import cast, reshape, swap_last
+from picograd.ir.build import cast, reshape, static_shape, swap_last
 from picograd.ir.coordinates import flatten, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
@@ -39,282 +37,190 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
-MOST_K = 512  # of a block, where the taps are not more
-MOST_POSITIONS = 96  # of an iteration of GRID
-MOST_PANELS = 4  # of an iteration of GRID
-WELL_FILLED = 0.6  # of the lanes
-ENOUGH = 16  # iterations of GRID; with fewer, a long sum is split
-FEWEST_POSITIONS = 4  # of an image: fewer fill no tile
 UNROLLED = 7  # taps along the last axis
 
-
-def is_direct(nest: Nest, target: Target) -> bool:
-    """True for a CONV whose output channels fill lanes, whose positions fill tiles, and whose x has no gaps."""
-    assert nest.anchor is not None
-    arg, windows = nest.anchor.arg, Windows(nest.anchor)
-    if set(arg.input_dilation) != {1} or any(side < 0 for pair in arg.padding for side in pair):
-        return False
-    width = lanes_of(nest.anchor, target) * (1 if windows.m <= lanes_of(nest.anchor, target) else 2)
-    filled = windows.m / (-(-windows.m // width) * width)
-    return filled >= WELL_FILLED and prod(windows.spatial) >= FEWEST_POSITIONS and nest.anchor.dtype.is_float
-
-
-Read = Callable[[Dim, Dim, Sequence[Dim]], Op]  # (image, channel, places of x with its padding) -> an element
-Value = Callable[[Dim, Dim, Dim], Op]  # (image, channel, position), each counted in its block -> a sum that is done
-
-
-@dataclass(frozen=True)
-class Direct:
-    """How such a convolution is cut.
-
-    windows:  the product
-    lanes:    of a vector
-    most:     rows of a tile of two vectors
-    dtype:    accumulated in
-    has_fma:  an instruction multiplies and adds
-    """
-
-    windows: Windows
-    lanes: int
-    most: int
-    dtype: DType
-    has_fma: bool
-
-    @property
-    def batch(self) -> Dim:
-        return self.windows.anchor.shape[0]
-
-    @cached_property
-    def tile(self) -> Tile:
-        """As many positions as leave few over at the end of an image."""
-        vectors = 1 if self.windows.m <= self.lanes else 2
-        most = self.most * 2 // vectors
-        rows = min(range(most, 3, -1), key=lambda rows: -(-self.positions // rows) * rows)
-        return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
-
-    # ---- output channels of a group ----
-    @cached_property
-    def panels(self) -> int:
-        """Panels of output channels of an iteration of GRID."""
-        count = -(-self.windows.m // self.tile.columns)
-        return -(-count // -(-count // MOST_PANELS))
-
-    @property
-    def width(self) -> int:
-        """Output channels of an iteration of GRID."""
-        return self.panels * self.tile.columns
-
-    @property
-    def num_pieces(self) -> int:
-        return -(-self.windows.m // self.width)
-
-    # ---- positions ----
-    @cached_property
-    def positions(self) -> int:
-        """Of an image."""
-        return prod(self.windows.spatial)
-
-    @cached_property
-    def tiles(self) -> int:
-        """Tiles of an image that an iteration of GRID does."""
-        count = -(-self.positions // self.tile.rows)
-        return -(-count // -(-count * self.tile.rows // MOST_POSITIONS))
-
-    @property
-    def length(self) -> int:
-        """Positions of an image that an iteration of GRID does."""
-        return self.tiles * self.tile.rows
-
-    @property
-    def num_chunks(self) -> int:
-        return -(-self.positions // self.length)
-
-    @property
-    def images(self) -> int:
-        """Images of an iteration of GRID: several small ones read the same block of the weight."""
-        return max(1, MOST_POSITIONS // self.length) if self.num_chunks == 1 else 1
-
-    @property
-    def num_image_blocks(self) -> Dim:
-        return floordiv(add(self.batch, self.images - 1), self.images)
-
-    # ---- K ----
-    @property
-    def channels(self) -> int:
-        """Input channels of a block of K."""
-        return max(1, MOST_K // self.windows.num_taps)
-
-    @property
-    def num_k_blocks(self) -> int:
-        return -(-self.windows.channels // self.channels)
-
-    @cached_property
-    def splits(self) -> int:
-        """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads."""
-        units = self.num_image_blocks
-        if not isinstance(units, int):
-            return 1
-        units *= self.windows.groups * self.num_pieces * self.num_chunks
-        return max(1, min(-(-ENOUGH // max(1, units)), self.num_k_blocks // 2))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the sums of an iteration of GRID."""
-        return (self.images, self.panels, self.length, self.tile.columns)
-
-    def place(self, image: Dim, channel: Dim, position: Dim) -> Dim:
-        """Returns where the sum of a channel and a position stands among those of an iteration of GRID."""
-        panel, column = split(channel, [self.panels, self.tile.columns])
-        return flatten((image, panel, position, column), self.shape)
+Read = Callable[[Dim, Sequence[Dim]], Op]  # (channel in the block of K, place in x with its padding) -> an element
+Weight = Callable[[Dim, Dim, Dim], Op]  # (panel, column, k), each from the iteration's or the block's first on
+Value = Callable[[Dim, Dim, Dim], Op]  # (image, channel, position), each from the iteration's first on -> its sum
 
 
 def emit_direct(
     nest: Nest, params: Sequence[Op], pack: Builder, build: Builder, after: Builder, target: Target, scratch: Scratch
 ) -> None:
-    """Writes a convolution: x and weight packed in `pack`, sums in `build`, those of split sums in `after`."""
+    """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
     assert nest.anchor is not None
-    lanes = lanes_of(nest.anchor, target)
-    most = 12 if target.num_registers >= 32 else 6
-    direct = Direct(Windows(nest.anchor), lanes, most, accumulator_dtype(nest.anchor), target.has_fma)
-    windows = direct.windows
-    x = _padded(direct, pack, scratch)
-    w = nest.anchor.src[1]
-    columns = swap_last(reshape(w, (windows.groups, windows.m, windows.k)))  # (groups, K, output channels)
-    weight = pack_columns(columns, direct.tile.columns, lanes, direct.dtype, pack, scratch)
+    direct = direct_of(nest.anchor, target)
+    windows, splits, size = direct.windows, direct.splits, prod(direct.shape)
+    packed = None
+    if direct.is_shared:
+        matrix = swap_last(reshape(nest.anchor.src[1], (windows.groups, windows.m, windows.k)))  # K by output channels
+        packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
     extents = [windows.groups, direct.num_pieces, direct.num_image_blocks, direct.num_chunks]
-    size = prod(direct.shape)
-    parts = scratch(direct.dtype, mul(numel((direct.splits, *extents)), size)) if direct.splits > 1 else None
-    with build.loop(numel((direct.splits, *extents)), AxisKind.GRID) as number:
-        part, *at = split(number, [direct.splits, *extents])
-        sums = Sums(direct, build, at).multiply(part, x, weight)
+    units = numel(extents)
+    parts = scratch(direct.dtype, mul(mul(units, splits), size)) if splits > 1 else None
+    with build.loop(mul(units, splits), AxisKind.GRID) as number:
+        part, *at = split(number, [splits, *extents])
+        sums = Sums(direct, build, at).multiply(part, packed)
         if parts is None:
-            _store(nest, params, direct, at, lambda *place: read(sums, direct.place(*place)), build)
+            _store(nest, params, direct, at, lambda *place: direct.sum_of(sums, 0, *place), build)
         else:
-            start, memory = mul(number, size), parts
-            along(build, 0, size, lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
+            memory, start = parts, mul(number, size)
+            along(build, 0, size, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
     if parts is not None:
-        with after.loop(numel(extents), AxisKind.GRID) as number:
-            offsets = [mul(add(mul(part, numel(extents)), number), size) for part in range(direct.splits)]
+        with after.loop(units, AxisKind.GRID) as number:
+            starts = [mul(add(mul(units, part), number), size) for part in range(splits)]
 
-            def total(image: Dim, channel: Dim, position: Dim) -> Op:
-                first, *others = (read(parts, add(offset, direct.place(image, channel, position))) for offset in offsets)
+            def total(*place: Dim) -> Op:
+                first, *others = (direct.sum_of(parts, start, *place) for start in starts)
                 return sum(others, first)
 
             _store(nest, params, direct, split(number, extents), total, after)
 
 
-# ---- packing ----
-def _padded(direct: Direct, build: Builder, scratch: Scratch) -> Read:
-    """Returns how to read x: where it lies, or where it has to be computed or has padding, a copy that has all that."""
-    windows = direct.windows
-    x, padding = windows.anchor.src[0], windows.arg.padding
-    if is_plain(x) and all(pair == (0, 0) for pair in padding):
-        return lambda b, c, places: cast(element_within(x, (b, c, *places)), direct.dtype)
-    batch, channels, *lengths = x.shape
-    shape = (batch, channels, *(add(length, sum(pair)) for length, pair in zip(lengths, padding)))
-    memory = scratch(direct.dtype, numel(shape))
-    plane, zero = numel(shape[2:]), const(0, direct.dtype)
-    with build.loop(numel((batch, channels)), AxisKind.GRID) as number:
-        b, c = split(number, [batch, channels])
-        start = mul(number, plane)
-        along(build, start, plane, direct.lanes, lambda i: build.store(memory, i, zero))
-
-        def copy(outer: list[Dim]) -> None:
-            def put(last: Dim) -> None:
-                at = [*outer, last]
-                where = flatten((b, c, *(add(i, before) for i, (before, _) in zip(at, padding))), shape)
-                build.store(memory, where, cast(element_within(x, (b, c, *at)), direct.dtype))
-
-            along(build, 0, lengths[-1], direct.lanes, put)
-
-        nested(build, lengths[:-1], [], copy)
-    return lambda b, c, places: read(memory, flatten((b, c, *places), shape))
-
-
-# ---- sums ----
 class Sums:
     """The sums of an iteration of GRID, on its stack."""
 
     def __init__(self, direct: Direct, build: Builder, at: Sequence[Dim]):
         self.direct, self.build = direct, build
         self.group, piece, block, chunk = at
-        windows = direct.windows
-        self.first_panel = mul(piece, direct.panels)
-        self.first_image = mul(block, direct.images)
+        self.first_panel, self.first_image = mul(piece, direct.panels), mul(block, direct.images)
         self.first_position = mul(chunk, direct.length)
-        tile = direct.tile
-        count = -(-windows.m // tile.columns)
-        self.panels = minimum(subtract(count, self.first_panel), direct.panels)
+        self.panels = minimum(subtract(direct.num_panels, self.first_panel), direct.panels)
         self.images = minimum(subtract(direct.batch, self.first_image), direct.images)
-        self.tiles = minimum(
-            floordiv(add(subtract(direct.positions, self.first_position), tile.rows - 1), tile.rows), direct.tiles
-        )
+        left = subtract(direct.positions, self.first_position)
+        self.tiles = minimum(floordiv(add(left, direct.tile.rows - 1), direct.tile.rows), direct.tiles)
         self.memory = build.alloc(direct.dtype, prod(direct.shape), MemorySpace.SHARED)
+        if direct.is_staged:
+            self.rows = build.alloc(direct.dtype, direct.channels * prod(direct.rows), MemorySpace.SHARED)
+        if not direct.is_shared:
+            columns = direct.panels * direct.tile.columns
+            self.weight = build.alloc(direct.dtype, columns * direct.depth, MemorySpace.SHARED)
 
-    def multiply(self, part: Dim, x: Read, weight: Operand) -> Op:
+    def multiply(self, part: Dim, packed: Operand | None) -> Op:
         """Adds up a part of K, block by block, and returns the memory of the sums."""
         build, direct = self.build, self.direct
         zero = const(0, direct.dtype)
         along(build, 0, prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
         each = -(-direct.num_k_blocks // direct.splits)
         start = mul(part, each)
-        steps = minimum(subtract(direct.num_k_blocks, start), each)
-        with (
-            build.loop(steps, AxisKind.LOOP) as step,
-            build.loop(self.panels, AxisKind.LOOP) as panel,
-            build.loop(self.images, AxisKind.LOOP) as image,
-            build.loop(self.tiles, AxisKind.LOOP) as tile,
-        ):
-            channel, row = mul(add(start, step), direct.channels), mul(tile, direct.tile.rows)
-            self._multiply_tile(channel, panel, image, row, x, weight)
+        with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
+            channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
+            block = Block(direct, mul(channel, direct.channels), mul(tap, direct.taps))
+            weight = self._own(block) if packed is None else self._shared(block, packed)
+            with build.loop(self.images, AxisKind.LOOP) as image:
+                x = self._staged(block, image) if direct.is_staged else self._in_place(block, image)
+                with build.loop(self.panels, AxisKind.LOOP) as panel, build.loop(self.tiles, AxisKind.LOOP) as tile:
+                    self._multiply_tile(block, panel, image, mul(tile, direct.tile.rows), x, weight)
         return self.memory
 
-    def _multiply_tile(self, channel: Dim, panel: Dim, image: Dim, row: Dim, x: Read, weight: Operand) -> None:
-        """Adds a block of K, from an input channel on, to the sums of a tile."""
-        build, direct = self.build, self.direct
-        windows, tile = direct.windows, direct.tile
-        arg, group = windows.arg, self.group
+    # ---- the weight ----
+    def _shared(self, block: Block, packed: Operand) -> Weight:
+        """Returns how to read what was packed before."""
+        return lambda panel, o, k: packed((self.group,), add(self.first_panel, panel), o, add(block.first, k))
 
-        def place(i: Dim, c: Dim) -> Dim:
+    def _own(self, block: Block) -> Weight:
+        """Packs a block of K, and returns how to read it. A column without a channel of its own gets the last one's."""
+        build, direct = self.build, self.direct
+        windows, columns = direct.windows, direct.tile.columns
+        inner = prod(windows.taps[1:])
+
+        def place(panel: Dim, o: Dim, k: Dim) -> Dim:
+            return add(mul(add(mul(panel, direct.depth), k), columns), o)
+
+        with (
+            build.loop(mul(self.panels, columns), AxisKind.LOOP) as number,
+            build.loop(block.num_channels, AxisKind.LOOP) as c,
+            build.loop(mul(block.num_taps, inner), AxisKind.LOOP) as tap,
+        ):
+            panel, column = split(number, [self.panels, columns])
+            own = minimum(add(mul(self.first_panel, columns), number), windows.m - 1)
+            o = add(mul(self.group, windows.m), own)
+            value = windows.weight(o, add(block.channel, c), add(mul(block.tap, inner), tap))
+            k = add(mul(c, direct.taps * inner), tap)
+            build.store(self.weight, place(panel, column, k), cast(value, direct.dtype))
+        return lambda panel, o, k: read(self.weight, place(panel, o, k))
+
+    # ---- x ----
+    def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim]) -> Op:
+        windows = self.direct.windows
+        channel = add(mul(self.group, windows.channels), add(block.channel, c))
+        value = element_within(windows.anchor.src[0], (add(self.first_image, image), channel, *place))
+        return cast(value, self.direct.dtype)
+
+    def _in_place(self, block: Block, image: Dim) -> Read:
+        """Returns how to read an x without padding where it lies."""
+        return lambda c, place: self._element(block, image, c, place)
+
+    def _staged(self, block: Block, image: Dim) -> Read:
+        """Copies the rows of x that are read, with zeros where there is padding, and returns how to read them."""
+        build, direct = self.build, self.direct
+        arg, lengths = direct.windows.arg, static_shape(direct.windows.anchor.src[0].shape[2:])
+        before = [pair[0] for pair in arg.padding]
+        row = unflatten(self.first_position, direct.windows.spatial)[0]
+        top = add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0]))  # first row that is read, padding included
+        least = at_least_0(subtract(before[0], top))  # first of these that is a row of x
+        count = at_least_0(subtract(minimum(subtract(lengths[0] + before[0], top), direct.rows[0]), least))
+        size, zero = prod(direct.rows), const(0, direct.dtype)
+        with build.loop(block.num_channels, AxisKind.LOOP) as c:
+            along(build, mul(c, size), size, direct.lanes, lambda i: build.store(self.rows, i, zero))
+
+            def put(at: Sequence[Dim]) -> None:
+                there = [add(least, at[0]), *(add(i, start) for i, start in zip(at[1:], before[1:]))]
+                value = self._element(block, image, c, [subtract(add(top, there[0]), before[0]), *at[1:]])
+                build.store(self.rows, flatten((c, *there), (direct.channels, *direct.rows)), value)
+
+            extents: list[Dim] = [count, *lengths[1:]]
+            nested(build, extents[:-1], [], lambda at: along(build, 0, extents[-1], direct.lanes, lambda i: put([*at, i])))
+
+        def staged(c: Dim, place: Sequence[Dim]) -> Op:
+            at = (c, subtract(place[0], top), *place[1:])
+            return read(self.rows, flatten(at, (direct.channels, *direct.rows)))
+
+        return staged
+
+    # ---- a tile ----
+    def _multiply_tile(self, block: Block, panel: Dim, image: Dim, row: Dim, x: Read, weight: Weight) -> None:
+        """Adds a block of K to the sums of a tile."""
+        build, direct = self.build, self.direct
+        windows, tile, arg = direct.windows, direct.tile, direct.windows.arg
+
+        def where(i: Dim, c: Dim) -> Dim:
             return flatten((image, panel, add(row, i), c), direct.shape)
 
-        def window(i: Dim) -> Sequence[Dim]:
+        def window(i: Dim) -> list[Dim]:
             position = minimum(add(self.first_position, add(row, i)), direct.positions - 1)
             return [mul(p, stride) for p, stride in zip(unflatten(position, windows.spatial), arg.stride)]
 
-        acc = tile.new(build, lambda i, c: build.load(self.memory, place(i, c)))
-        count = minimum(subtract(windows.channels, channel), direct.channels)
-        *outer, last = windows.taps
+        acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
+        extents = [block.num_channels, block.num_taps, *windows.taps[1:]]
+        last = extents[-1]
+        is_short = isinstance(last, int) and last <= UNROLLED
 
-        def taps(at: list[Dim]) -> None:
-            kind = AxisKind.UNROLL if last <= UNROLLED else AxisKind.LOOP
-            with build.loop(last, kind) as tap:
-                own, *tap_at = [*at, tap]
-                k = flatten((add(channel, own), *tap_at), (windows.channels, *windows.taps))
-                c = add(mul(group, windows.channels), add(channel, own))
+        def taps(outer: list[Dim]) -> None:
+            with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
+                c, first, *others = [*outer, inner]
+                k = flatten((c, first, *others), (direct.channels, direct.taps, *windows.taps[1:]))
+                moved = [mul(t, step) for t, step in zip([add(block.tap, first), *others], arg.dilation)]
+                tile.step(
+                    build, acc,
+                    lambda i: x(c, [add(p, t) for p, t in zip(window(i), moved)]),
+                    lambda o: weight(panel, o, k),
+                )  # fmt: skip
 
-                def element(i: Dim) -> Op:
-                    moved = [mul(t, step) for t, step in zip(tap_at, arg.dilation)]
-                    return x(add(self.first_image, image), c, [add(p, t) for p, t in zip(window(i), moved)])
-
-                tile.step(build, acc, element, lambda o: weight((group,), add(self.first_panel, panel), o, k))
-
-        nested(build, [count, *outer], [], taps)
-        tile.each(build, lambda i, c, at: build.store(self.memory, place(i, c), build.load(acc, at)))
+        nested(build, extents[:-1], [], taps)
+        tile.each(build, lambda i, c, at: build.store(self.memory, where(i, c), build.load(acc, at)))
 
 
 # ---- results ----
-def _store(
-    nest: Nest, params: Sequence[Op], direct: Direct, at: Sequence[Dim], value: Value, build: Builder
-) -> None:  # fmt: skip
+def _store(nest: Nest, params: Sequence[Op], direct: Direct, at: Sequence[Dim], value: Value, build: Builder) -> None:
     """The epilogue: outputs of each channel along its positions."""
     assert nest.anchor is not None
-    windows, dtype = direct.windows, nest.anchor.dtype
+    windows, dtype, width = direct.windows, nest.anchor.dtype, direct.panels * direct.tile.columns
     group, piece, block, chunk = at
-    first_channel, first_image, first = mul(piece, direct.width), mul(block, direct.images), mul(chunk, direct.length)
+    first_channel, first_image, first = mul(piece, width), mul(block, direct.images), mul(chunk, direct.length)
     with (
         build.loop(minimum(subtract(direct.batch, first_image), direct.images), AxisKind.LOOP) as image,
-        build.loop(minimum(subtract(windows.m, first_channel), direct.width), AxisKind.LOOP) as channel,
+        build.loop(minimum(subtract(windows.m, first_channel), width), AxisKind.LOOP) as channel,
     ):
         o = add(mul(group, windows.m), add(first_channel, channel))
 

@@ -16,8 +16,9 @@ from picograd.codegen.attention_grad import emit_attention_grad
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
-from picograd.codegen.convolution_direct import emit_direct, is_direct
+from picograd.codegen.convolution_direct import emit_direct
 from picograd.codegen.convolution_gpu import emit_convolution_gpu
+from picograd.codegen.direct import is_direct
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
@@ -103,7 +104,7 @@ def _emit(
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:
         emit_convolution_gpu(nest, params, first, target)
-    elif nest.kind is NestKind.CONV and is_direct(nest, target):
+    elif nest.kind is NestKind.CONV and nest.anchor is not None and is_direct(nest.anchor, target):
         emit_direct(nest, params, first, second, third, target, scratch)
     elif nest.kind is NestKind.CONV:
         emit_convolution(nest, params, first, second, target, scratch)
