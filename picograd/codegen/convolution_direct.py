@@ -39,7 +39,8 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 UNROLLED = 7  # taps along the last axis
 
-Read = Callable[[Dim, Sequence[Dim]], Op]  # (channel in the block of K, place in x with its padding) -> an element
+# (channel, position of the result, tap) -> the element of x that is under it; channel and tap from the block's first on
+Read = Callable[[Dim, Sequence[Dim], Sequence[Dim]], Op]
 Weight = Callable[[Dim, Dim, Dim], Op]  # (panel, column, k), each from the iteration's or the block's first on
 Value = Callable[[Dim, Dim, Dim], Op]  # (image, channel, position), each from the iteration's first on -> its sum
 
@@ -149,7 +150,14 @@ class Sums:
 
     def _in_place(self, block: Block, image: Dim) -> Read:
         """Returns how to read an x without padding where it lies."""
-        return lambda c, place: self._element(block, image, c, place)
+        arg = self.direct.windows.arg
+
+        def element(c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+            taps = [add(block.tap, tap[0]), *tap[1:]]
+            steps = zip(position, arg.stride, taps, arg.dilation)
+            return self._element(block, image, c, [add(mul(p, s), mul(t, d)) for p, s, t, d in steps])
+
+        return element
 
     def _staged(self, block: Block, image: Dim) -> Read:
         """Copies the rows of x that are read, with zeros where there is padding, and returns how to read them."""
@@ -172,8 +180,10 @@ class Sums:
             extents: list[Dim] = [count, *lengths[1:]]
             nested(build, extents[:-1], [], lambda at: along(build, 0, extents[-1], direct.lanes, lambda i: put([*at, i])))
 
-        def staged(c: Dim, place: Sequence[Dim]) -> Op:
-            at = (c, subtract(place[0], top), *place[1:])
+        def staged(c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+            below = minimum(subtract(position[0], row), direct.height - 1)
+            steps = zip([below, *position[1:]], arg.stride, tap, arg.dilation)
+            at = (c, *(add(mul(p, s), mul(t, d)) for p, s, t, d in steps))
             return read(self.rows, flatten(at, (direct.channels, *direct.rows)))
 
         return staged
@@ -182,14 +192,13 @@ class Sums:
     def _multiply_tile(self, block: Block, panel: Dim, image: Dim, row: Dim, x: Read, weight: Weight) -> None:
         """Adds a block of K to the sums of a tile."""
         build, direct = self.build, self.direct
-        windows, tile, arg = direct.windows, direct.tile, direct.windows.arg
+        windows, tile = direct.windows, direct.tile
 
         def where(i: Dim, c: Dim) -> Dim:
             return flatten((image, panel, add(row, i), c), direct.shape)
 
-        def window(i: Dim) -> list[Dim]:
-            position = minimum(add(self.first_position, add(row, i)), direct.positions - 1)
-            return [mul(p, stride) for p, stride in zip(unflatten(position, windows.spatial), arg.stride)]
+        def position(i: Dim) -> Sequence[Dim]:
+            return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), windows.spatial)
 
         acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
         extents = [block.num_channels, block.num_taps, *windows.taps[1:]]
@@ -198,14 +207,9 @@ class Sums:
 
         def taps(outer: list[Dim]) -> None:
             with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
-                c, first, *others = [*outer, inner]
-                k = flatten((c, first, *others), (direct.channels, direct.taps, *windows.taps[1:]))
-                moved = [mul(t, step) for t, step in zip([add(block.tap, first), *others], arg.dilation)]
-                tile.step(
-                    build, acc,
-                    lambda i: x(c, [add(p, t) for p, t in zip(window(i), moved)]),
-                    lambda o: weight(panel, o, k),
-                )  # fmt: skip
+                c, *tap = [*outer, inner]
+                k = flatten((c, *tap), (direct.channels, direct.taps, *windows.taps[1:]))
+                tile.step(build, acc, lambda i: x(c, position(i), tap), lambda o: weight(panel, o, k))
 
         nested(build, extents[:-1], [], taps)
         tile.each(build, lambda i, c, at: build.store(self.memory, where(i, c), build.load(acc, at)))

@@ -183,11 +183,16 @@ class Direct:
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """What is read of a channel of x under a block of taps: rows of the first axis, padding included."""
-        arg, (height, *inner) = self.windows.arg, self.windows.spatial
+        arg = self.windows.arg
         lengths = static_shape(self.windows.anchor.src[0].shape[2:])
         padded = [length + sum(pair) for length, pair in zip(lengths, arg.padding)]
-        most = min(height, -(-(self.length - 1) // prod(inner)) + 1)  # rows of positions; the first may begin anywhere
-        return (min(padded[0], (most - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1), *padded[1:])
+        return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *padded[1:])
+
+    @cached_property
+    def height(self) -> int:
+        """Most rows of positions, along the first axis, of an iteration of GRID, which may begin anywhere in a row."""
+        first, *inner = self.windows.spatial
+        return min(first, -(-(self.length - 1) // prod(inner)) + 1)
 
     @cached_property
     def is_staged(self) -> bool:
