@@ -22,6 +22,7 @@ from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import guess
 from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.reduce_both import emit_reduce_both, in_one_pass
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
@@ -52,9 +53,13 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     opts = guess(kernel, target) if opts is None else opts
     tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
-    for nests in kernel.phases:
+    planned, both = in_one_pass(kernel.phases, params, target, new_scratch)
+    for nests in planned:
         first, second = Builder(), Builder()
         for nest in nests:
+            if nest in both:
+                emit_reduce_both(both[nest], first)
+                continue
             _emit(nest, params, first, second, target, tiles, new_scratch)
         phases += [statements for statements in (first.finish(), second.finish()) if statements]
     numbers = itertools.count(1)

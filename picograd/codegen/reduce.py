@@ -11,7 +11,7 @@ adds depends on shapes alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from picograd.codegen.axes import vector_lanes
@@ -78,22 +78,35 @@ def emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequen
     Args:
       kept: for each level, values of elements that are stored, for those after it read them again
     """
+    results, memories = reduce_row(rows, at, build, lanes, kept)
+    if has_elements(rows):
+
+        def store(columns: list[Dim]) -> None:
+            write_stores(build, element_stores(rows, at, columns, known_at(rows, columns, results, memories)))
+
+        along_row(rows, build, lanes, store)
+    write_stores(build, row_stores(rows, rows.row_coords(at), results))
+
+
+def reduce_row(
+    rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = ()
+) -> tuple[Results, dict[Op, Op]]:
+    """Writes the reductions of one row, level after level; returns them, and memory that holds values of its elements."""
     results: Results = {}
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
         results |= zip(level, _reduce_level(rows, level, at, results, build, lanes, memories, new))
-    if has_elements(rows):
-        *outer, last = rows.column_loops
-
-        def store(columns: list[Dim]) -> None:
-            write_stores(build, element_stores(rows, at, columns, _known(rows, results, memories, columns)))
-
-        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: store([*columns, c])))
-    write_stores(build, row_stores(rows, rows.row_coords(at), results))
+    return results, memories
 
 
-def _known(rows: Rows, results: Results, memories: dict[Op, Op], columns: list[Dim]) -> Results:
+def along_row(rows: Rows, build: Builder, lanes: int, body: Callable[[list[Dim]], None]) -> None:
+    """Runs body(columns) for every element of a row, vectors of them where they last."""
+    *outer, last = rows.column_loops
+    nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: body([*columns, c])))
+
+
+def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
     """Returns what has been computed of a row, and of one of its elements."""
     place = flatten(columns, tuple(rows.column_loops))
     return results | {value: read(memory, place) for value, memory in memories.items()}
@@ -165,7 +178,7 @@ def _reduce_level(
     there = {value: memory for value, memory in memories.items() if value not in new}
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
-        coords, known = rows.coords(at, columns), _known(rows, results, there, columns)
+        coords, known = rows.coords(at, columns), known_at(rows, columns, results, there)
         for value in new:
             build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
         for r, accumulator in zip(level, memory):

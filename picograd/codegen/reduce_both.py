@@ -1,0 +1,252 @@
+"""The loops of two reduce nests over the same data, along its rows and down its columns: one pass over memory.
+
+In:    the phases of a Kernel: a reduce nest whose rows are the columns of another, in its phase or the next
+Out:   `in_one_pass`: the phases with partial sums in place of the other;  statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/reduce_gpu.py
+
+The backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A block of
+rows adds up its own columns while they are in the cache, in a line of scratch memory; a nest in the other's place adds up
+the lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
+
+Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
+          phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd.codegen.axes import vector_lanes
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.index import elements_anywhere, put_in_all
+from picograd.codegen.loops import split
+from picograd.codegen.reduce import along_row, known_at, reduce_row, worth_keeping
+from picograd.codegen.rows import (
+    PIECE_ELEMENTS,
+    Results,
+    Rows,
+    accumulator_dtype,
+    element_stores,
+    plan_rows,
+    row_stores,
+    start_of,
+    write_stores,
+)
+from picograd.codegen.scalar import combined
+from picograd.device import Target
+from picograd.ir.build import cast, reduce
+from picograd.ir.coordinates import Coords, flatten, placeholders
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest, NestKind
+from picograd.ir.substitute import substitute
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+
+Phases = tuple[tuple[Nest, ...], ...]
+
+FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
+MOST_BLOCKS = 64
+FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
+MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows between two uses of a partial sum, and operations for all of them
+
+
+@dataclass(frozen=True)
+class Both:
+    """A reduce nest along rows, and what is added up down the columns meanwhile.
+
+    rows:      how it is walked;  lanes: of a vector
+    block:     rows whose columns are added up in one line
+    columns:   the axes of the domain that number the columns
+    sums:      a reduction down the columns -> memory with a line of its partial results for each block
+    values:    of each of these reductions what an element adds, at placeholders of the domain
+    own:       LOADs in `values` that name what the nest itself stores there -> that value
+    """
+
+    rows: Rows
+    lanes: int
+    block: int
+    columns: tuple[int, ...]
+    sums: dict[Op, Op]
+    values: list[Op]
+    own: dict[Op, Op]
+
+    @property
+    def num_rows(self) -> Dim:
+        return numel(self.rows.row_extents)
+
+
+# ---- which nests go together ----
+def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: Scratch) -> tuple[Phases, dict[Nest, Both]]:
+    """Finds nests along rows and down the columns of the same data.
+
+    Returns: the phases, in which nests down columns only add up partial results; and for nests along rows what is added up
+             beside them.
+    """
+    found: dict[Nest, Both] = {}
+    made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
+    for number, nests in enumerate(phases if not target.is_gpu else ()):
+        stored = {slot for nest in nests for slot, _ in nest.outputs}
+        for rows in nests:
+            for place in (number, number + 1)[: len(phases) - number]:
+                for columns in phases[place]:
+                    if rows in found or columns not in made[2 * place] or not _are_crossed(rows, columns):
+                        continue
+                    if (both := _joined(rows, columns, stored, params, target, scratch)) is not None:
+                        found[rows] = both
+                        made[2 * place].remove(columns)
+                        made[2 * place + (place == number)].append(_totals(columns, both))
+    return tuple([tuple(nests) for nests in made if nests]), found
+
+
+def _are_crossed(rows: Nest, columns: Nest) -> bool:
+    """True where the columns of one nest are the rows of the other, and there is one level of reductions down them."""
+    if not rows.kind is columns.kind is NestKind.REDUCE or rows.domain != columns.domain:
+        return False
+    wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
+    if not isinstance(numel(rows.domain), int) or wide.intersection(rows.reduced) != wide.intersection(columns.row_axes):
+        return False
+    sources = [r.src[0] for r in _reductions(columns)]
+    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
+    return not has_elements and all(op.code is not OpCode.REDUCE for op in toposort(sources))
+
+
+def _reductions(nest: Nest) -> list[Op]:
+    return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
+
+
+def _joined(
+    nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
+) -> Both | None:  # fmt: skip
+    """Returns how a nest along rows adds up columns, or None where it cannot, or where that saves no time.
+
+    Args:
+      stored: slots that the phase of `nest` writes: of these an element may only read what its own row has just stored
+    """
+    reductions = _reductions(columns)
+    sources = [r.src[0] for r in reductions]
+    values = elements_anywhere(sources)
+    own = _stored_here(nest, params)
+    loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
+    rows, lanes_on_rows = plan_rows(nest, params, sources)
+    block = _rows_of_block(rows)
+    if lanes_on_rows or not block or not loads <= own.keys():
+        return None
+    num_blocks = -(-int(numel(rows.row_extents)) // block)
+    lanes = vector_lanes([*sources, *(value for _, value in nest.outputs)], target)
+    sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
+    return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
+
+
+def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
+    """Returns what an element reads where it reads what a nest stores for it or for its row, with the value stored."""
+    coords = placeholders(nest.domain)
+    row = [coords[axis] for axis in nest.row_axes]
+    found = {}
+    for slot, value in nest.outputs:
+        is_of_element = value.shape == nest.domain
+        found[read(params[slot], flatten(coords if is_of_element else row, value.shape))] = value
+    return found
+
+
+def _rows_of_block(rows: Rows) -> int:
+    """Returns how many rows add up their columns together: 0 where rows are too few for that."""
+    total, below = int(numel(rows.row_extents)), max(1, int(numel(rows.column_extents)))
+    of_piece = max(1, PIECE_ELEMENTS // below)  # of a nest alone
+    block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS))
+    block += -block % MOST_AT_ONCE
+    return block if -(-total // block) >= max(2, min(FEWEST_BLOCKS, -(-total // of_piece))) else 0
+
+
+def _totals(columns: Nest, both: Both) -> Nest:
+    """Returns the nest that adds up the partial results."""
+    num_blocks = -(-int(both.num_rows) // both.block)
+    totals = {}
+    for r, memory in both.sums.items():
+        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (num_blocks, *r.shape)))
+        totals[r] = cast(reduce(lines, r.arg[0], (0,)), r.dtype)
+    slots, values = zip(*columns.outputs)
+    outputs = tuple(zip(slots, substitute(values, totals)))
+    return Nest(NestKind.REDUCE, (num_blocks, *columns.row_shape), (0,), None, outputs)
+
+
+# ---- their loops ----
+def emit_reduce_both(both: Both, build: Builder) -> None:
+    """Writes the loops: GRID over blocks of rows, some rows at a time."""
+    at_once, total = _at_once(both), both.num_rows
+    with build.loop(floordiv(add(total, both.block - 1), both.block), AxisKind.GRID) as line:
+        start = mul(line, both.block)
+        count = minimum(subtract(total, start), both.block)
+        rest = mod(count, at_once)
+        _clear(both, line, build)
+        with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
+            _some_rows(both, line, add(start, mul(index, at_once)), at_once, build)
+        if rest != 0:
+            with build.loop(rest, AxisKind.LOOP) as index:
+                _some_rows(both, line, add(start, add(subtract(count, rest), index)), 1, build)
+
+
+def _at_once(both: Both) -> int:
+    """Returns how many rows are added between reading and writing a partial sum: in the order they stand in."""
+    nest = both.rows.nest
+    values = [value for _, value in nest.outputs if value.shape == nest.domain]
+    ops = toposort([*values, *(r.src[0] for r in both.sums)])
+    steps = sum(op.shape == nest.domain and op.code in ELEMENTWISE for op in ops)
+    return 1 if any(worth_keeping(both.rows)) else max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
+
+
+def _clear(both: Both, line: Dim, build: Builder) -> None:
+    """Writes what the partial results of a block start from."""
+
+    def clear(columns: list[Dim]) -> None:
+        place = _place(both, line, both.rows.coords([0] * len(both.rows.row_groups), columns))
+        for r, memory in both.sums.items():
+            build.store(memory, place, start_of(r.arg[0], memory.dtype))
+
+    along_row(both.rows, build, both.lanes, clear)
+
+
+def _place(both: Both, line: Dim, coords: Sequence[Dim]) -> Dim:
+    """Returns where the partial result of a column stands."""
+    axes = both.columns
+    shape = tuple([both.rows.nest.domain[axis] for axis in axes])
+    return add(mul(line, numel(shape)), flatten([coords[axis] for axis in axes], shape))
+
+
+def _some_rows(both: Both, line: Dim, first: Dim, count: int, build: Builder) -> None:
+    """Writes `count` rows from `first` on: the reductions of each, then all elements of a column, then what rows store."""
+    rows = both.rows
+    memories: dict[Op, Op] = {}
+    settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
+    with build.loop(count, AxisKind.LOOP) as index:
+        at = split(add(first, index), rows.row_extents)
+        results, memories = reduce_row(rows, at, build, both.lanes, worth_keeping(rows) if count == 1 else ())
+        for r, memory in settled.items():
+            build.store(memory, index, results[r])
+    known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
+    places = [split(add(first, n), rows.row_extents) for n in range(count)]
+
+    def column(columns: list[Dim]) -> None:
+        place = _place(both, line, rows.coords(places[0], columns))
+        found = {r: build.load(memory, place) for r, memory in both.sums.items()}
+        for at, of_row in zip(places, known):
+            here = known_at(rows, columns, of_row, memories)
+            for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), here)):
+                found[r] = combined(r.arg[0], found[r], cast(value, found[r].dtype))
+            write_stores(build, element_stores(rows, at, columns, here))
+        for r, memory in both.sums.items():
+            build.store(memory, place, found[r])
+
+    along_row(rows, build, both.lanes, column)
+    for at, of_row in zip(places, known):
+        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+
+
+def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
+    """Returns what an element adds to each sum; what its row has stored is not read again."""
+    marks = placeholders(both.rows.nest.domain)
+    there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
+    for load, value in both.own.items():
+        there[load] = both.rows.value(value, coords if value.shape == both.rows.nest.domain else row, known)
+    return put_in_all(both.values, there)
