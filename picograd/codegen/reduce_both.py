@@ -26,6 +26,7 @@ from picograd.codegen.rows import (
     PIECE_ELEMENTS,
     Results,
     Rows,
+    Where,
     accumulator_dtype,
     element_stores,
     plan_rows,
@@ -230,13 +231,15 @@ def _some_rows(both: Both, line: Dim, first: Dim, count: int, build: Builder) ->
     def column(columns: list[Dim]) -> None:
         place = _place(both, line, rows.coords(places[0], columns))
         found = {r: build.load(memory, place) for r, memory in both.sums.items()}
+        stores: list[Where] = []
         for at, of_row in zip(places, known):
             here = known_at(rows, columns, of_row, memories)
+            stores += element_stores(rows, at, columns, here)
             for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), here)):
                 found[r] = combined(r.arg[0], found[r], cast(value, found[r].dtype))
-            write_stores(build, element_stores(rows, at, columns, here))
         for r, memory in both.sums.items():
             build.store(memory, place, found[r])
+        write_stores(build, stores)
 
     along_row(rows, build, both.lanes, column)
     for at, of_row in zip(places, known):
