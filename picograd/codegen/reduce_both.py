@@ -14,8 +14,9 @@ Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
@@ -29,6 +30,7 @@ from picograd.codegen.rows import (
     Where,
     accumulator_dtype,
     element_stores,
+    is_short,
     plan_rows,
     row_stores,
     start_of,
@@ -51,6 +53,7 @@ FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
 MOST_BLOCKS = 64
 FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
 MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows between two uses of a partial sum, and operations for all of them
+CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,23 @@ class Both:
     own: dict[Op, Op]
 
     @property
-    def num_rows(self) -> Dim:
-        return numel(self.rows.row_extents)
+    def num_blocks(self) -> Dim:
+        return floordiv(add(numel(self.rows.row_extents), self.block - 1), self.block)
+
+    @cached_property
+    def kept(self) -> list[list[Op]]:
+        return worth_keeping(self.rows)
+
+    @cached_property
+    def at_once(self) -> int:
+        """Rows that are added between reading and writing a partial result: in the order they stand in."""
+        if is_short(self.rows, CACHED) or any(self.kept):
+            return 1
+        domain = self.rows.nest.domain
+        values = [value for _, value in self.rows.nest.outputs if value.shape == domain]
+        ops = toposort([*values, *(r.src[0] for r in self.sums)])
+        steps = sum(op.shape == domain and op.code in ELEMENTWISE for op in ops)
+        return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
 
 
 # ---- which nests go together ----
@@ -87,30 +105,27 @@ def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: S
     """
     found: dict[Nest, Both] = {}
     made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
-    for number, nests in enumerate(phases if not target.is_gpu else ()):
-        stored = {slot for nest in nests for slot, _ in nest.outputs}
-        for rows in nests:
-            for place in (number, number + 1)[: len(phases) - number]:
-                for columns in phases[place]:
-                    if rows in found or columns not in made[2 * place] or not _are_crossed(rows, columns):
-                        continue
-                    if (both := _joined(rows, columns, stored, params, target, scratch)) is not None:
-                        found[rows] = both
-                        made[2 * place].remove(columns)
-                        made[2 * place + (place == number)].append(_totals(columns, both))
+    for rows, number, columns, place in [] if target.is_gpu else _crossed(phases):
+        if rows in found or columns not in made[2 * place]:
+            continue
+        stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
+        both = _joined(rows, columns, stored, params, target, scratch)
+        if both is not None:
+            found[rows] = both
+            made[2 * place].remove(columns)
+            made[2 * place + (place == number)].append(_totals(columns, both))
     return tuple([tuple(nests) for nests in made if nests]), found
 
 
-def _are_crossed(rows: Nest, columns: Nest) -> bool:
-    """True where the columns of one nest are the rows of the other, and there is one level of reductions down them."""
-    if not rows.kind is columns.kind is NestKind.REDUCE or rows.domain != columns.domain:
-        return False
-    wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
-    if not isinstance(numel(rows.domain), int) or wide.intersection(rows.reduced) != wide.intersection(columns.row_axes):
-        return False
-    sources = [r.src[0] for r in _reductions(columns)]
-    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
-    return not has_elements and all(op.code is not OpCode.REDUCE for op in toposort(sources))
+def _crossed(phases: Phases) -> Iterator[tuple[Nest, int, Nest, int]]:
+    """Yields two reduce nests and their phases: the rows of the first, cut into blocks, are the columns of the second."""
+    reductions = [(nest, number) for number, nests in enumerate(phases) for nest in nests if nest.kind is NestKind.REDUCE]
+    for rows, number in reductions:
+        wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
+        for columns, place in reductions:
+            crossed = wide.intersection(rows.reduced) == wide.intersection(columns.row_axes)
+            if crossed and rows.domain == columns.domain and 0 <= place - number <= 1 and _rows_of_block(rows):
+                yield rows, number, columns, place
 
 
 def _reductions(nest: Nest) -> list[Op]:
@@ -120,21 +135,24 @@ def _reductions(nest: Nest) -> list[Op]:
 def _joined(
     nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
 ) -> Both | None:  # fmt: skip
-    """Returns how a nest along rows adds up columns, or None where it cannot, or where that saves no time.
+    """Returns how a nest along rows adds up columns, or None where it cannot.
 
     Args:
       stored: slots that the phase of `nest` writes: of these an element may only read what its own row has just stored
     """
     reductions = _reductions(columns)
     sources = [r.src[0] for r in reductions]
+    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
+    if has_elements or any(op.code is OpCode.REDUCE for op in toposort(sources)):
+        return None  # it goes over its columns more than once
     values = elements_anywhere(sources)
     own = _stored_here(nest, params)
     loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
     rows, lanes_on_rows = plan_rows(nest, params, sources)
-    block = _rows_of_block(rows)
-    if lanes_on_rows or not block or not loads <= own.keys():
+    if lanes_on_rows or not loads <= own.keys():
         return None
-    num_blocks = -(-int(numel(rows.row_extents)) // block)
+    block = _rows_of_block(nest)
+    num_blocks = -(-int(numel(nest.row_shape)) // block)
     lanes = vector_lanes([*sources, *(value for _, value in nest.outputs)], target)
     sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
     return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
@@ -151,10 +169,12 @@ def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
     return found
 
 
-def _rows_of_block(rows: Rows) -> int:
+def _rows_of_block(nest: Nest) -> int:
     """Returns how many rows add up their columns together: 0 where rows are too few for that."""
-    total, below = int(numel(rows.row_extents)), max(1, int(numel(rows.column_extents)))
-    of_piece = max(1, PIECE_ELEMENTS // below)  # of a nest alone
+    total, domain = numel(nest.row_shape), numel(nest.domain)
+    if not isinstance(total, int) or not isinstance(domain, int) or domain == 0:
+        return 0
+    of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
     block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS))
     block += -block % MOST_AT_ONCE
     return block if -(-total // block) >= max(2, min(FEWEST_BLOCKS, -(-total // of_piece))) else 0
@@ -162,23 +182,22 @@ def _rows_of_block(rows: Rows) -> int:
 
 def _totals(columns: Nest, both: Both) -> Nest:
     """Returns the nest that adds up the partial results."""
-    num_blocks = -(-int(both.num_rows) // both.block)
     totals = {}
     for r, memory in both.sums.items():
-        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (num_blocks, *r.shape)))
+        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (both.num_blocks, *r.shape)))
         totals[r] = cast(reduce(lines, r.arg[0], (0,)), r.dtype)
     slots, values = zip(*columns.outputs)
     outputs = tuple(zip(slots, substitute(values, totals)))
-    return Nest(NestKind.REDUCE, (num_blocks, *columns.row_shape), (0,), None, outputs)
+    return Nest(NestKind.REDUCE, (both.num_blocks, *columns.row_shape), (0,), None, outputs)
 
 
 # ---- their loops ----
 def emit_reduce_both(both: Both, build: Builder) -> None:
     """Writes the loops: GRID over blocks of rows, some rows at a time."""
-    at_once, total = _at_once(both), both.num_rows
-    with build.loop(floordiv(add(total, both.block - 1), both.block), AxisKind.GRID) as line:
+    rows, at_once = both.rows, both.at_once
+    with build.loop(both.num_blocks, AxisKind.GRID) as line:
         start = mul(line, both.block)
-        count = minimum(subtract(total, start), both.block)
+        count = minimum(subtract(numel(rows.row_extents), start), both.block)
         rest = mod(count, at_once)
         _clear(both, line, build)
         with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
@@ -186,15 +205,6 @@ def emit_reduce_both(both: Both, build: Builder) -> None:
         if rest != 0:
             with build.loop(rest, AxisKind.LOOP) as index:
                 _some_rows(both, line, add(start, add(subtract(count, rest), index)), 1, build)
-
-
-def _at_once(both: Both) -> int:
-    """Returns how many rows are added between reading and writing a partial sum: in the order they stand in."""
-    nest = both.rows.nest
-    values = [value for _, value in nest.outputs if value.shape == nest.domain]
-    ops = toposort([*values, *(r.src[0] for r in both.sums)])
-    steps = sum(op.shape == nest.domain and op.code in ELEMENTWISE for op in ops)
-    return 1 if any(worth_keeping(both.rows)) else max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
 
 
 def _clear(both: Both, line: Dim, build: Builder) -> None:
@@ -222,7 +232,7 @@ def _some_rows(both: Both, line: Dim, first: Dim, count: int, build: Builder) ->
     settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
         at = split(add(first, index), rows.row_extents)
-        results, memories = reduce_row(rows, at, build, both.lanes, worth_keeping(rows) if count == 1 else ())
+        results, memories = reduce_row(rows, at, build, both.lanes, both.kept)
         for r, memory in settled.items():
             build.store(memory, index, results[r])
     known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
