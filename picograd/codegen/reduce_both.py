@@ -49,6 +49,7 @@ from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 Phases = tuple[tuple[Nest, ...], ...]
 
+FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
 FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
 MOST_BLOCKS = 64
 FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
@@ -172,7 +173,7 @@ def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
 def _rows_of_block(nest: Nest) -> int:
     """Returns how many rows add up their columns together: 0 where rows are too few for that."""
     total, domain = numel(nest.row_shape), numel(nest.domain)
-    if not isinstance(total, int) or not isinstance(domain, int) or domain == 0:
+    if not isinstance(total, int) or not isinstance(domain, int) or domain <= FEW_ELEMENTS:
         return 0
     of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
     block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS))
