@@ -31,6 +31,8 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, subtract
 
+MOST_PRODUCTS = 4  # of a sum that is taken apart
+
 # ---- movement ----
 
 
@@ -51,7 +53,40 @@ def expand_transpose(grad: Op, out: Op) -> Op:
     if not shape:
         return reduce(grad, OpCode.ADD, tuple(range(len(out.shape))))
     axes = tuple([i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large])
-    return reshape(reduce(grad, OpCode.ADD, axes), shape)
+    parts = _with_factors(grad, axes)
+    if not parts:
+        return reshape(reduce(grad, OpCode.ADD, axes), shape)
+    total, *others = [reduce(rest, OpCode.ADD, axes, keepdim=True) * expand(factor, shape) for factor, rest in parts]
+    for other in others:
+        total = total + other
+    return total
+
+
+def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
+    """Takes a sum of products apart whose every product has a factor that is the same along `axes`: (factor, the rest).
+
+    Multiplied in behind the sums, factors that are themselves computed from sums along these axes, as the 1 / sqrt(var + eps)
+    of a normalisation is, need no pass of their own before them. Empty where it is no such sum, or a long one.
+    """
+    found: list[tuple[Op, Op]] = []
+    stack = [(grad, False)]
+    while stack and len(found) < MOST_PRODUCTS:
+        op, is_negative = stack.pop()
+        if op.code is OpCode.NEG or op.code is OpCode.ADD or op.code is OpCode.SUB:
+            first, *second = op.src
+            stack += [(s, is_negative != (op.code is OpCode.SUB)) for s in second]
+            stack.append((first, is_negative != (op.code is OpCode.NEG)))
+            continue
+        factors = [s for s in op.src if s.code is OpCode.EXPAND and _is_same_along(s.src[0], axes)]
+        if op.code is not OpCode.MUL or not factors:
+            return []
+        factor, rest = factors[0].src[0], op.src[op.src[0] is factors[0]]
+        found.append((-factor if is_negative else factor, rest))
+    return [] if stack else found
+
+
+def _is_same_along(source: Op, axes: tuple[int, ...]) -> bool:
+    return source.shape != () and source.code is not OpCode.CONST and all(source.shape[axis] == 1 for axis in axes)
 
 
 def pad_transpose(grad: Op, out: Op) -> Op:
