@@ -65,8 +65,8 @@ def expand_transpose(grad: Op, out: Op) -> Op:
 def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
     """Takes a sum of products apart whose every product has a factor that is the same along `axes`: (factor, the rest).
 
-    Multiplied in behind the sums, factors that are themselves computed from sums along these axes, as the 1 / sqrt(var + eps)
-    of a normalisation is, need no pass of their own before them. Empty where it is no such sum, or a long one.
+    Multiplied in behind the sums, factors that are themselves computed from sums along these axes, as a normalisation's
+    1 / sqrt(var + eps) is, need not be known before them: a pass less. Empty where it is no such sum, or a long one.
     """
     found: list[tuple[Op, Op]] = []
     stack = [(grad, False)]

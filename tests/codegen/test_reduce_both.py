@@ -46,6 +46,7 @@ def of(*shape: Dim, dtype: DType = dtypes.float32) -> list[Op]:
 
 
 X, GRAD, WEIGHT = param(0, 45, 50), param(1, 45, 50), param(2, 50)
+BY_COLUMN, BY_ROW = expand(reshape(WEIGHT, (1, 50)), X.shape), expand(reshape(param(3, 45), (45, 1)), X.shape)
 EXP = unary(OpCode.EXP2, X - along(X))
 FLIPPED = Op(OpCode.FLIP, dtypes.float32, (reduce(X, OpCode.MAX, (1,)),), (0,))
 CENTRED_DOWN = X - expand(reshape(down(X, OpCode.MAX), (1, 50)), X.shape)
@@ -62,9 +63,10 @@ TOGETHER: dict[str, list[Op]] = {
     "int64": of(45, 50, dtype=dtypes.int64),
     "sums of both ways": [reduce(X, OpCode.ADD, (1,)), down(X)],
     "sums of both ways of a transpose": [reduce(permute(X, (1, 0)), OpCode.ADD, (1,)), down(permute(X, (1, 0)))],
+    "each may be walked beside the other": [reduce(BY_COLUMN, OpCode.MAX, (1,)), down(BY_ROW - BY_COLUMN)],
     "greatest and least": [X - along(X), down(X - along(X), OpCode.MAX), down(X, OpCode.MIN)],
     "scaled afterwards": [X - along(X), down(X - along(X)) * WEIGHT + 1.0],
-    "by columns": [(X - along(X)) * expand(reshape(WEIGHT, (1, 50)), X.shape), down(GRAD * (X - along(X)))],
+    "by columns": [(X - along(X)) * BY_COLUMN, down(GRAD * (X - along(X)))],
     "an exponential that is kept": [EXP - along(EXP, OpCode.ADD), down(EXP)],
     "of two bytes into four": [cast(X, dtypes.float16), down(X - along(X))],
 }
