@@ -16,36 +16,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import elements_anywhere, put_in_all
-from picograd.codegen.loops import split
-from picograd.codegen.reduce import along_row, known_at, reduce_row, worth_keeping
+from picograd.codegen.loops import along
+from picograd.codegen.reduce import MOST_AT_ONCE, emit_rows, rows_at_once, some_rows, worth_keeping
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
     Results,
     Rows,
-    Where,
     accumulator_dtype,
-    element_stores,
-    is_short,
     plan_rows,
-    row_stores,
     start_of,
-    write_stores,
 )
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, reduce
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op, toposort
-from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
+from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest, NestKind
 from picograd.ir.substitute import substitute
-from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 Phases = tuple[tuple[Nest, ...], ...]
 
@@ -53,8 +48,6 @@ FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
 FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
 MOST_BLOCKS = 64
 FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
-MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows between two uses of a partial sum, and operations for all of them
-CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
 
 
 @dataclass(frozen=True)
@@ -78,23 +71,13 @@ class Both:
     own: dict[Op, Op]
 
     @property
+    def width(self) -> Dim:
+        """Elements of a line."""
+        return numel(self.rows.nest.domain[axis] for axis in self.columns)
+
+    @property
     def num_blocks(self) -> Dim:
         return floordiv(add(numel(self.rows.row_extents), self.block - 1), self.block)
-
-    @cached_property
-    def kept(self) -> list[list[Op]]:
-        return worth_keeping(self.rows)
-
-    @cached_property
-    def at_once(self) -> int:
-        """Rows that are added between reading and writing a partial result: in the order they stand in."""
-        if is_short(self.rows, CACHED) or any(self.kept):
-            return 1
-        domain = self.rows.nest.domain
-        values = [value for _, value in self.rows.nest.outputs if value.shape == domain]
-        ops = toposort([*values, *(r.src[0] for r in self.sums)])
-        steps = sum(op.shape == domain and op.code in ELEMENTWISE for op in ops)
-        return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
 
 
 # ---- which nests go together ----
@@ -195,66 +178,43 @@ def _totals(columns: Nest, both: Both) -> Nest:
 # ---- their loops ----
 def emit_reduce_both(both: Both, build: Builder) -> None:
     """Writes the loops: GRID over blocks of rows, some rows at a time."""
-    rows, at_once = both.rows, both.at_once
+    rows, kept = both.rows, worth_keeping(both.rows)
+    elements = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    at_once = 1 if any(kept) else rows_at_once(rows, [*elements, *(r.src[0] for r in both.sums)])
     with build.loop(both.num_blocks, AxisKind.GRID) as line:
         start = mul(line, both.block)
-        count = minimum(subtract(numel(rows.row_extents), start), both.block)
-        rest = mod(count, at_once)
         _clear(both, line, build)
-        with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
-            _some_rows(both, line, add(start, mul(index, at_once)), at_once, build)
-        if rest != 0:
-            with build.loop(rest, AxisKind.LOOP) as index:
-                _some_rows(both, line, add(start, add(subtract(count, rest), index)), 1, build)
+
+        def write(n: Dim, count: int) -> None:
+            emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_up, both, line, build))
+
+        some_rows(minimum(subtract(numel(rows.row_extents), start), both.block), at_once, build, write)
 
 
 def _clear(both: Both, line: Dim, build: Builder) -> None:
     """Writes what the partial results of a block start from."""
+    width = both.width
+    for r, memory in both.sums.items():
+        start = start_of(r.arg[0], memory.dtype)
+        along(build, mul(line, width), width, both.lanes, partial(build.store, memory, value=start))
 
-    def clear(columns: list[Dim]) -> None:
-        place = _place(both, line, both.rows.coords([0] * len(both.rows.row_groups), columns))
-        for r, memory in both.sums.items():
-            build.store(memory, place, start_of(r.arg[0], memory.dtype))
 
-    along_row(both.rows, build, both.lanes, clear)
+def _add_up(both: Both, line: Dim, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
+    """Adds one element of each of some rows to the partial results: in the order the rows stand in."""
+    rows = both.rows
+    place = _place(both, line, rows.coords(here[0][0], columns))
+    found = {r: build.load(memory, place) for r, memory in both.sums.items()}
+    for at, known in here:
+        for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
+            found[r] = combined(r.arg[0], found[r], cast(value, found[r].dtype))
+    for r, memory in both.sums.items():
+        build.store(memory, place, found[r])
 
 
 def _place(both: Both, line: Dim, coords: Sequence[Dim]) -> Dim:
     """Returns where the partial result of a column stands."""
-    axes = both.columns
-    shape = tuple([both.rows.nest.domain[axis] for axis in axes])
-    return add(mul(line, numel(shape)), flatten([coords[axis] for axis in axes], shape))
-
-
-def _some_rows(both: Both, line: Dim, first: Dim, count: int, build: Builder) -> None:
-    """Writes `count` rows from `first` on: the reductions of each, then all elements of a column, then what rows store."""
-    rows = both.rows
-    memories: dict[Op, Op] = {}
-    settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
-    with build.loop(count, AxisKind.LOOP) as index:
-        at = split(add(first, index), rows.row_extents)
-        results, memories = reduce_row(rows, at, build, both.lanes, both.kept)
-        for r, memory in settled.items():
-            build.store(memory, index, results[r])
-    known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
-    places = [split(add(first, n), rows.row_extents) for n in range(count)]
-
-    def column(columns: list[Dim]) -> None:
-        place = _place(both, line, rows.coords(places[0], columns))
-        found = {r: build.load(memory, place) for r, memory in both.sums.items()}
-        stores: list[Where] = []
-        for at, of_row in zip(places, known):
-            here = known_at(rows, columns, of_row, memories)
-            stores += element_stores(rows, at, columns, here)
-            for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), here)):
-                found[r] = combined(r.arg[0], found[r], cast(value, found[r].dtype))
-        for r, memory in both.sums.items():
-            build.store(memory, place, found[r])
-        write_stores(build, stores)
-
-    along_row(rows, build, both.lanes, column)
-    for at, of_row in zip(places, known):
-        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+    shape = tuple([both.rows.nest.domain[axis] for axis in both.columns])
+    return add(mul(line, both.width), flatten([coords[axis] for axis in both.columns], shape))
 
 
 def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen import reduce as reduce_rows
 from picograd.codegen import reduce_both
 from picograd.codegen.lower import lower
+from picograd.codegen.reduce import rows_at_once
 from picograd.codegen.reduce_both import Both, in_one_pass
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, permute, reduce, reshape, unary
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import Load
+from picograd.ir.statements import Load, Store
 from picograd.schedule.create import create_schedule
 from tests.codegen.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
@@ -84,8 +86,9 @@ APART: dict[str, list[Op]] = {
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of eight rows, several rows at a time."""
-    for name, value in {"FEW_ELEMENTS": 0, "FEWEST_ROWS": 8, "PIECE_ELEMENTS": 64, "FEWEST_BLOCKS": 2, "CACHED": 0}.items():
+    for name, value in {"FEW_ELEMENTS": 0, "FEWEST_ROWS": 8, "PIECE_ELEMENTS": 64, "FEWEST_BLOCKS": 2}.items():
         monkeypatch.setattr(reduce_both, name, value)
+    monkeypatch.setattr(reduce_rows, "CACHED", 0)
 
 
 def joined(roots: list[Op], target: Target = CPU_TARGETS[0]) -> list[Both]:
@@ -112,7 +115,7 @@ def check(roots: list[Op]) -> None:
 @pytest.mark.parametrize("cached", [0, 1024], ids=["several rows at a time", "one row at a time"])
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_both, "CACHED", cached)
+    monkeypatch.setattr(reduce_rows, "CACHED", cached)
     assert len(joined(TOGETHER[name])) == 1
     check(TOGETHER[name])
 
@@ -121,6 +124,19 @@ def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: 
 def test_what_does_not_go_together_means_the_same(name: str) -> None:
     assert not joined(APART[name])
     check(APART[name])
+
+
+@pytest.mark.parametrize("rows", [48, 45, 3])
+def test_rows_that_share_a_weight_are_written_together(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is read once for four of them: not where they are few, or where nothing is shared."""
+    x, weight = param(0, rows, 50), expand(reshape(param(1, 50), (1, 50)), (rows, 50))
+    shared, alone = [(x - along(x)) * weight], [x - along(x)]
+    check(shared)
+    for roots, expected in ((shared, 4 if rows >= 32 else 1), (alone, 1)):
+        (item,) = create_schedule(roots).items
+        stores = [one for one in all_of(lower(item.kernel, CPU_TARGETS[0]).phases[0]) if isinstance(one, Store)]
+        in_vectors = [one for one in stores if one.memory.code is OpCode.PARAM and one.value.arg[1] == 4]
+        assert len(in_vectors) == expected + (expected > 1 and rows % 4 > 0)
 
 
 def test_on_a_gpu_each_has_its_own_pass() -> None:
@@ -143,7 +159,7 @@ def test_blocks_are_long_and_there_are_some_for_several_threads(
     (both,) = joined(of(*shape), CPU_TARGETS[2])
     assert 8 <= int(both.num_blocks) <= 64
     assert both.block >= 32
-    assert both.at_once == (1 if shape[-1] <= 1024 else 4)
+    assert rows_at_once(both.rows, []) == (1 if shape[-1] <= 1024 else 4)
 
 
 def test_partial_sums_are_read_once_for_several_rows() -> None:
