@@ -57,7 +57,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     for nests in planned:
         first, second = Builder(), Builder()
         for nest in nests:
-            if nest in both:
+            if both and nest in both:
                 emit_reduce_both(both[nest], first)
                 continue
             _emit(nest, params, first, second, target, tiles, new_scratch)

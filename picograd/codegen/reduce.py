@@ -126,7 +126,8 @@ def emit_rows(
     places = [split(add(first, number), rows.row_extents) for number in range(count)]
     settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
-        results, memories = reduce_row(rows, split(add(first, index), rows.row_extents), build, lanes, kept)
+        at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
+        results, memories = reduce_row(rows, at, build, lanes, kept)
         for r, memory in settled.items():
             build.store(memory, index, results[r])
     known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]

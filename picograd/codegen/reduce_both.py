@@ -88,8 +88,10 @@ def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: S
              beside them.
     """
     found: dict[Nest, Both] = {}
+    if target.is_gpu:
+        return phases, found
     made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
-    for rows, number, columns, place in [] if target.is_gpu else _crossed(phases):
+    for rows, number, columns, place in _crossed(phases):
         if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
             continue  # one of them is in another pair
         stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
