@@ -5,8 +5,8 @@ Out:   statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/rows.py
 
 A row is read once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
-first time it is in cache. An exponential that two levels need is computed once and kept. The order in which a float sum
-adds depends on shapes alone.
+first time it is in cache. An exponential that two levels need is computed once and kept. Elements of several long rows
+that share a weight are written together. The order in which a float sum adds depends on shapes alone.
 """
 
 from __future__ import annotations
