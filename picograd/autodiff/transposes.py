@@ -31,7 +31,8 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, subtract
 
-MOST_PRODUCTS = 4  # of a sum that is taken apart
+WITH_FACTORS = frozenset({OpCode.MUL, OpCode.ADD, OpCode.SUB, OpCode.NEG})  # what a sum of products begins with
+MOST_PRODUCTS = 4  # of one that is taken apart
 
 # ---- movement ----
 
@@ -53,7 +54,7 @@ def expand_transpose(grad: Op, out: Op) -> Op:
     if not shape:
         return reduce(grad, OpCode.ADD, tuple(range(len(out.shape))))
     axes = tuple([i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large])
-    parts = _with_factors(grad, axes)
+    parts = _with_factors(grad, axes) if grad.code in WITH_FACTORS else []
     if not parts:
         return reshape(reduce(grad, OpCode.ADD, axes), shape)
     total, *others = [reduce(rest, OpCode.ADD, axes, keepdim=True) * expand(factor, shape) for factor, rest in parts]
@@ -69,24 +70,29 @@ def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
     1 / sqrt(var + eps) is, need not be known before them: a pass less. Empty where it is no such sum, or a long one.
     """
     found: list[tuple[Op, Op]] = []
-    stack = [(grad, False)]
-    while stack and len(found) < MOST_PRODUCTS:
-        op, is_negative = stack.pop()
-        if op.code is OpCode.NEG or op.code is OpCode.ADD or op.code is OpCode.SUB:
+    addends = [(grad, False)]
+    for op, is_negative in addends:  # which grows meanwhile
+        if op.code is OpCode.MUL:
+            lhs, rhs = op.src
+            factor, rest = (lhs, rhs) if _is_same_along(lhs, axes) else (rhs, lhs)
+            if factor is rhs and not _is_same_along(rhs, axes):
+                return []
+            found.append((-factor.src[0] if is_negative else factor.src[0], rest))
+        elif op.code in WITH_FACTORS and len(addends) < 2 * MOST_PRODUCTS:
             first, *second = op.src
-            stack += [(s, is_negative != (op.code is OpCode.SUB)) for s in second]
-            stack.append((first, is_negative != (op.code is OpCode.NEG)))
-            continue
-        factors = [s for s in op.src if s.code is OpCode.EXPAND and _is_same_along(s.src[0], axes)]
-        if op.code is not OpCode.MUL or not factors:
+            addends.append((first, is_negative != (op.code is OpCode.NEG)))
+            addends += [(s, is_negative != (op.code is OpCode.SUB)) for s in second]
+        else:
             return []
-        factor, rest = factors[0].src[0], op.src[op.src[0] is factors[0]]
-        found.append((-factor if is_negative else factor, rest))
-    return [] if stack else found
+    return found
 
 
-def _is_same_along(source: Op, axes: tuple[int, ...]) -> bool:
-    return source.shape != () and source.code is not OpCode.CONST and all(source.shape[axis] == 1 for axis in axes)
+def _is_same_along(op: Op, axes: tuple[int, ...]) -> bool:
+    """True for what was repeated along all of `axes`, but for constants."""
+    if op.code is not OpCode.EXPAND or op.src[0].code is OpCode.CONST:
+        return False
+    shape = op.src[0].shape
+    return bool(shape) and all(shape[axis] == 1 for axis in axes)
 
 
 def pad_transpose(grad: Op, out: Op) -> Op:
