@@ -31,6 +31,9 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, subtract
 
+WITH_FACTORS = frozenset({OpCode.MUL, OpCode.ADD, OpCode.SUB, OpCode.NEG})  # what a sum of products begins with
+MOST_PRODUCTS = 4  # of one that is taken apart
+
 # ---- movement ----
 
 
@@ -51,7 +54,45 @@ def expand_transpose(grad: Op, out: Op) -> Op:
     if not shape:
         return reduce(grad, OpCode.ADD, tuple(range(len(out.shape))))
     axes = tuple([i for i, (small, large) in enumerate(zip(shape, out.shape)) if small != large])
-    return reshape(reduce(grad, OpCode.ADD, axes), shape)
+    parts = _with_factors(grad, axes) if grad.code in WITH_FACTORS else []
+    if not parts:
+        return reshape(reduce(grad, OpCode.ADD, axes), shape)
+    total, *others = [reduce(rest, OpCode.ADD, axes, keepdim=True) * expand(factor, shape) for factor, rest in parts]
+    for other in others:
+        total = total + other
+    return total
+
+
+def _with_factors(grad: Op, axes: tuple[int, ...]) -> list[tuple[Op, Op]]:
+    """Takes a sum of products apart whose every product has a factor that is the same along `axes`: (factor, the rest).
+
+    Multiplied in behind the sums, factors that are themselves computed from sums along these axes, as a normalisation's
+    1 / sqrt(var + eps) is, need not be known before them: a pass less. Empty where it is no such sum, or a long one.
+    """
+    found: list[tuple[Op, Op]] = []
+    addends = [(grad, False)]
+    for op, is_negative in addends:  # which grows meanwhile
+        if op.code is OpCode.MUL:
+            lhs, rhs = op.src
+            factor, rest = (lhs, rhs) if _is_same_along(lhs, axes) else (rhs, lhs)
+            if factor is rhs and not _is_same_along(rhs, axes):
+                return []
+            found.append((-factor.src[0] if is_negative else factor.src[0], rest))
+        elif op.code in WITH_FACTORS and len(addends) < 2 * MOST_PRODUCTS:
+            first, *second = op.src
+            addends.append((first, is_negative != (op.code is OpCode.NEG)))
+            addends += [(s, is_negative != (op.code is OpCode.SUB)) for s in second]
+        else:
+            return []
+    return found
+
+
+def _is_same_along(op: Op, axes: tuple[int, ...]) -> bool:
+    """True for what was repeated along all of `axes`, but for constants."""
+    if op.code is not OpCode.EXPAND or op.src[0].code is OpCode.CONST:
+        return False
+    shape = op.src[0].shape
+    return bool(shape) and all(shape[axis] == 1 for axis in axes)
 
 
 def pad_transpose(grad: Op, out: Op) -> Op:

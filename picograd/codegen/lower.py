@@ -26,6 +26,7 @@ from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
 from picograd.codegen.opts import guess
 from picograd.codegen.reduce import emit_reduce
+from picograd.codegen.reduce_both import emit_reduce_both, in_one_pass
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
@@ -56,10 +57,14 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     opts = guess(kernel, target) if opts is None else opts
     tiles = iter(opts.products)
     phases: list[tuple[Statement, ...]] = []
-    for nests in kernel.phases:
+    planned, both = in_one_pass(kernel.phases, params, target, new_scratch)
+    for nests in planned:
         builders = Builder(), Builder(), Builder()
         for nest in nests:
-            _emit(nest, params, builders, target, tiles, new_scratch)
+            if both and nest in both:
+                emit_reduce_both(both[nest], builders[0])
+            else:
+                _emit(nest, params, builders, target, tiles, new_scratch)
         phases += [statements for statements in (builder.finish() for builder in builders) if statements]
     numbers = itertools.count(1)
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)

@@ -5,13 +5,13 @@ Out:   statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/rows.py
 
 A row is read once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
-first time it is in cache. An exponential that two levels need is computed once and kept. The order in which a float sum
-adds depends on shapes alone.
+first time it is in cache. An exponential that two levels need is computed once and kept. Elements of several long rows
+that share a weight are written together. The order in which a float sum adds depends on shapes alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, zip_longest
 
 from picograd.codegen.axes import vector_lanes
@@ -34,13 +34,16 @@ from picograd.codegen.rows import (
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast
-from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.coordinates import flatten, placeholders
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import ELEMENTWISE, IDENTITY, TRANSCENDENTAL, AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
+CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
+MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written together, and operations for all of them
+FEWEST_ROWS = 32  # that are written together: pieces for several threads
 MOST_KEPT = 16384  # elements of a row that stay in the second-level cache
 
 
@@ -58,10 +61,12 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     total, below = numel(rows.row_extents), numel(rows.column_extents)
     per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     kept = worth_keeping(rows)
+    at_once = rows_at_once(rows, values) if _share_elements(rows) and not any(kept) else 1
+    per_piece += -per_piece % at_once
     with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
-        with build.loop(minimum(subtract(total, start), per_piece), AxisKind.LOOP) as index:
-            emit_row(rows, split(add(start, index), rows.row_extents), build, lanes, kept)
+        count = minimum(subtract(total, start), per_piece)
+        some_rows(count, at_once, build, lambda n, number: emit_rows(rows, add(start, n), number, build, lanes, kept))
 
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
@@ -71,29 +76,89 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
     return fills_no_vector and bool(rows.row_groups) and not has_elements(rows)
 
 
-# ---- one row after the other, lanes along it ----
-def emit_row(rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = ()) -> None:
-    """Writes one row on one thread: each level of reductions, then the values of its elements, then those of the row.
+def _share_elements(rows: Rows) -> bool:
+    """Whether elements read what is the same for all rows, such as a weight, and rows are long, and enough for pieces."""
+    total = numel(rows.row_extents)
+    if is_short(rows, CACHED) or not has_elements(rows) or not isinstance(total, int) or total < FEWEST_ROWS:
+        return False
+    domain = rows.nest.domain
+    values = [value for _, value in rows.nest.outputs if value.shape == domain]
+    coords = placeholders(domain)
+    results = {r: const(0, r.dtype) for level in rows.levels for r in level}
+    row = {coords[axis] for axis in rows.nest.row_axes}
+    loads = [op for op in toposort([rows.value(v, coords, results) for v in values]) if op.code is OpCode.LOAD]
+    return any(row.isdisjoint(index := toposort([op.src[1]])) and not set(coords).isdisjoint(index) for op in loads)
+
+
+def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
+    """Returns how many rows are written together, so that what they share is read once: few where each takes many steps.
 
     Args:
-      kept: for each level, values of elements that are stored, for those after it read them again
+      values: what is computed for elements
     """
+    if is_short(rows, CACHED):
+        return 1
+    steps = sum(op.shape == rows.nest.domain and op.code in ELEMENTWISE for op in toposort(values))
+    return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
+
+
+# ---- lanes along a row ----
+def some_rows(count: Dim, at_once: int, build: Builder, body: Callable[[Dim, int], None]) -> None:
+    """Runs body(first, number) for `count` rows: `at_once` of them as long as there are as many, then one by one."""
+    with build.loop(floordiv(count, at_once), AxisKind.LOOP) as index:
+        body(mul(index, at_once), at_once)
+    rest = mod(count, at_once)
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            body(add(subtract(count, rest), index), 1)
+
+
+def emit_rows(
+    rows: Rows, first: Dim, count: int, build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
+    beside: Callable[[list[Dim], list[tuple[list[Dim], Results]]], None] | None = None,
+) -> None:  # fmt: skip
+    """Writes `count` rows on one thread: the reductions of each, then the values of their elements, then those of the rows.
+
+    Args:
+      kept:   for each level, values of elements that are stored, for those after it read them again; of one row
+      beside: writes what else is computed at (a column; for each row its position, and what is known of its element)
+    """
+    places = [split(add(first, number), rows.row_extents) for number in range(count)]
+    settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
+    with build.loop(count, AxisKind.LOOP) as index:
+        at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
+        results, memories = reduce_row(rows, at, build, lanes, kept)
+        for r, memory in settled.items():
+            build.store(memory, index, results[r])
+    known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
+
+    def column(columns: list[Dim]) -> None:
+        here = [(at, known_at(rows, columns, of_row, memories)) for at, of_row in zip(places, known)]
+        if beside is not None:
+            beside(columns, here)  # first, so that what all rows read is read before anything of them is written
+        for at, of_element in here:
+            write_stores(build, element_stores(rows, at, columns, of_element))
+
+    if has_elements(rows) or beside is not None:
+        *outer, last = rows.column_loops
+        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c])))
+    for at, of_row in zip(places, known):
+        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+
+
+def reduce_row(
+    rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = ()
+) -> tuple[Results, dict[Op, Op]]:
+    """Writes the reductions of one row, level after level; returns them, and memory that holds values of its elements."""
     results: Results = {}
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
         results |= zip(level, _reduce_level(rows, level, at, results, build, lanes, memories, new))
-    if has_elements(rows):
-        *outer, last = rows.column_loops
-
-        def store(columns: list[Dim]) -> None:
-            write_stores(build, element_stores(rows, at, columns, _known(rows, results, memories, columns)))
-
-        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: store([*columns, c])))
-    write_stores(build, row_stores(rows, rows.row_coords(at), results))
+    return results, memories
 
 
-def _known(rows: Rows, results: Results, memories: dict[Op, Op], columns: list[Dim]) -> Results:
+def known_at(rows: Rows, columns: list[Dim], results: Results, memories: Mapping[Op, Op]) -> Results:
     """Returns what has been computed of a row, and of one of its elements."""
     place = flatten(columns, tuple(rows.column_loops))
     return results | {value: read(memory, place) for value, memory in memories.items()}
@@ -165,7 +230,7 @@ def _reduce_level(
     there = {value: memory for value, memory in memories.items() if value not in new}
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
-        coords, known = rows.coords(at, columns), _known(rows, results, there, columns)
+        coords, known = rows.coords(at, columns), known_at(rows, columns, results, there)
         for value in new:
             build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
         for r, accumulator in zip(level, memory):

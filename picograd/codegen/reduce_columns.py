@@ -2,7 +2,7 @@
 
 In:    `Rows`
 Out:   statements in the free form
-Called by: codegen/reduce.py.    Next: picograd/codegen/reduce_gpu.py
+Called by: codegen/reduce.py.    Next: picograd/codegen/reduce_both.py
 
 What is contiguous in memory is not the row that is reduced but its neighbours. So a strip of neighbouring rows is walked at
 a time: one element of each, then the next of each, with a total for each row in the first-level cache. A strip that is

@@ -13,7 +13,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.loops import split
-from picograd.codegen.reduce import emit_row
+from picograd.codegen.reduce import emit_rows
 from picograd.codegen.rows import Results, Rows, accumulator_dtype, is_short, plan_rows, row_stores, start_of, write_stores
 from picograd.codegen.scalar import combined
 from picograd.device import Target
@@ -35,7 +35,7 @@ def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
         _emit_block_rows(rows, build, target)
         return
     with grid_of_threads(build, numel(rows.row_extents), target) as position:
-        emit_row(rows, split(position, rows.row_extents), build, 1)
+        emit_rows(rows, position, 1, build, 1)
 
 
 def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:

@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`
-Called by: codegen/reduce.py, codegen/reduce_columns.py, codegen/reduce_gpu.py.    Next: picograd/codegen/reduce_columns.py
+Called by: the emitters of reductions.    Next: picograd/codegen/reduce_columns.py
 """
 
 from __future__ import annotations
@@ -83,15 +83,19 @@ def start_of(code: OpCode, dtype: DType) -> Op:
     return const(identity(code, dtype), dtype)
 
 
-def plan_rows(nest: Nest, params: Sequence[Op]) -> tuple[Rows, bool]:
-    """Returns how to walk a nest, and whether lanes should run over rows rather than along them."""
+def plan_rows(nest: Nest, params: Sequence[Op], beside: Sequence[Op] = ()) -> tuple[Rows, bool]:
+    """Returns how to walk a nest, and whether lanes should run over rows rather than along them.
+
+    Args:
+      beside: other values of its elements that are computed meanwhile
+    """
     reductions = [op for op in toposort([v for _, v in nest.outputs]) if op.code is OpCode.REDUCE]
     coords = placeholders(nest.domain)
     row = tuple([coords[axis] for axis in nest.row_axes])
     known = {r: (row, const(0, r.dtype)) for r in reductions}
     whole = [value for _, value in nest.outputs if value.shape == nest.domain]
     of_rows = [value for _, value in nest.outputs if value.shape != nest.domain]
-    values = elements([*(r.src[0] for r in reductions), *whole], coords, known) + elements(of_rows, row, known)
+    values = elements([*(r.src[0] for r in reductions), *whole, *beside], coords, known) + elements(of_rows, row, known)
     stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
     values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
     groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))

@@ -94,6 +94,13 @@ def positive(a: Op) -> Op:
     return with_diagonal(lower + swap_last(lower), diagonal(a) * 0.1 + rising)
 
 
+def normalized(a: Op) -> Op:
+    """Rows with mean 0 and variance near 1."""
+    deviation = a - expand(reduce(a, OpCode.ADD, (1,), keepdim=True) / float(a.shape[1]), a.shape)
+    variance = reduce(deviation * deviation, OpCode.ADD, (1,), keepdim=True) + 1.0
+    return deviation * expand(unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, variance)), a.shape)
+
+
 def squared(a: Op) -> Op:
     """What does not depend on signs of vectors."""
     return a * a
@@ -276,6 +283,9 @@ CASES: dict[str, Case | list[Case]] = {
         Case(lambda a: expand(a * a, (3, 4, 2)), ((3, 1, 1),)),
         Case(lambda a: expand(a * a, (3, 4)), ((),)),
         Case(lambda a: expand(a * a, (1, 5)), ((1, 1),)),
+        Case(lambda a, b, c: (b - expand(a, (3, 4))) * expand(c * a, (3, 4)), ((3, 1), (3, 4), (3, 1))),
+        Case(lambda a, b: normalized(a) * b, ((3, 4), (3, 4))),
+        Case(lambda a, b: expand(a, (3, 4)) * expand(b, (3, 4)), ((3, 1), (1, 4))),
     ],
     "pad": Case(lambda a: pad(a * a, ((1, 0), (0, 2))), S),
     "shrink": Case(lambda a: shrink(a * a, ((1, 3), (0, 3))), S),

@@ -67,6 +67,18 @@ def test_gradients_pass_transposition_broadcasting_slices_and_integer_indexing()
     np.testing.assert_array_equal(grad, expected)
 
 
+def test_a_factor_that_all_summands_share_is_multiplied_in_behind_their_sum() -> None:
+    """So the gradient of a normalisation is computed from sums of sums, and not from sums of those once more."""
+    x, weight = leaf((3, 4), "x"), leaf((3, 4), "weight")
+    deviation = x - expand(reduce(x, OpCode.ADD, (1,), keepdim=True) * 0.25, (3, 4))
+    variance = reduce(deviation * deviation, OpCode.ADD, (1,), keepdim=True)
+    scale = expand(unary(OpCode.RECIPROCAL, unary(OpCode.SQRT, variance)), (3, 4))
+    level: dict[Op, int] = {}
+    for op in toposort([gradient(total(deviation * scale * weight), ONE, [x])[x]]):
+        level[op] = max((level[s] for s in op.src), default=0) + (op.code is OpCode.REDUCE)
+    assert max(level.values()) == 2
+
+
 @pytest.mark.req("A9")
 def test_the_second_derivative_of_a_cube_is_six_x() -> None:
     for cube in (lambda x: x * x * x, lambda x: Op(OpCode.POW, f64, (x, const(3.0, f64)))):

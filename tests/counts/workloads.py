@@ -164,6 +164,7 @@ MATRICES: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 }
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "conv": (lambda: nn.Conv2d(8, 16, 3, padding=1), (4, 8, 14, 14)),
+    "conv_wide": (lambda: nn.Conv2d(24, 80, 3, stride=2, padding=1), (3, 24, 27, 30)),
     "conv_strided": (lambda: nn.Conv2d(3, 6, 5, stride=2, bias=False), (2, 3, 32, 31)),
     "conv_grouped": (lambda: nn.Conv2d(12, 24, 3, groups=4, dilation=2), (2, 12, 16, 16)),
     "conv_odd": (lambda: nn.Conv2d(5, 7, 3), (2, 5, 11, 13)),
