@@ -14,7 +14,6 @@ import math
 from dataclasses import replace
 
 from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
-from picograd.codegen.rows import accumulator_dtype
 from picograd.device import Target
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
@@ -26,7 +25,6 @@ ROW_PANELS = 8
 LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing transposes nothing, and up to MOST_REPEATS may pack the same panel
 OWN = 4
-MOST_STREAMED = 1 << 20  # bytes of all packed rows: who packs columns for itself reads all or many of them each time
 WORTH_ANOTHER_TILE = 0.94  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
@@ -73,9 +71,6 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     rows, vectors = rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
-        return RegisterTile(rows, vectors, ROW_PANELS, turned)
-    k = anchor.src[0].shape[-1]
-    if isinstance(k, int) and m * k * accumulator_dtype(anchor).itemsize > MOST_STREAMED:
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
     columns = max(1, batch * -(-n // (vectors * lanes)))
     pieces = 1 if _transposes_columns(anchor, turned) else min(MOST_REPEATS, -(-MANY_PIECES // columns))
