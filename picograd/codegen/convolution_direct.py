@@ -24,10 +24,9 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct, direct_of
-from picograd.codegen.heads import at_least_0
-from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.matmul import Operand, pack_columns, store_outputs
+from picograd.codegen.windows import guarded
 from picograd.device import Target
 from picograd.ir.build import cast, reshape, static_shape, swap_last
 from picograd.ir.coordinates import flatten, unflatten
@@ -35,7 +34,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, both, floordiv, less, minimum, mul, subtract
 
 UNROLLED = 7  # taps along the last axis
 
@@ -142,11 +141,12 @@ class Sums:
         return lambda panel, o, k: read(self.weight, place(panel, o, k))
 
     # ---- x ----
-    def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim]) -> Op:
+    def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim], valid: Op | bool = True) -> Op:
+        """Returns an element of x where `valid` holds, else 0."""
         windows = self.direct.windows
         channel = add(mul(self.group, windows.channels), add(block.channel, c))
-        value = element_within(windows.anchor.src[0], (add(self.first_image, image), channel, *place))
-        return cast(value, self.direct.dtype)
+        at = (add(self.first_image, image), channel, *place)
+        return cast(guarded(windows.anchor.src[0], at, valid), self.direct.dtype)
 
     def _in_place(self, block: Block, image: Dim) -> Read:
         """Returns how to read an x without padding where it lies."""
@@ -165,19 +165,19 @@ class Sums:
         arg, lengths = direct.windows.arg, static_shape(direct.windows.anchor.src[0].shape[2:])
         before = [pair[0] for pair in arg.padding]
         row = unflatten(self.first_position, direct.windows.spatial)[0]
-        top = add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0]))  # first row that is read, padding included
-        least = at_least_0(subtract(before[0], top))  # first of these that is a row of x
-        count = at_least_0(subtract(minimum(subtract(lengths[0] + before[0], top), direct.rows[0]), least))
+        # The first row that is read, counted in x: before its first and behind its last there is padding.
+        top = subtract(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), before[0])
         size, zero = prod(direct.rows), const(0, direct.dtype)
         with build.loop(block.num_channels, AxisKind.LOOP) as c:
             along(build, mul(c, size), size, direct.lanes, lambda i: build.store(self.rows, i, zero))
 
             def put(at: Sequence[Dim]) -> None:
-                there = [add(least, at[0]), *(add(i, start) for i, start in zip(at[1:], before[1:]))]
-                value = self._element(block, image, c, [subtract(add(top, there[0]), before[0]), *at[1:]])
+                there = [at[0], *(add(i, start) for i, start in zip(at[1:], before[1:]))]
+                own = add(top, at[0])
+                value = self._element(block, image, c, [own, *at[1:]], both(less(-1, own), less(own, lengths[0])))
                 build.store(self.rows, flatten((c, *there), (direct.channels, *direct.rows)), value)
 
-            extents: list[Dim] = [count, *lengths[1:]]
+            extents = [direct.rows[0], *lengths[1:]]
             nested(build, extents[:-1], [], lambda at: along(build, 0, extents[-1], direct.lanes, lambda i: put([*at, i])))
 
         def staged(c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:

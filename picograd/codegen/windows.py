@@ -96,7 +96,7 @@ class Windows:
             if apart > 1:
                 valid = both(valid, _is_zero(mod(j, apart)))
             places.append(floordiv(j, apart))
-        return _guarded(x, (b, add(mul(group, self.channels), c), *places), valid)
+        return guarded(x, (b, add(mul(group, self.channels), c), *places), valid)
 
 
 def _is_zero(value: Dim) -> Op | bool:
@@ -112,7 +112,7 @@ def _at(value: Op, coords: Sequence[Dim]) -> Op:
     return put_in_all([found], {mark: coord for mark, coord in marks.items() if isinstance(mark, Op)})[0]
 
 
-def _guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
+def guarded(x: Op, coords: Sequence[Dim], valid: Op | bool) -> Op:
     """Returns an element where `valid` holds, else 0."""
     if valid is False:
         return const(0, x.dtype)
