@@ -1,0 +1,173 @@
+"""Kernels in picograd and in PyTorch, in turns: each framework in a process of its own, kept for the whole run.
+
+In:    a table of cases, which a module has as CASES
+Out:   `Case`; `measure`: seconds of each case in each framework, one median a round
+Called by: bench/bandwidth.py, bench/contractions.py.    Next: bench/bandwidth.py
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from bench.driver import ROOT, environment
+
+FRAMEWORKS = ("picograd", "torch")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An operand: `count` numbers of rows below `limit`."""
+
+    count: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """An operand of int8 of any value."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel, or a few.
+
+    work:     bytes that it must move, or FLOPs
+    shapes:   of its operands: float32, standard normal; or `Rows`, or `Bytes`
+    compute:  of the framework's module, its nn.functional, and the operands
+    is_pull:  time the gradient too: the last operand is the cotangent, the others are differentiated
+    make:     instead of all that, makes a step of training from the framework's module
+    """
+
+    work: float
+    shapes: tuple[Any, ...] = ()
+    compute: Callable[..., Any] = lambda *_: None
+    is_pull: bool = False
+    make: Callable[[Any], Callable[[], Any]] | None = None
+
+
+# ---- one framework, in a process of its own ----
+def _operand(shape: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    if isinstance(shape, Rows):
+        return rng.integers(0, shape.limit, shape.count)
+    if isinstance(shape, Bytes):
+        return rng.integers(-128, 128, shape.shape).astype(np.int8)
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def _picograd(case: Case) -> Callable[[], Any]:
+    """Returns a function that computes a case once and waits for it."""
+    import picograd as pg
+
+    if case.make is not None:
+        return pg.jit(case.make(pg))
+
+    def gradients(*operands: Any) -> Any:
+        *primals, cotangent = operands
+        return pg.vjp(lambda *args: case.compute(pg, pg.nn.functional, *args), *primals)[1](cotangent)
+
+    rng = np.random.default_rng(0)
+    operands = [pg.Tensor(_operand(shape, rng)).realize() for shape in case.shapes]
+    step = pg.jit(gradients if case.is_pull else lambda *args: case.compute(pg, pg.nn.functional, *args))
+    return lambda: step(*operands)
+
+
+def _torch(case: Case) -> Callable[[], Any]:
+    """The same in PyTorch."""
+    import torch
+
+    if case.make is not None:
+        return case.make(torch)
+    rng = np.random.default_rng(0)
+    operands = [torch.from_numpy(_operand(shape, rng)) for shape in case.shapes]
+    if not case.is_pull:
+        return lambda: case.compute(torch, torch.nn.functional, *operands)
+    *primals, cotangent = operands
+    for primal in primals:
+        primal.requires_grad_()
+    return lambda: torch.autograd.grad(case.compute(torch, torch.nn.functional, *primals), primals, cotangent)
+
+
+def serve(module: str, framework: str) -> None:
+    """Answers each line of standard input, the name of a case, with the seconds of some calls of it."""
+    table, make = import_module(module).CASES, {"picograd": _picograd, "torch": _torch}[framework]
+    ready: dict[str, Callable[[], Any]] = {}
+    for line in sys.stdin:
+        name = line.strip()
+        if name not in ready:
+            ready.clear()  # one case holds memory at a time
+            ready[name] = make(table[name])
+            for _ in range(3):
+                ready[name]()
+        print(json.dumps(times(ready[name], 3)), flush=True)
+
+
+def times(step: Callable[[], Any], count: int) -> list[float]:
+    """Returns the seconds of each of some calls."""
+    samples = []
+    for _ in range(count):
+        start = time.perf_counter()
+        step()
+        samples.append(time.perf_counter() - start)
+    return samples
+
+
+# ---- all of them in turns ----
+def measure(
+    module: str, names: Sequence[str], num_threads: int, num_rounds: int, show: Callable[[str, Any], str],
+    beside: Mapping[str, Callable[[], None]] | None = None,
+) -> None:  # fmt: skip
+    """Prints for each case what `show` makes of its name and samples: those of each framework, and of what is `beside`."""
+    workers = {framework: _start(module, framework, num_threads) for framework in FRAMEWORKS}
+    try:
+        for name in names:
+            samples: dict[str, list[float]] = {kind: [] for kind in (*(beside or {}), *FRAMEWORKS)}
+            for _ in range(num_rounds):
+                for kind, run in (beside or {}).items():
+                    samples[kind].append(median(times(run, 3)))
+                for framework, worker in workers.items():
+                    assert worker.stdin is not None and worker.stdout is not None
+                    worker.stdin.write(name + "\n")
+                    samples[framework].append(median(json.loads(worker.stdout.readline())))
+            print(show(name, {kind: median(found) for kind, found in samples.items()}), flush=True)
+    finally:
+        for worker in workers.values():
+            worker.kill()
+
+
+def _start(module: str, framework: str, num_threads: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "ignore", "-c", f"from bench.turns import serve; serve({module!r}, {framework!r})"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, cwd=ROOT, env=environment(num_threads)
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measures kernels beside PyTorch's.
+
+    only:     comma list of first words of names; all if empty
+    threads:  for both frameworks
+    rounds:   of samples, of which the median is shown
+    """
+
+    only: str = ""
+    threads: int = 2
+    rounds: int = 7
+
+    def names(self, table: Mapping[str, Case]) -> list[str]:
+        """Returns the names that `only` selects."""
+        words = [word for word in self.only.split(",") if word]
+        return [name for name in table if not words or name.startswith(tuple(words))]
