@@ -24,6 +24,7 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct, direct_of
+from picograd.codegen.heads import at_least_0
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.matmul import Operand, pack_columns, store_outputs
 from picograd.codegen.windows import guarded
@@ -189,6 +190,24 @@ class Sums:
         return staged
 
     # ---- a tile ----
+    def _taps_inside(self, block: Block, top: Dim, bottom: Dim) -> tuple[Dim, Dim]:
+        """Returns from which tap on, and how many along the first axis, not all of a tile stands in the padding.
+
+        Args:
+          top, bottom: rows of the result that the tile begins and ends in
+        """
+        arg, windows = self.direct.windows.arg, self.direct.windows
+        (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
+        if before == after == 0:
+            return 0, block.num_taps
+        length = static_shape(windows.anchor.src[0].shape[2:])[0]
+        done = mul(block.tap, apart)
+        above = at_least_0(subtract(subtract(before, mul(bottom, step)), done))  # elements of padding before the first row
+        left = at_least_0(subtract(subtract(before + length + apart - 1, mul(top, step)), done))
+        start = minimum(floordiv(add(above, apart - 1), apart), block.num_taps)
+        stop = minimum(floordiv(left, apart), block.num_taps)
+        return start, at_least_0(subtract(stop, start))
+
     def _multiply_tile(self, block: Block, panel: Dim, image: Dim, row: Dim, x: Read, weight: Weight) -> None:
         """Adds a block of K to the sums of a tile."""
         build, direct = self.build, self.direct
@@ -201,13 +220,15 @@ class Sums:
             return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), windows.spatial)
 
         acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
-        extents = [block.num_channels, block.num_taps, *windows.taps[1:]]
+        start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
+        extents = [block.num_channels, count, *windows.taps[1:]]
         last = extents[-1]
         is_short = isinstance(last, int) and last <= UNROLLED
 
         def taps(outer: list[Dim]) -> None:
             with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
-                c, *tap = [*outer, inner]
+                c, first, *others = [*outer, inner]
+                tap = [add(start, first), *others]
                 k = flatten((c, *tap), (direct.channels, direct.taps, *windows.taps[1:]))
                 tile.step(build, acc, lambda i: x(c, position(i), tap), lambda o: weight(panel, o, k))
 
