@@ -36,6 +36,7 @@ MOST_PANELS = 4  # of an iteration of GRID
 ENOUGH = 16  # iterations of GRID; with fewer, a long sum is split
 FEWEST_POSITIONS = 4  # of an image: fewer fill no tile
 WELL_FILLED = 0.6  # of the lanes
+MOST_STACK = 1 << 20  # bytes
 
 
 def is_direct(anchor: Op, target: Target) -> bool:
@@ -45,7 +46,10 @@ def is_direct(anchor: Op, target: Target) -> bool:
         return False
     width = lanes if windows.m <= lanes else 2 * lanes
     filled = windows.m / max(1, -(-windows.m // width) * width)
-    return filled >= WELL_FILLED and prod(windows.spatial) >= FEWEST_POSITIONS and windows.k > 0
+    if filled < WELL_FILLED or prod(windows.spatial) < FEWEST_POSITIONS or windows.k == 0:
+        return False
+    direct = direct_of(anchor, target)
+    return direct.numel_on_stack * direct.dtype.itemsize <= MOST_STACK
 
 
 def direct_of(anchor: Op, target: Target) -> Direct:
@@ -196,8 +200,16 @@ class Direct:
 
     @cached_property
     def is_staged(self) -> bool:
-        """True where x has padding, or has to be computed: then what is read of it is copied first."""
-        return any(pair != (0, 0) for pair in self.windows.arg.padding) or not is_plain(self.windows.anchor.src[0])
+        """True where x has padding, or has to be computed or widened: then what is read of it is copied first."""
+        x = self.windows.anchor.src[0]
+        has_padding = any(pair != (0, 0) for pair in self.windows.arg.padding)
+        return has_padding or x.dtype is not self.dtype or not is_plain(x)
+
+    @property
+    def numel_on_stack(self) -> int:
+        """Elements of sums, of a block of the weight and of x, as far as each lies on the stack."""
+        weight = 0 if self.is_shared else self.panels * self.tile.columns * self.depth
+        return prod(self.shape) + weight + self.is_staged * self.channels * prod(self.rows)
 
     # ---- sums ----
     @property

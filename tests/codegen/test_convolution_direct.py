@@ -90,6 +90,7 @@ def test_a_batch_known_only_when_a_plan_runs(rng: np.random.Generator) -> None:
         (((1, 2, 9, 9), (9, 2, 3, 3), {}), "lanes without a channel"),
         (((1, 8, 9, 9), (8, 1, 3, 3), {"groups": 8}), "a channel a group"),
         (((4, 2, 3, 3), (16, 2, 2, 3), {}), "two positions an image"),
+        (((1, 1, 3, 300, 400), (16, 1, 2, 2, 2), {"padding": 1}), "planes too large for a stack"),
     ],
 )
 def test_others_pack_their_windows(case: Case, why: str, rng: np.random.Generator) -> None:
