@@ -29,7 +29,8 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 MOST_K = 512  # of a block
 MOST_STAGED = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
-MOST_SCRATCH = 1 << 20  # bytes of a weight that is packed for all; and of the parts of split sums
+MOST_SHARED = 1 << 22  # bytes of a weight that is packed for all; of a larger one each iteration packs what it needs
+MOST_PARTS = 1 << 20  # bytes of the parts of split sums
 MOST_POSITIONS = 96  # of an iteration of GRID
 MANY_POSITIONS = 288  # of one that packs the weight for itself
 MOST_PANELS = 4  # of an iteration of GRID
@@ -105,7 +106,7 @@ class Direct:
     def is_shared(self) -> bool:
         """True where the whole weight is packed, for all iterations of GRID."""
         packed = self.windows.groups * self.num_panels * self.tile.columns * self.windows.k
-        return packed * self.dtype.itemsize <= MOST_SCRATCH
+        return packed * self.dtype.itemsize <= MOST_SHARED
 
     # ---- positions ----
     @cached_property
@@ -175,7 +176,7 @@ class Direct:
         if not isinstance(units, int):
             return 1
         units *= self.windows.groups * self.num_pieces * self.num_chunks
-        most = MOST_SCRATCH // max(1, units * prod(self.shape) * self.dtype.itemsize)
+        most = MOST_PARTS // max(1, units * prod(self.shape) * self.dtype.itemsize)
         return max(1, min(-(-ENOUGH // max(1, units)), self.num_k_blocks // 2, most))
 
     @property

@@ -3,7 +3,7 @@
 In:    a simplified graph
 Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
        products are products, and long sums are sums of sums
-Called by: schedule/create.py.    Next: picograd/schedule/pieces.py
+Called by: schedule/create.py.    Next: picograd/schedule/phases.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
@@ -18,6 +18,7 @@ from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repea
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
@@ -41,6 +42,8 @@ def contract(roots: Sequence[Op]) -> list[Op]:
             became[op] = product(*(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
+        elif op.code is OpCode.CONV and has_phases(op):
+            became[op] = by_phases(op, *(became[s] for s in op.src))
         elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
             became[op] = widened(op, [became[s] for s in op.src])
         elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:

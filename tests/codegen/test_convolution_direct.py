@@ -32,7 +32,7 @@ SHAPES: list[Case] = [
     ((1, 40, 30, 31), (80, 40, 3, 3), {"padding": 1}),  # several blocks of K, panels, chunks of positions
     ((9, 20, 5, 5), (72, 20, 3, 3), {}),  # several images in an iteration
     ((1, 12, 12, 12), (300, 12, 1, 1), {}),
-    ((2, 200, 12, 12), (160, 200, 3, 3), {"padding": 1}),  # a weight that each iteration packs for itself
+    ((2, 500, 7, 7), (256, 500, 3, 3), {"padding": 1}),  # a weight that each iteration packs for itself
     ((3, 2, 4, 70), (16, 2, 3, 9), {"padding": 4}),  # more taps along the last axis than are written out
 ]
 

@@ -1,0 +1,54 @@
+"""Convolutions over an x with gaps are several over x itself, exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from picograd.autodiff.convolution import conv_x
+from picograd.ir.op import Op, toposort
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import ConvArg
+from picograd.schedule.contract import contract
+from picograd.schedule.phases import has_phases
+from tests.codegen.test_convolution import check, conv, param
+
+
+def convolutions(root: Op) -> list[Op]:
+    return [op for op in toposort(contract([root])) if op.code is OpCode.CONV]
+
+
+@pytest.mark.parametrize("length", [5, 8, 9])
+@pytest.mark.parametrize("taps", [1, 2, 3, 5])
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("stride", [2, 3])
+def test_gradients_of_convolutions_with_a_stride(
+    length: int, taps: int, padding: int, stride: int, rng: np.random.Generator
+) -> None:
+    x, w = param(0, 2, 4, length, length + 1), param(1, 16, 2, taps, taps)
+    out = conv(x, w, stride=stride, padding=padding, groups=2)
+    grad = param(2, *out.shape)
+    check(rng, conv_x(grad, out), w, grad)
+
+
+def test_each_phase_has_its_own_taps() -> None:
+    x, w = param(0, 1, 8, 6, 6), param(1, 8, 8, 3, 3)
+    root = conv(x, w, apart=2, padding=1)
+    assert has_phases(root)
+    found = convolutions(root)
+    assert sorted(op.src[1].shape[2:] for op in found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert {op.arg.input_dilation for op in found} == {(1, 1)}
+
+
+def test_a_phase_without_a_tap_is_zero() -> None:
+    """Of one tap, three of four positions meet nothing."""
+    assert len(convolutions(conv(param(0, 1, 8, 6, 6), param(1, 8, 8, 1, 1), apart=2))) == 1
+
+
+def test_what_has_gaps_and_a_stride_or_a_dilation_stays() -> None:
+    x, w = param(0, 1, 2, 9, 9), param(1, 3, 2, 2, 2)
+    for options in ({"stride": 2}, {"dilation": 2}):
+        root = conv(x, w, apart=2, **options)
+        assert not has_phases(root) and len(convolutions(root)) == 1
+    many = Op(OpCode.CONV, x.dtype, (x, w), ConvArg((1, 1), ((0, 0),) * 2, (1, 1), (5, 4)))
+    assert not has_phases(many), "twenty kernels for one"
