@@ -61,13 +61,13 @@ def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[int]) -> Op:
     for i, (r, apart) in enumerate(zip(at, arg.input_dilation)):
         before, num_taps = arg.padding[i][0], static_shape(w.shape)[2 + i]
         first = (before - r) % apart
-        if first >= num_taps:
+        start = (r + first - before) // apart  # the element under the first tap of position 0
+        stop = start + counts[i] + (num_taps - first - 1) // apart  # behind that under the last tap of the last
+        if first >= num_taps or start >= lengths[i] or stop <= 0:  # nothing is met
             like = (*op.shape[:2], *counts)
             return zeros_like(Op(OpCode.EXPAND, op.dtype, (Op(OpCode.CONST, op.dtype, (), 0.0),), like))
-        start = (r + first - before) // apart  # the element under the first tap of position 0
-        stop = start + counts[i] - 1 + (num_taps - first - 1) // apart + 1
         taps.append((first, num_taps))
-        kept.append((max(0, min(start, lengths[i] - 1)), min(lengths[i], max(stop, 1))))
+        kept.append((max(0, start), min(lengths[i], stop)))
         padding.append((max(0, -start), max(0, stop - lengths[i])))
     steps = tuple(arg.input_dilation)
     plain = ConvArg(arg.stride, tuple(padding), arg.dilation, (1,) * len(steps), arg.groups)

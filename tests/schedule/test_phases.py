@@ -45,6 +45,14 @@ def test_a_phase_without_a_tap_is_zero() -> None:
     assert len(convolutions(conv(param(0, 1, 8, 6, 6), param(1, 8, 8, 1, 1), apart=2))) == 1
 
 
+@pytest.mark.parametrize(("length", "taps", "padding"), [(1, 1, 2), (1, 3, 3), (2, 2, 3), (1, 5, 4)])
+def test_phases_that_meet_padding_alone(length: int, taps: int, padding: int, rng: np.random.Generator) -> None:
+    """Of an x shorter than its padding some phases see nothing."""
+    x, w = param(0, 2, 3, length, length + 2), param(1, 8, 3, taps, taps)
+    for apart in (2, 3):
+        check(rng, conv(x, w, apart=apart, padding=padding), x, w)
+
+
 def test_what_has_gaps_and_a_stride_or_a_dilation_stays() -> None:
     x, w = param(0, 1, 2, 9, 9), param(1, 3, 2, 2, 2)
     for options in ({"stride": 2}, {"dilation": 2}):
