@@ -26,7 +26,6 @@ from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.heads import (
     Element,
     Heads,
-    at_least_0,
     columns_of,
     heads_of,
     is_there,
@@ -43,7 +42,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, floordiv, minimum, mul, subtract
 
 DQ, DK, DV = range(3)  # the results
 UNITS = 8  # iterations of GRID at least, where heads are few and keys are many

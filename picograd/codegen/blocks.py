@@ -17,6 +17,7 @@ from math import prod
 from picograd.codegen.matmul import lanes_of
 from picograd.codegen.opts import rows_and_vectors
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.tile import most_rows
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
@@ -169,5 +170,5 @@ def blocks_of(anchor: Op, target: Target) -> Blocks:
     """Returns how the loops of `emit_convolution` cut a CONV."""
     windows, lanes = Windows(anchor), lanes_of(anchor, target)
     positions = mul(anchor.shape[0], numel(windows.spatial))
-    rows, vectors = rows_and_vectors(windows.m, positions, lanes, 12 if target.num_registers >= 32 else 6)
+    rows, vectors = rows_and_vectors(windows.m, positions, lanes, most_rows(target))
     return Blocks(windows, lanes, rows, max(1, vectors), accumulator_dtype(anchor), target.has_fma)

@@ -24,7 +24,6 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct, direct_of
-from picograd.codegen.heads import at_least_0
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.matmul import Operand, pack_columns, store_outputs
 from picograd.codegen.windows import guarded
@@ -35,7 +34,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, floordiv, less, minimum, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
 
 UNROLLED = 7  # taps along the last axis
 

@@ -18,7 +18,7 @@ from picograd.codegen.builder import read
 from picograd.codegen.loops import split
 from picograd.codegen.matmul import is_plain, lanes_of
 from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import Tile
+from picograd.codegen.tile import Tile, most_rows
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
@@ -55,8 +55,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
 
 def direct_of(anchor: Op, target: Target) -> Direct:
     """Returns how the loops of `emit_direct` cut a CONV."""
-    most = 12 if target.num_registers >= 32 else 6
-    return Direct(Windows(anchor), lanes_of(anchor, target), most, accumulator_dtype(anchor), target.has_fma)
+    return Direct(Windows(anchor), lanes_of(anchor, target), most_rows(target), accumulator_dtype(anchor), target.has_fma)
 
 
 @dataclass(frozen=True)

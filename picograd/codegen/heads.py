@@ -22,14 +22,14 @@ from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
 from picograd.codegen.matmul import lanes_of
 from picograd.codegen.rows import accumulator_dtype
-from picograd.codegen.tile import Tile
+from picograd.codegen.tile import Tile, most_rows
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, unary
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
-from picograd.ir.symbolic import add, floordiv, less, minimum, mul, subtract, to_op
+from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, mul, subtract, to_op
 
 BLOCK = 64  # queries, or keys, that are looked at together; a little more where they are cut into tiles
 
@@ -199,12 +199,7 @@ class Heads:
 
 def heads_of(anchor: Op, target: Target) -> Heads:
     """Returns how the loops of an ATTENTION or ATTENTION_GRAD are cut."""
-    return Heads(anchor, lanes_of(anchor, target), 12 if target.num_registers >= 32 else 6, target.has_fma)
-
-
-def at_least_0(value: Dim) -> Dim:
-    """Returns max(value, 0), in a form of which `bounds` sees that it is not negative."""
-    return mul(minimum(mul(value, -1), 0), -1)
+    return Heads(anchor, lanes_of(anchor, target), most_rows(target), target.has_fma)
 
 
 def num_blocks(length: Dim, block: int) -> Dim:

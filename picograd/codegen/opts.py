@@ -14,6 +14,7 @@ import math
 from dataclasses import replace
 
 from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
+from picograd.codegen.tile import most_rows
 from picograd.device import Target
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
@@ -68,7 +69,7 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    rows, vectors = rows_and_vectors(m, n, lanes, 12 if target.num_registers >= 32 else 6)
+    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target))
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)

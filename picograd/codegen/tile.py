@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -75,6 +76,11 @@ class Tile:
             build.store(acc, where, multiply_add(lhs(i), rhs(c), build.load(acc, where), self.has_fma))
 
         self.each(build, add_product)
+
+
+def most_rows(target: Target) -> int:
+    """Returns how many rows of two vectors each the registers hold: 12 accumulators of 16 registers, 24 of 32."""
+    return 12 if target.num_registers >= 32 else 6
 
 
 def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:

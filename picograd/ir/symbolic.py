@@ -315,6 +315,11 @@ def minimum(a: Dim, b: Dim) -> Dim:
     return Op(OpCode.MIN, dtypes.int64, (to_op(a), to_op(b)))
 
 
+def at_least_0(value: Dim) -> Dim:
+    """Returns max(value, 0), in a form of which `bounds` sees that it is not negative."""
+    return mul(minimum(mul(value, -1), 0), -1)
+
+
 def less(a: Dim, b: Dim) -> bool | Op:
     """Returns a < b, decided now where the bounds allow."""
     low, high = bounds(subtract(a, b))

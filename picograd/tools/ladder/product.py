@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import read
+from picograd.codegen.tile import most_rows
 from picograd.device import Target
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -81,7 +82,7 @@ class Product:
 
 def product_for(m: int, k: int, n: int, target: Target) -> Product:
     """Returns a product whose register tile leaves room for what it multiplies: 24 or 12 sums of 32 or 16 registers."""
-    rows = 12 if target.num_registers >= 32 else 6
+    rows = most_rows(target)
     return Product(m, k, n, max(1, target.vector_bytes // 4), rows, 2, target.has_fma)
 
 
