@@ -19,13 +19,15 @@ that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct, direct_of
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.matmul import Operand, pack_columns, store_outputs
+from picograd.codegen.matmul import pack_columns, store_outputs
+from picograd.codegen.points import join_results, pack_own_weight, pack_weight
+from picograd.codegen.toom import PLAIN, combined
 from picograd.codegen.windows import guarded
 from picograd.device import Target
 from picograd.ir.build import cast, reshape, static_shape, swap_last
@@ -38,10 +40,12 @@ from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum,
 
 UNROLLED = 7  # taps along the last axis
 
-# (channel, position of the result, tap) -> the element of x that is under it; channel and tap from the block's first on
-Read = Callable[[Dim, Sequence[Dim], Sequence[Dim]], Op]
-Weight = Callable[[Dim, Dim, Dim], Op]  # (panel, column, k), each from the iteration's or the block's first on
-Value = Callable[[Dim, Dim, Dim], Op]  # (image, channel, position), each from the iteration's first on -> its sum
+# (image, point, channel, position, tap) -> the element of x, or the value, that is under it; image, channel and tap from
+# the first of the iteration or block on
+Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
+Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
+Packed = Callable[[Dim, Dim, Dim, Dim, Dim], Op]  # (point, group, panel, column, k) -> an element of the packed weight
+Value = Callable[[Dim, Dim, Dim, Dim], Op]  # (which result, image, channel, position) from the first on -> its sum
 
 
 def emit_direct(
@@ -50,11 +54,8 @@ def emit_direct(
     """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
     assert nest.anchor is not None
     direct = direct_of(nest.anchor, target)
-    windows, splits, size = direct.windows, direct.splits, prod(direct.shape)
-    packed = None
-    if direct.is_shared:
-        matrix = swap_last(reshape(nest.anchor.src[1], (windows.groups, windows.m, windows.k)))  # K by output channels
-        packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
+    windows, splits, size = direct.windows, direct.splits, direct.numel
+    packed = _packed(direct, pack, scratch) if direct.is_shared else None
     extents = [windows.groups, direct.num_pieces, direct.num_image_blocks, direct.num_chunks]
     units = numel(extents)
     parts = scratch(direct.dtype, mul(mul(units, splits), size)) if splits > 1 else None
@@ -77,6 +78,16 @@ def emit_direct(
             _store(nest, params, direct, split(number, extents), total, after)
 
 
+def _packed(direct: Direct, pack: Builder, scratch: Scratch) -> Packed:
+    """Packs the whole weight."""
+    windows = direct.windows
+    if direct.toom != PLAIN:
+        return pack_weight(direct, pack, scratch)
+    matrix = swap_last(reshape(windows.anchor.src[1], (windows.groups, windows.m, windows.k)))  # K by output channels
+    packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
+    return lambda point, group, panel, o, k: packed((group,), panel, o, k)
+
+
 class Sums:
     """The sums of an iteration of GRID, on its stack."""
 
@@ -89,56 +100,48 @@ class Sums:
         self.images = minimum(subtract(direct.batch, self.first_image), direct.images)
         left = subtract(direct.positions, self.first_position)
         self.tiles = minimum(floordiv(add(left, direct.tile.rows - 1), direct.tile.rows), direct.tiles)
-        self.memory = build.alloc(direct.dtype, prod(direct.shape), MemorySpace.SHARED)
+        points = direct.toom.num_points
+        self.memory = build.alloc(direct.dtype, points * prod(direct.shape), MemorySpace.SHARED)
         if direct.is_staged:
-            self.rows = build.alloc(direct.dtype, direct.channels * prod(direct.rows), MemorySpace.SHARED)
+            self.rows = build.alloc(direct.dtype, direct.channels * direct.numel_of_channel, MemorySpace.SHARED)
+        if direct.numel_of_plane:
+            self.plane = build.alloc(direct.dtype, direct.numel_of_plane, MemorySpace.SHARED)
         if not direct.is_shared:
             columns = direct.panels * direct.tile.columns
-            self.weight = build.alloc(direct.dtype, columns * direct.depth, MemorySpace.SHARED)
+            self.weight = build.alloc(direct.dtype, points * columns * direct.depth, MemorySpace.SHARED)
 
-    def multiply(self, part: Dim, packed: Operand | None) -> Op:
-        """Adds up a part of K, block by block, and returns the memory of the sums."""
+    def multiply(self, part: Dim, packed: Packed | None) -> Op:
+        """Adds up a part of K, block by block, and returns the memory of the results."""
         build, direct = self.build, self.direct
-        zero = const(0, direct.dtype)
-        along(build, 0, prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
+        zero, points = const(0, direct.dtype), direct.toom.num_points
+        along(build, 0, points * prod(direct.shape), direct.lanes, lambda i: build.store(self.memory, i, zero))
         each = -(-direct.num_k_blocks // direct.splits)
         start = mul(part, each)
         with build.loop(minimum(subtract(direct.num_k_blocks, start), each), AxisKind.LOOP) as step:
             channel, tap = split(add(start, step), [direct.num_channel_blocks, direct.num_tap_blocks])
             block = Block(direct, mul(channel, direct.channels), mul(tap, direct.taps))
-            weight = self._own(block) if packed is None else self._shared(block, packed)
-            with build.loop(self.images, AxisKind.LOOP) as image:
-                x = self._staged(block, image) if direct.is_staged else self._in_place(block, image)
-                with build.loop(self.panels, AxisKind.LOOP) as panel, build.loop(self.tiles, AxisKind.LOOP) as tile:
-                    self._multiply_tile(block, panel, image, mul(tile, direct.tile.rows), x, weight)
+            if packed is None:
+                weight = pack_own_weight(direct, self.group, self.first_panel, self.panels, block, self.weight, build)
+            else:
+                weight = self._shared(block, packed)
+            x = self._staged(block) if direct.is_staged else self._in_place(block)
+            with (
+                build.loop(points, AxisKind.LOOP) as point,
+                build.loop(self.images, AxisKind.LOOP) as image,
+                build.loop(self.panels, AxisKind.LOOP) as panel,
+                build.loop(self.tiles, AxisKind.LOOP) as tile,
+            ):
+                self._multiply_tile(block, (point, image, panel, mul(tile, direct.tile.rows)), x, weight)
+        if direct.toom != PLAIN:
+            join_results(direct, self.memory, build)
         return self.memory
 
     # ---- the weight ----
-    def _shared(self, block: Block, packed: Operand) -> Weight:
+    def _shared(self, block: Block, packed: Packed) -> Weight:
         """Returns how to read what was packed before."""
-        return lambda panel, o, k: packed((self.group,), add(self.first_panel, panel), o, add(block.first, k))
-
-    def _own(self, block: Block) -> Weight:
-        """Packs a block of K, and returns how to read it. A column without a channel of its own gets the last one's."""
-        build, direct = self.build, self.direct
-        windows, columns = direct.windows, direct.tile.columns
-        inner = prod(windows.taps[1:])
-
-        def place(panel: Dim, o: Dim, k: Dim) -> Dim:
-            return add(mul(add(mul(panel, direct.depth), k), columns), o)
-
-        with (
-            build.loop(mul(self.panels, columns), AxisKind.LOOP) as number,
-            build.loop(block.num_channels, AxisKind.LOOP) as c,
-            build.loop(mul(block.num_taps, inner), AxisKind.LOOP) as tap,
-        ):
-            panel, column = split(number, [self.panels, columns])
-            own = minimum(add(mul(self.first_panel, columns), number), windows.m - 1)
-            o = add(mul(self.group, windows.m), own)
-            value = windows.weight(o, add(block.channel, c), add(mul(block.tap, inner), tap))
-            k = add(mul(c, direct.taps * inner), tap)
-            build.store(self.weight, place(panel, column, k), cast(value, direct.dtype))
-        return lambda panel, o, k: read(self.weight, place(panel, o, k))
+        return lambda point, panel, o, k: packed(
+            point, self.group, add(self.first_panel, panel), o, add(block.first, k)
+        )
 
     # ---- x ----
     def _element(self, block: Block, image: Dim, c: Dim, place: Sequence[Dim], valid: Op | bool = True) -> Op:
@@ -148,45 +151,83 @@ class Sums:
         at = (add(self.first_image, image), channel, *place)
         return cast(guarded(windows.anchor.src[0], at, valid), self.direct.dtype)
 
-    def _in_place(self, block: Block, image: Dim) -> Read:
+    def _in_place(self, block: Block) -> Read:
         """Returns how to read an x without padding where it lies."""
         arg = self.direct.windows.arg
 
-        def element(c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+        def element(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
             taps = [add(block.tap, tap[0]), *tap[1:]]
             steps = zip(position, arg.stride, taps, arg.dilation)
             return self._element(block, image, c, [add(mul(p, s), mul(t, d)) for p, s, t, d in steps])
 
         return element
 
-    def _staged(self, block: Block, image: Dim) -> Read:
-        """Copies the rows of x that are read, with zeros where there is padding, and returns how to read them."""
+    def _staged(self, block: Block) -> Read:
+        """Puts what is read of x on the stack, with zeros for padding, and returns how to read it: values at points."""
         build, direct = self.build, self.direct
-        arg, lengths = direct.windows.arg, static_shape(direct.windows.anchor.src[0].shape[2:])
-        before = [pair[0] for pair in arg.padding]
-        row = unflatten(self.first_position, direct.windows.spatial)[0]
-        # The first row that is read, counted in x: before its first and behind its last there is padding.
-        top = subtract(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), before[0])
-        size, zero = prod(direct.rows), const(0, direct.dtype)
-        with build.loop(block.num_channels, AxisKind.LOOP) as c:
-            along(build, mul(c, size), size, direct.lanes, lambda i: build.store(self.rows, i, zero))
+        arg = direct.windows.arg
+        row = unflatten(self.first_position, direct.spatial)[0]
+        shape = (direct.toom.num_points, direct.images, direct.channels, direct.numel_of_rows)
+        with build.loop(self.images, AxisKind.LOOP) as image, build.loop(block.num_channels, AxisKind.LOOP) as c:
+            # The first row that is read, counted in x: before its first and behind its last there is padding.
+            top = mul(add(mul(row, arg.stride[0]), mul(block.tap, arg.dilation[0])), direct.step)
+            source = self._source(block, image, c, subtract(top, arg.padding[0][0]))
+            if direct.numel_of_plane:
+                self._fill(self.plane, direct.plane, lambda at: [(0, source(at))])
+                plane, extents = self.plane, direct.plane
 
-            def put(at: Sequence[Dim]) -> None:
-                there = [at[0], *(add(i, start) for i, start in zip(at[1:], before[1:]))]
-                own = add(top, at[0])
-                value = self._element(block, image, c, [own, *at[1:]], both(less(-1, own), less(own, lengths[0])))
-                build.store(self.rows, flatten((c, *there), (direct.channels, *direct.rows)), value)
+                def source(at: Sequence[Dim]) -> Op:
+                    return read(plane, flatten(at, extents))
 
-            extents = [direct.rows[0], *lengths[1:]]
-            nested(build, extents[:-1], [], lambda at: along(build, 0, extents[-1], direct.lanes, lambda i: put([*at, i])))
+            def values(at: Sequence[Dim]) -> Iterator[tuple[Dim, Op]]:
+                elements = [source([add(mul(at[0], direct.step), i), *at[1:]]) for i in range(direct.toom.num_points)]
+                for point, coefficients in enumerate(direct.toom.of_inputs):
+                    yield flatten((point, image, c, 0), shape), combined(coefficients, elements, direct.has_fma)
 
-        def staged(c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
+            self._fill(self.rows, direct.rows, values)
+
+        def staged(point: Dim, image: Dim, c: Dim, position: Sequence[Dim], tap: Sequence[Dim]) -> Op:
             below = minimum(subtract(position[0], row), direct.height - 1)
             steps = zip([below, *position[1:]], arg.stride, tap, arg.dilation)
-            at = (c, *(add(mul(p, s), mul(t, d)) for p, s, t, d in steps))
-            return read(self.rows, flatten(at, (direct.channels, *direct.rows)))
+            place = flatten([add(mul(p, s), mul(t, d)) for p, s, t, d in steps], direct.rows)
+            return read(self.rows, flatten((point, image, c, place), shape))
 
         return staged
+
+    def _source(self, block: Block, image: Dim, c: Dim, top: Dim) -> Callable[[Sequence[Dim]], Op]:
+        """Returns an element of a channel of x by its place below row `top`, padding counted; 0 outside of x."""
+        direct = self.direct
+        arg, lengths = direct.windows.arg, static_shape(direct.windows.anchor.src[0].shape[2:])
+
+        def element(at: Sequence[Dim]) -> Op:
+            places = [add(top, at[0]), *(subtract(i, pair[0]) for i, pair in zip(at[1:], arg.padding[1:]))]
+            valid: Op | bool = True
+            for place, length in zip(places, lengths):
+                valid = both(valid, both(less(-1, place), less(place, length)))
+            return self._element(block, image, c, places, valid)
+
+        return element
+
+    def _fill(
+        self, memory: Op, extents: tuple[int, ...], values: Callable[[Sequence[Dim]], Iterable[tuple[Dim, Op]]]
+    ) -> None:
+        """Stores values along the last axis, whole vectors: what one stores behind its row, the next row stores over.
+
+        Args:
+          values: place -> the values there, each with where its plane begins in memory
+        """
+        build, lanes = self.build, self.direct.lanes
+
+        def fill(at: list[Dim]) -> None:
+            with (
+                build.loop(-(-extents[-1] // lanes), AxisKind.LOOP) as vector,
+                build.loop(lanes, AxisKind.VECTOR) as lane,
+            ):
+                place = [*at, add(mul(vector, lanes), lane)]
+                for start, value in values(place):
+                    build.store(memory, add(start, flatten(place, extents)), value)
+
+        nested(build, extents[:-1], [], fill)
 
     # ---- a tile ----
     def _taps_inside(self, block: Block, top: Dim, bottom: Dim) -> tuple[Dim, Dim]:
@@ -197,7 +238,7 @@ class Sums:
         """
         arg, windows = self.direct.windows.arg, self.direct.windows
         (before, after), step, apart = arg.padding[0], arg.stride[0], arg.dilation[0]
-        if before == after == 0:
+        if before == after == 0 or self.direct.toom != PLAIN:
             return 0, block.num_taps
         length = static_shape(windows.anchor.src[0].shape[2:])[0]
         done = mul(block.tap, apart)
@@ -207,20 +248,24 @@ class Sums:
         stop = minimum(floordiv(left, apart), block.num_taps)
         return start, at_least_0(subtract(stop, start))
 
-    def _multiply_tile(self, block: Block, panel: Dim, image: Dim, row: Dim, x: Read, weight: Weight) -> None:
-        """Adds a block of K to the sums of a tile."""
+    def _multiply_tile(self, block: Block, at: Sequence[Dim], x: Read, weight: Weight) -> None:
+        """Adds a block of K to the sums of a tile.
+
+        Args:
+          at: point, image, panel and first position
+        """
         build, direct = self.build, self.direct
-        windows, tile = direct.windows, direct.tile
+        tile, (point, image, panel, row) = direct.tile, at
 
         def where(i: Dim, c: Dim) -> Dim:
-            return flatten((image, panel, add(row, i), c), direct.shape)
+            return flatten((point, image, panel, add(row, i), c), (direct.toom.num_points, *direct.shape))
 
         def position(i: Dim) -> Sequence[Dim]:
-            return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), windows.spatial)
+            return unflatten(minimum(add(self.first_position, add(row, i)), direct.positions - 1), direct.spatial)
 
         acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
-        extents = [block.num_channels, count, *windows.taps[1:]]
+        extents = [block.num_channels, count, *direct.num_taps[1:]]
         last = extents[-1]
         is_short = isinstance(last, int) and last <= UNROLLED
 
@@ -228,8 +273,8 @@ class Sums:
             with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
                 c, first, *others = [*outer, inner]
                 tap = [add(start, first), *others]
-                k = flatten((c, *tap), (direct.channels, direct.taps, *windows.taps[1:]))
-                tile.step(build, acc, lambda i: x(c, position(i), tap), lambda o: weight(panel, o, k))
+                k = flatten((c, *tap), (direct.channels, direct.taps, *direct.num_taps[1:]))
+                tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
 
         nested(build, extents[:-1], [], taps)
         tile.each(build, lambda i, c, at: build.store(self.memory, where(i, c), build.load(acc, at)))
@@ -248,8 +293,18 @@ def _store(nest: Nest, params: Sequence[Op], direct: Direct, at: Sequence[Dim], 
     ):
         o = add(mul(group, windows.m), add(first_channel, channel))
 
-        def put(position: Dim) -> None:
-            coords = (add(first_image, image), o, *unflatten(add(first, position), windows.spatial))
-            store_outputs(nest, params, coords, cast(value(image, channel, position), dtype), build)
+        def put(which: Dim, position: Dim, coords: Sequence[Dim]) -> None:
+            done = cast(value(which, image, channel, position), dtype)
+            store_outputs(nest, params, (add(first_image, image), o, *coords), done, build)
 
-        along(build, 0, minimum(subtract(direct.positions, first), direct.length), direct.lanes, put)
+        if direct.toom == PLAIN:
+            count = minimum(subtract(direct.positions, first), direct.length)
+            along(build, 0, count, direct.lanes, lambda i: put(0, i, unflatten(add(first, i), windows.spatial)))
+            return
+        results, length, inner = direct.toom.results, windows.spatial[0], windows.spatial[1:]
+        first_row = mul(chunk, direct.height)
+        with build.loop(minimum(subtract(direct.spatial[0], first_row), direct.height), AxisKind.LOOP) as row:
+            top = mul(add(first_row, row), results)
+            with build.loop(minimum(subtract(length, top), results), AxisKind.LOOP) as which:
+                along(build, 0, direct.inner, direct.lanes, lambda i: put(
+                    which, add(mul(row, direct.inner), i), (add(top, which), *unflatten(i, inner))))

@@ -2,10 +2,14 @@
 
 In:    a CONV, Target
 Out:   `Direct`, `Block`; `is_direct`
-Called by: codegen/convolution_direct.py, codegen/lower.py.    Next: picograd/codegen/convolution_direct.py
+Called by: codegen/convolution_direct.py, codegen/points.py, codegen/lower.py.    Next: picograd/codegen/points.py
 
 Positions are counted through all spatial axes of an image, so that a tile goes on from row to row. An iteration of GRID has
 some positions of one image, or all of several small ones, by some panels of output channels.
+
+Along the first axis several results may stand together, or several taps (codegen/toom.py). Then a position is that of all
+results of a `Toom`, a tap that of all its taps, and for each point there is such a convolution, of other values: the same
+loops with one axis more. `PLAIN` has one of each.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from picograd.codegen.loops import split
 from picograd.codegen.matmul import is_plain, lanes_of
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows
+from picograd.codegen.toom import PLAIN, Toom, toom_for
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.dtype import DType
@@ -29,12 +34,15 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 MOST_K = 512  # of a block
 MOST_STAGED = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
-MOST_SHARED = 1 << 22  # bytes of a weight that is packed for all; of a larger one each iteration packs what it needs
+MOST_VALUES = 1 << 16  # the same of values at points for a block of taps
+MOST_OWN = 1 << 17  # elements of a block of a weight that an iteration packs for itself
+MOST_SHARED = 5 << 20  # bytes of a weight that is packed for all; of a larger one each iteration packs what it needs
 MOST_PARTS = 1 << 20  # bytes of the parts of split sums
 MOST_POSITIONS = 96  # of an iteration of GRID
 MANY_POSITIONS = 288  # of one that packs the weight for itself
 MOST_PANELS = 4  # of an iteration of GRID
 ENOUGH = 16  # iterations of GRID; with fewer, a long sum is split
+FEWEST_SHARED = 12  # channels, positions or images: with fewer, values at points cost more than they save
 FEWEST_POSITIONS = 4  # of an image: fewer fill no tile
 WELL_FILLED = 0.6  # of the lanes
 MOST_STACK = 1 << 20  # bytes
@@ -55,7 +63,21 @@ def is_direct(anchor: Op, target: Target) -> bool:
 
 def direct_of(anchor: Op, target: Target) -> Direct:
     """Returns how the loops of `emit_direct` cut a CONV."""
-    return Direct(Windows(anchor), lanes_of(anchor, target), most_rows(target), accumulator_dtype(anchor), target.has_fma)
+    windows = Windows(anchor)
+    toom = _toom_of(windows)
+    return Direct(windows, toom, lanes_of(anchor, target), most_rows(target), accumulator_dtype(anchor), target.has_fma)
+
+
+def _toom_of(windows: Windows) -> Toom:
+    """Several results or taps together where they are neighbours in x, and what that takes is shared by many products."""
+    arg, length, taps = windows.arg, windows.spatial[0], windows.taps[0]
+    if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < FEWEST_SHARED:
+        return PLAIN
+    toom = toom_for(length, taps)
+    # Results are made of sums over input channels; values of the weight meet all positions, or all images.
+    positions = -(-length // toom.results) * prod(windows.spatial[1:])
+    shared = min(windows.channels, positions) if toom.taps == taps else windows.anchor.shape[0]
+    return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
 
 
 @dataclass(frozen=True)
@@ -63,6 +85,7 @@ class Direct:
     """How such a convolution is cut.
 
     windows:  the product
+    toom:     results and taps along the first axis that stand together
     lanes:    of a vector
     most:     rows of a tile of two vectors
     dtype:    accumulated in
@@ -70,6 +93,7 @@ class Direct:
     """
 
     windows: Windows
+    toom: Toom
     lanes: int
     most: int
     dtype: DType
@@ -81,10 +105,11 @@ class Direct:
 
     @cached_property
     def tile(self) -> Tile:
-        """Of as many positions as leave few over at the end of an image."""
+        """Of as many positions as leave few over at the end of an image, or of a chunk of whole rows."""
         vectors = 1 if self.windows.m <= self.lanes else 2
         most = self.most * 2 // vectors
-        rows = min(range(most, 3, -1), key=lambda rows: -(-self.positions // rows) * rows)
+        count = self.positions if self.toom == PLAIN else self.height * self.inner
+        rows = min(range(most, 2, -1), key=lambda rows: -(-count // rows) * rows)
         return Tile(rows, vectors, self.lanes, self.dtype, self.has_fma)
 
     # ---- output channels of a group ----
@@ -104,29 +129,50 @@ class Direct:
     @cached_property
     def is_shared(self) -> bool:
         """True where the whole weight is packed, for all iterations of GRID."""
-        packed = self.windows.groups * self.num_panels * self.tile.columns * self.windows.k
+        packed = self.toom.num_points * self.windows.groups * self.num_panels * self.tile.columns * self.k
         return packed * self.dtype.itemsize <= MOST_SHARED
 
     # ---- positions ----
     @cached_property
+    def spatial(self) -> tuple[int, ...]:
+        """Positions along each axis."""
+        first, *inner = self.windows.spatial
+        return (-(-first // self.toom.results), *inner)
+
+    @cached_property
     def positions(self) -> int:
         """Of an image."""
-        return prod(self.windows.spatial)
+        return prod(self.spatial)
+
+    @cached_property
+    def inner(self) -> int:
+        """Positions of a row of the first axis."""
+        return prod(self.spatial[1:])
 
     @property
     def most_positions(self) -> int:
         return MOST_POSITIONS if self.is_shared else MANY_POSITIONS
 
     @cached_property
+    def height(self) -> int:
+        """Most rows of positions, along the first axis, of an iteration of GRID, which may begin anywhere in a row."""
+        first = self.spatial[0]
+        if self.toom != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
+            return -(-first // -(-first // max(1, MOST_POSITIONS // self.inner)))
+        return min(first, -(-(self.length - 1) // self.inner) + 1)
+
+    @cached_property
     def tiles(self) -> int:
         """Tiles of an image that an iteration of GRID does."""
+        if self.toom != PLAIN:
+            return -(-self.height * self.inner // self.tile.rows)
         count = -(-self.positions // self.tile.rows)
         return -(-count // -(-count * self.tile.rows // self.most_positions))
 
     @property
     def length(self) -> int:
         """Positions of an image that an iteration of GRID does."""
-        return self.tiles * self.tile.rows
+        return self.tiles * self.tile.rows if self.toom == PLAIN else self.height * self.inner
 
     @property
     def num_chunks(self) -> int:
@@ -135,7 +181,8 @@ class Direct:
     @property
     def images(self) -> int:
         """Images of an iteration of GRID: several small ones read the same block of the weight."""
-        return max(1, self.most_positions // self.length) if self.num_chunks == 1 else 1
+        images = max(1, self.most_positions // self.length) if self.num_chunks == 1 else 1
+        return min(images, max(1, self.batch)) if isinstance(self.batch, int) else images
 
     @property
     def num_image_blocks(self) -> Dim:
@@ -143,22 +190,38 @@ class Direct:
 
     # ---- K ----
     @cached_property
+    def num_taps(self) -> tuple[int, ...]:
+        """Taps along each axis."""
+        first, *inner = self.windows.taps
+        return (-(-first // self.toom.taps), *inner)
+
+    @property
+    def k(self) -> int:
+        return self.windows.channels * prod(self.num_taps)
+
+    @cached_property
     def taps(self) -> int:
         """Taps of a block of K along the first axis: all, unless they are many."""
-        first, *others = self.windows.taps
-        return -(-first // -(-first // max(1, MOST_K // prod(others))))
+        first, *others = self.num_taps
+        most = MOST_K // prod(others)
+        if self.toom != PLAIN:
+            most = min(most, MOST_VALUES // (self.images * self.toom.num_points * prod(self.padded)))
+        return -(-first // -(-first // max(1, most)))
 
     @cached_property
     def channels(self) -> int:
         """Input channels of a block of K: one, unless all taps are in it."""
         if self.num_tap_blocks > 1:
             return 1
-        most = max(1, min(MOST_K // self.windows.num_taps, MOST_STAGED // prod(self.rows)))
+        most = max(1, min(MOST_K // prod(self.num_taps), MOST_STAGED // self.numel_of_channel))
+        if not self.is_shared:
+            columns = self.toom.num_points * self.panels * self.tile.columns
+            most = max(1, min(most, MOST_OWN // (columns * prod(self.num_taps))))
         return -(-self.windows.channels // -(-self.windows.channels // most))
 
     @property
     def num_tap_blocks(self) -> int:
-        return -(-self.windows.taps[0] // self.taps)
+        return -(-self.num_taps[0] // self.taps)
 
     @property
     def num_channel_blocks(self) -> int:
@@ -175,52 +238,87 @@ class Direct:
         if not isinstance(units, int):
             return 1
         units *= self.windows.groups * self.num_pieces * self.num_chunks
-        most = MOST_PARTS // max(1, units * prod(self.shape) * self.dtype.itemsize)
+        most = MOST_PARTS // max(1, units * self.numel * self.dtype.itemsize)
         return max(1, min(-(-ENOUGH // max(1, units)), self.num_k_blocks // 2, most))
 
     @property
     def depth(self) -> int:
         """Most of K in a block."""
-        return self.channels * self.taps * prod(self.windows.taps[1:])
+        return self.channels * self.taps * prod(self.num_taps[1:])
 
     # ---- what is read of an image ----
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """What is read of a channel of x under a block of taps: rows of the first axis, padding included."""
         arg = self.windows.arg
-        lengths = static_shape(self.windows.anchor.src[0].shape[2:])
-        padded = [length + sum(pair) for length, pair in zip(lengths, arg.padding)]
-        return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *padded[1:])
+        return ((self.height - 1) * arg.stride[0] + (self.taps - 1) * arg.dilation[0] + 1, *self.padded)
 
     @cached_property
-    def height(self) -> int:
-        """Most rows of positions, along the first axis, of an iteration of GRID, which may begin anywhere in a row."""
-        first, *inner = self.windows.spatial
-        return min(first, -(-(self.length - 1) // prod(inner)) + 1)
+    def padded(self) -> tuple[int, ...]:
+        """Lengths of x behind the first axis, padding included."""
+        lengths = static_shape(self.windows.anchor.src[0].shape[3:])
+        return tuple(length + sum(pair) for length, pair in zip(lengths, self.windows.arg.padding[1:]))
+
+    @property
+    def numel_of_rows(self) -> int:
+        """Elements of `rows` as they are staged: a vector may end behind the last."""
+        return prod(self.rows) + self.lanes
+
+    @property
+    def numel_of_channel(self) -> int:
+        """Elements of a channel that are staged, for all points and images."""
+        return self.images * self.toom.num_points * self.numel_of_rows
+
+    @property
+    def step(self) -> int:
+        """Rows of x from one of `rows` to the next: all results of a `Toom` are behind each other, or all taps."""
+        return self.toom.results if self.num_taps[0] == 1 else self.toom.taps
 
     @cached_property
-    def is_staged(self) -> bool:
-        """True where x has padding, or has to be computed or widened: then what is read of it is copied first."""
+    def is_computed(self) -> bool:
+        """True where x has padding, or has to be computed or widened."""
         x = self.windows.anchor.src[0]
         has_padding = any(pair != (0, 0) for pair in self.windows.arg.padding)
         return has_padding or x.dtype is not self.dtype or not is_plain(x)
 
     @property
+    def is_staged(self) -> bool:
+        """True where what is read of x, or its values at points, are put on the stack first."""
+        return self.is_computed or self.toom != PLAIN
+
+    @property
+    def plane(self) -> tuple[int, ...]:
+        """Rows of x, padding included, of which `rows` are the values at points."""
+        return ((self.rows[0] - 1) * self.step + self.toom.num_points, *self.rows[1:])
+
+    @property
+    def numel_of_plane(self) -> int:
+        """Elements of a channel of x that are computed before their values at points are."""
+        return prod(self.plane) + self.lanes if self.is_computed and self.toom != PLAIN else 0
+
+    @property
     def numel_on_stack(self) -> int:
         """Elements of sums, of a block of the weight and of x, as far as each lies on the stack."""
-        weight = 0 if self.is_shared else self.panels * self.tile.columns * self.depth
-        return prod(self.shape) + weight + self.is_staged * self.channels * prod(self.rows)
+        points = self.toom.num_points
+        weight = 0 if self.is_shared else points * self.panels * self.tile.columns * self.depth
+        x = self.channels * self.numel_of_channel if self.is_staged else 0
+        return points * prod(self.shape) + weight + x + self.numel_of_plane
 
     # ---- sums ----
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the sums of an iteration of GRID."""
-        return (self.images, self.panels, self.length, self.tile.columns)
+        """Of the sums of an iteration of GRID, for a point."""
+        return (self.images, self.panels, self.tiles * self.tile.rows, self.tile.columns)
 
-    def sum_of(self, memory: Op, start: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
-        """Returns a sum among those of an iteration of GRID, which lie in memory from `start` on."""
+    @property
+    def numel(self) -> int:
+        """Results of an iteration of GRID."""
+        return self.toom.results * prod(self.shape)
+
+    def sum_of(self, memory: Op, start: Dim, which: Dim, image: Dim, channel: Dim, position: Dim) -> Op:
+        """Returns a sum, or one of a `Toom`'s results, among those of an iteration of GRID, in memory from `start` on."""
         panel, column = split(channel, [self.panels, self.tile.columns])
-        return read(memory, add(start, flatten((image, panel, position, column), self.shape)))
+        return read(memory, add(start, flatten((which, image, panel, position, column), (self.toom.results, *self.shape))))
 
 
 @dataclass(frozen=True)
@@ -237,10 +335,10 @@ class Block:
 
     @property
     def num_taps(self) -> Dim:
-        return minimum(subtract(self.direct.windows.taps[0], self.tap), self.direct.taps)
+        return minimum(subtract(self.direct.num_taps[0], self.tap), self.direct.taps)
 
     @property
     def first(self) -> Dim:
         """The first k of the block; the others follow, for it has all taps, or one channel."""
-        _, *inner = self.direct.windows.taps
-        return add(mul(self.channel, self.direct.windows.num_taps), mul(self.tap, prod(inner)))
+        first, *inner = self.direct.num_taps
+        return add(mul(self.channel, first * prod(inner)), mul(self.tap, prod(inner)))

@@ -3,7 +3,7 @@
 In:    a CONV Op
 Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); its `column` is an
        element of the windowed operand, read through an index expression, so that no window is stored
-Called by: codegen/blocks.py, codegen/direct.py, codegen/convolution_gpu.py.    Next: picograd/codegen/direct.py
+Called by: codegen/blocks.py, codegen/direct.py, codegen/convolution_gpu.py.    Next: picograd/codegen/toom.py
 
 out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows o of a group, columns (b, p).
 """

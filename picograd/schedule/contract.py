@@ -22,6 +22,7 @@ from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
+MANY_STEPS = 64  # of computing a value
 FEW = 64  # places of a window, that many and fewer
 
 
@@ -33,7 +34,7 @@ def contract(roots: Sequence[Op]) -> list[Op]:
         for s in op.src:
             readers[s] = readers.get(s, 0) + 1
     became: dict[Op, Op] = {}
-    shared = shared_by_products(order)
+    shared = shared_by_products(order) | shared_by_convolutions(order)
     for op in order:
         if is_transposed_product(op) and readers[op.src[0]] == 1:
             a, b = (became[s] for s in op.src[0].src)
@@ -106,6 +107,36 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
             known |= set(list(readers - known)[: 2 - len(known)])
     several = [op for op, readers in products.items() if len(readers) > 1 and op.code in TRANSCENDENTAL]
     return {op for op in several if op.dtype.is_float and op in needs_rows}
+
+
+def shared_by_convolutions(order: Sequence[Op]) -> set[Op]:
+    """Returns what several convolutions would compute anew from two values or more as large as itself.
+
+    As the gradient behind a normalization, which that of x and that of the weight read: windows overlap, so that blocks of
+    positions compute their edges more than once.
+    """
+    readers: dict[Op, set[Op]] = {}
+    for op in order:
+        for s in op.src if op.code is OpCode.CONV else ():
+            while s.code in MOVEMENT:
+                s = s.src[0]
+            if s.code in ELEMENTWISE:
+                readers.setdefault(s, set()).add(op)
+    return {op for op, convolutions in readers.items() if len(convolutions) > 1 and _reads_several(op)}
+
+
+def _reads_several(op: Op) -> bool:
+    """True for a value that is computed from several as large as itself, or in a great many steps."""
+    large: set[Op] = set()
+    seen, stack = {op}, [op]
+    while stack and len(large) < 2 and len(seen) < MANY_STEPS:
+        at = stack.pop()
+        if at.code not in ELEMENTWISE and at.code not in MOVEMENT:
+            large |= {at} if greatest_numel(at.shape) >= greatest_numel(op.shape) else set()
+        else:
+            stack += [s for s in at.src if s not in seen]
+            seen.update(at.src)
+    return bool(stack) or len(large) > 1
 
 
 def _of_elements(op: Op) -> tuple[Op, ...]:

@@ -12,6 +12,7 @@ from picograd import dtype as dtypes
 from picograd.autodiff.convolution import conv_w, conv_x
 from picograd.codegen.direct import direct_of, is_direct
 from picograd.codegen.lower import lower
+from picograd.codegen.toom import PLAIN, Toom
 from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -102,16 +103,24 @@ def test_others_pack_their_windows(case: Case, why: str, rng: np.random.Generato
 def test_how_it_is_cut() -> None:
     def cut(case: Case) -> dict[str, Any]:
         direct = direct_of(operands(case)[2], AVX2)
-        names = ("panels", "num_pieces", "length", "num_chunks", "images", "channels", "taps", "splits", "is_staged")
+        places = ("panels", "num_pieces", "length", "num_chunks", "images")
+        names = ("toom", *places, "channels", "taps", "splits", "is_staged")
         return {"tile": (direct.tile.rows, direct.tile.vectors), **{name: getattr(direct, name) for name in names}}
 
-    assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
-        "tile": (5, 2), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1, "channels": 16,
-        "taps": 5, "splits": 1, "is_staged": False,
+    assert cut(((128, 8, 24, 24), (32, 8, 5, 5), {})) == {
+        "tile": (5, 2), "toom": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
+        "channels": 8, "taps": 5, "splits": 1, "is_staged": False,
     }  # fmt: skip
-    gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), {}))  # of that weight: 51,200 terms, 25 positions
-    assert (gradient["tile"], gradient["length"], gradient["images"]) == ((5, 2), 25, 11)
+    gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), {}))  # of that weight: 51,200 terms, 25 positions
+    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
     assert (gradient["channels"], gradient["taps"]) == (1, 20) and gradient["splits"] > 1
+    assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
+        "tile": (5, 2), "toom": Toom(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
+        "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
+    }  # fmt: skip
+    gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), {}))
+    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (Toom(5, 2), (5, 2), 5, 32)
+    assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
     assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows
 
 

@@ -9,7 +9,8 @@ from picograd import dtype as dtypes
 from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.schedule.contract import contract, is_joined, shared_by_products
+from picograd.ir.shape import ConvArg
+from picograd.schedule.contract import contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
 from tests.same_meaning import check_same_meaning
 
@@ -122,3 +123,36 @@ def test_of_an_exponential_of_an_exponential_the_outer_one_is_stored() -> None:
     twice = unary(OpCode.EXP, POWERS * 0.5)
     roots = [matmul(twice, VALUES), matmul(swap_last(twice), VALUES)]
     assert shared_by_products(toposort(roots)) == {twice}
+
+
+def conv(x: Op, w: Op) -> Op:
+    return Op(OpCode.CONV, x.dtype, (x, w), ConvArg((1, 1), ((0, 0),) * 2, (1, 1), (1, 1), 1))
+
+
+IMAGES, OTHERS, TAPS = param(0, 2, 3, 5, 6), param(1, 2, 3, 5, 6), param(2, 4, 3, 2, 2)
+
+
+def test_what_two_convolutions_would_compute_from_two_large_values_is_stored() -> None:
+    both = IMAGES * OTHERS + 1.0
+    turned = permute(both, (1, 0, 2, 3))
+    roots = [conv(both, TAPS), conv(turned, param(3, 4, 2, 2, 2))]
+    assert shared_by_convolutions(toposort(roots)) == {both}
+    assert stored(roots) == [OpCode.ADD]
+    check_same_meaning(roots, values_for(roots), tolerance=1e-4)
+    assert stored(roots[:1]) == [], "one computes it itself"
+
+
+def test_what_is_computed_from_one_large_value_is_left_to_the_convolutions() -> None:
+    one = IMAGES * expand(param(3, 1, 3, 1, 1), IMAGES.shape)
+    assert stored([conv(one, TAPS), conv(one, TAPS * 2.0)]) == []
+
+
+def test_looking_for_shared_images_takes_work_in_proportion_to_the_graph() -> None:
+    def residual(num_layers: int) -> list[Op]:
+        x, weight = IMAGES, param(3, 3, 3, 1, 1)
+        for _ in range(num_layers):
+            x = conv(x, weight) + conv(x * 2.0, weight) + x
+        return toposort([x])
+
+    few, many = residual(100), residual(400)
+    assert calls(lambda: shared_by_convolutions(many)) <= 4.6 * calls(lambda: shared_by_convolutions(few))
