@@ -23,7 +23,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Load, Statement, Store
+from picograd.ir.statements import For, If, Load, Prefetch, Statement, Store
 
 INTEGERS = "iu"
 
@@ -171,6 +171,8 @@ class Legalizer:
         if isinstance(statement, Load):
             index = self.expression(statement.index)
             return Load(statement.var, statement.memory, index, self._valid(statement.valid))
+        if isinstance(statement, Prefetch):
+            return Prefetch(statement.memory, self.expression(statement.index))
         return statement
 
     def _valid(self, valid: Op | None) -> Op | None:

@@ -18,7 +18,7 @@ from picograd.codegen.copies import NOTHING, Copies, Split
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, lanes_of
 from picograd.ir.symbolic import affine, plus, to_op, without
 
 
@@ -103,6 +103,8 @@ class _Linearizer:
                 self.scopes[-1].statements.append(load)
                 self.depth_of[load.var] = len(self.scopes) - 1
                 (self.copies.names if self.copies.constants else self.values)[statement.var] = load.var
+            elif isinstance(statement, Prefetch):
+                self.scopes[-1].statements.append(Prefetch(statement.memory, self.address_here(statement.index)[0]))
             elif isinstance(statement, Barrier):
                 self.scopes[-1].statements.append(statement)
                 self.forget_loads(None)

@@ -37,6 +37,7 @@ PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
 PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
+FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
 
 # One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
@@ -123,6 +124,7 @@ def emit_matmul(
         rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
+            _prefetch(nest, product, at, row, column, build)
             acc = product.registers.multiply(
                 build,
                 product.registers.new(build),
@@ -130,7 +132,7 @@ def emit_matmul(
                 lambda i, k: lhs(at, row, i, k),
                 lambda c, k: rhs(at, column, c, k),
             )
-            if _fits(product) and [output for _, output in nest.outputs] == [product.anchor]:
+            if _fits(product) and _is_all(nest):
                 (slot, _), *_ = nest.outputs
                 _store_whole(product, params[slot], at, row, column, acc, build)
             else:
@@ -143,6 +145,11 @@ def _fits(product: Product) -> bool:
     return whole and not product.tile.turned
 
 
+def _is_all(nest: Nest) -> bool:
+    """True where nothing is computed of the product."""
+    return [output for _, output in nest.outputs] == [nest.anchor]
+
+
 def _store_whole(
     product: Product, out: Op, batch: Sequence[Dim], row: Dim, column: Dim, acc: Op, build: Builder
 ) -> None:
@@ -153,6 +160,28 @@ def _store_whole(
         build.store(out, flatten(at, product.anchor.shape), cast(build.load(acc, where), product.anchor.dtype))
 
     product.registers.each(build, store)
+
+
+def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, column: Dim, build: Builder) -> None:
+    """Asks for values as large as the product that a tile's epilogue reads: they arrive while it is computed."""
+    anchor, tile = product.anchor, product.tile
+    size = numel(anchor.shape)
+    if _is_all(nest) or not isinstance(size, int) or size < FEWEST_PREFETCHED:
+        return
+    zero = const(0, anchor.dtype)
+    with build.loop(tile.rows, AxisKind.UNROLL) as i, build.loop(tile.vectors, AxisKind.UNROLL) as vector:
+        at = (add(mul(row, tile.rows), i), add(mul(column, product.nr), mul(vector, product.lanes)))
+        coords = (*batch, *(at[::-1] if tile.turned else at))
+        done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
+        for load in toposort(done):
+            if load.code is OpCode.LOAD and load.src[0].code is OpCode.PARAM and _is_as_large(load, size):
+                build.prefetch(load.src[0], load.src[1])
+
+
+def _is_as_large(load: Op, size: int) -> bool:
+    """True for a load from memory of as many elements, at an index that nothing has to be read for."""
+    (length,) = load.src[0].arg[1]
+    return isinstance(length, int) and length >= size and all(op.code is not OpCode.LOAD for op in toposort([load.src[1]]))
 
 
 def _in_memory(product: Product, acc: Op, build: Builder) -> Op:

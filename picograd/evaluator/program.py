@@ -25,7 +25,7 @@ from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, operands, walk
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, operands, walk
 from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
@@ -100,6 +100,7 @@ class StepMaker:
             Let: self.let,
             Load: self.load,
             Store: self.store,
+            Prefetch: self.prefetch,
             Barrier: self.barrier,
             Check: self.check,
         }
@@ -248,6 +249,9 @@ class StepMaker:
                 target.stored[at[mask]] = True
 
         return Step(False, run)
+
+    def prefetch(self, statement: Prefetch) -> Step:
+        return Step(False, lambda frame: None)
 
     def barrier(self, statement: Barrier) -> Step:
         number = self.num_barriers

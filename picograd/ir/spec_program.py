@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, lanes_of
 from picograd.ir.text_program import format_statement
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
@@ -111,6 +111,8 @@ class _Checker:
                 yield from self.load(statement, scope)
             case Store():
                 yield from self.store(statement, scope)
+            case Prefetch(memory=memory, index=index):
+                yield from self.access(memory, index, None, 1, scope)
             case Check():
                 yield from self.check(statement, scope)
             case Barrier():

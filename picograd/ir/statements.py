@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Barrier, Check; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Prefetch, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -84,6 +84,14 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory."""
+
+    memory: Op
+    index: Op
+
+
+@dataclass(frozen=True)
 class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
@@ -101,7 +109,7 @@ class Check:
     number: int
 
 
-Statement = For | If | Alloc | Let | Load | Store | Barrier | Check
+Statement = For | If | Alloc | Let | Load | Store | Prefetch | Barrier | Check
 
 
 def lanes_of(op: Op) -> int:
@@ -136,6 +144,8 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (v, m, i) if valid is None else (v, m, i, valid)
         case Store(memory=m, index=i, value=x, valid=valid):
             return (m, i, x) if valid is None else (m, i, x, valid)
+        case Prefetch(memory=m, index=i):
+            return (m, i)
         case Barrier():
             return ()
         case Check(inside=inside, value=x):

@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
@@ -127,6 +127,8 @@ class _Reader:
             return Check(self.expression(inside), self.expression(reported), int(number))
         if line.startswith("alloc "):
             return Alloc(self.alloc(line.removeprefix("alloc ")))
+        if line.startswith("prefetch "):
+            return Prefetch(*self.access(line.removeprefix("prefetch ")))
         if line.startswith("load "):
             declared, _, access = line.removeprefix("load ").partition(" = ")
             access, _, valid = access.partition(" when ")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.codegen.matmul import lanes_of
+from picograd.codegen.opts import guess
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.op import Op
+from picograd.ir.build import expand
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
+from picograd.ir.opts import RegisterTile
+from picograd.ir.statements import Prefetch, walk
 from picograd.schedule.create import create_schedule
-from tests.same_meaning import CPU_TARGETS
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 
 def packed(m: int, k: int, n: int, computed: bool) -> list[int]:
@@ -48,3 +53,21 @@ def test_a_vector_has_as_many_lanes_as_accumulators_fit_and_one_at_least(dtype: 
     a, b = (Op(OpCode.PARAM, dtype, (), (slot, (4, 4))) for slot in range(2))
     anchor = Op(OpCode.MATMUL, a.dtype, (a, b))
     assert lanes_of(anchor, Target("CPU", "llvm", "any", vector_bytes=nbytes)) == lanes
+
+
+@pytest.mark.parametrize(("n", "expected"), [(256, [2]), (192, [])], ids=["beyond the cache", "near"])
+def test_what_a_tiles_epilogue_reads_of_large_values_is_asked_for_before_it(n: int, expected: list[int]) -> None:
+    """The residual, not the bias; a line for each vector of the tile, in bounds or not."""
+    a, b, residual = (
+        Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate([(256, 3), (3, n), (256, n)])
+    )
+    bias = expand(Op(OpCode.PARAM, dtypes.float32, (), (3, (1, n))), (256, n))
+    root = Op(OpCode.MATMUL, dtypes.float32, (a, b)) + bias + residual
+    (item,) = create_schedule([root]).items
+    program = lower(item.kernel, CPU_TARGETS[2])
+    asked = [s.memory.arg[0] for phase in program.phases for s in walk(phase) if isinstance(s, Prefetch)]
+    tile = guess(item.kernel, CPU_TARGETS[2]).products[0]
+    assert isinstance(tile, RegisterTile) and len(asked) == len(expected) * tile.rows * tile.vectors
+    assert [item.kernel.params[slot].numel for slot in {*asked}] == [256 * n for _ in expected]
+    arrays = {p: np.ones(p.shape, np.float32) for p in toposort([root]) if p.code is OpCode.PARAM}
+    check_same_meaning([root], arrays, targets=())

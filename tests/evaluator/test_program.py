@@ -269,3 +269,14 @@ def test_lanes_cannot_take_two_branches() -> None:
     body = "\n  phase\n    for r0 in vector(4):\n      if r0 < 2:\n        p1[r0] = 1.0\n"
     with pytest.raises(VerifyError, match="the lanes of a vector meet an If"):
         run(body, X)
+
+
+def test_a_prefetch_changes_nothing_wherever_it_points() -> None:
+    body = """
+  phase
+    for r0 in grid(8):
+      prefetch p0[r0 * 1000 - 500]
+      prefetch p1[-1]
+      p1[r0] = p0[r0] + 1.0
+"""
+    assert run(body, X) == (X + 1.0).tolist()

@@ -13,7 +13,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec import GRAPH, verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Statement, Store
 from picograd.ir.symbolic import to_op
 from tests.ir.test_text import BODY, BOUND, GRAPHS, PROGRAMS, X, free_program, linear_program, made, param, var
 
@@ -205,6 +205,8 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("stores go to out or scratch params or to ALLOCs", program(LOAD_V, Store(P0, ONE, V))),
     ("a stored value has the dtype of the memory", program(Store(P1, ONE, ONE))),
     ("an index is int64", program(Load(V, P0, const(1, dtypes.int32)))),
+    ("an index is int64", program(Prefetch(P0, const(1, dtypes.int32)))),
+    ("an ALLOC is made before it is used", program(Prefetch(ACC, ONE))),
     ("a condition is bool", program(If(ONE, ()))),
     ("a condition is bool", program(Load(V, P0, ONE, ONE))),
     ("a VAR has the dtype of its value", program(Let(V, Op(OpCode.ADD, dtypes.int64, (ONE, ONE))))),

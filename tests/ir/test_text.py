@@ -19,7 +19,7 @@ from picograd.ir.op import Buffer, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Program, Schedule, ScheduleItem
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Store
 from picograd.ir.symbolic import add, floordiv, mul, to_op
 from picograd.ir.text import (
     buffers_of,
@@ -249,6 +249,7 @@ def free_program() -> Program:
     total = Op(OpCode.REDUCE, dtypes.float32, (value,), (OpCode.ADD, ()))
     body = (
         Alloc(acc),
+        Prefetch(x, i),
         For(j, (Store(acc, j, value), Load(var("x7"), acc, j), Store(y, to_op(place), var("x7") / 3.0, inside))),
         For(j, (Store(acc, const(0, dtypes.int64), total),)),
         If(Op(OpCode.CMPEQ, dtypes.bool_, (i, const(0, dtypes.int64))), (Store(y, i, at(acc, 0)), Barrier())),
@@ -400,6 +401,7 @@ def test_parentheses_keep_integer_expressions(value: Op) -> None:
 def test_a_statement_shows_without_its_body() -> None:
     i = axis(3, 4, AxisKind.BLOCK)
     assert format_statement(For(i, (Barrier(),))) == "for r3 in block(4):"
+    assert format_statement(Prefetch(param(1, 4), i)) == "prefetch p1[r3]"
     assert format_statement(Store(param(1, 4), i, at(param(0, 4), i) + 1.0)) == "p1[r3] = p0[r3] + 1.0"
 
 

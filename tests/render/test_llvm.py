@@ -16,7 +16,7 @@ from picograd.errors import CompileError, VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program, Source
-from picograd.ir.statements import Alloc
+from picograd.ir.statements import Alloc, Prefetch
 from picograd.render.llvm import render
 from tests.cpu_programs import BOOL, F32, I64, Body, loop_range, memory, one_phase, param, run, scale_add
 
@@ -96,6 +96,18 @@ def test_two_phases_run_one_after_the_other() -> None:
     program = Program(whole.name, whole.params, (), (first.done(), second.done()))
     assert [launch.symbol for launch in render(program, host_target()).launches] == ["phases_0", "phases_1"]
     np.testing.assert_array_equal(run(program, [x, x])[0], (x + 1)[::-1])
+
+
+def test_a_prefetch_asks_for_a_line_and_may_point_anywhere() -> None:
+    body, i = Body(), loop_range(0, 64, AxisKind.GRID)
+    body.add(Prefetch(param(0, 64), body.let(OpCode.MUL, i, 1 << 20)))
+    body.store(param(1, 64), i, body.load(param(0, 64), i))
+    outer = Body()
+    outer.loop(0, 64, AxisKind.GRID, body)
+    program = one_phase("ask", [(F32, 64, "in"), (F32, 64, "out")], outer)
+    assert "prefetch" in assembly(render(program, host_target()), host_target())
+    x = numbers(64)
+    np.testing.assert_array_equal(run(program, [x, x])[0], x)
 
 
 def test_if_runs_where_its_condition_holds() -> None:
