@@ -79,7 +79,7 @@ class Strips:
         self.scores = heads.memory(build, self.key_block * heads.width)
         self.out = heads.memory(build, heads.block * E)
         self.peak, self.total, self.factor = (heads.memory(build, heads.block) for _ in range(3))
-        heads.pack(build, q, D, first, self.count, T, self.packed)
+        heads.pack(build, 0, q, first, self.count, self.packed)
         heads.fill(build, self.out, 0, heads.block * E, 0)
         heads.fill(build, self.total, 0, heads.block, 0)
         heads.fill(build, self.peak, 0, heads.block, LOWEST)

@@ -151,8 +151,8 @@ class Keys:
         _, _, _, S, D, E = heads.sizes
         self.first = first
         self.count = minimum(num_blocks(subtract(S, first), heads.width), heads.strips)
-        heads.pack(build, self.key, D, first, self.count, S, self.k)
-        heads.pack(build, self.value, E, first, self.count, S, self.v)
+        heads.pack(build, 1, self.key, first, self.count, self.k)
+        heads.pack(build, 2, self.value, first, self.count, self.v)
         heads.fill(build, self.dk, 0, heads.block * D, 0)
         heads.fill(build, self.dv, 0, heads.block * E, 0)
 

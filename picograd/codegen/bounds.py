@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -27,7 +28,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
 
@@ -57,6 +58,15 @@ def length_of(program: Program, memory: Op) -> Dim:
     """Returns how many elements a PARAM or an ALLOC has."""
     length: Dim = memory.arg[1] if memory.code is OpCode.ALLOC else program.params[memory.arg[0]].numel
     return length
+
+
+def _squares(statement: Transpose) -> list[tuple[Op, Op, int]]:
+    """Returns memory, first index and length, from the first element to the last, of both squares."""
+    lanes, last = statement.lanes, statement.lanes - 1
+    return [
+        (statement.memory, statement.index, last * statement.stride + lanes),
+        (statement.into, statement.place, last * statement.step + lanes),
+    ]
 
 
 class _Question(NamedTuple):
@@ -101,6 +111,9 @@ class _Prover:
             elif isinstance(statement, Store):
                 value = statement.value
                 self.access(statement, value.arg[1] if value.code is OpCode.VAR else 1, known, is_sure)
+            elif isinstance(statement, Transpose):
+                for memory, index, span in _squares(statement):
+                    self.span(statement, memory, index, span, None, known, is_sure)
             elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
             elif isinstance(statement, If):
@@ -108,11 +121,16 @@ class _Prover:
 
     def access(self, access: Access, lanes: int, known: Known, is_sure: bool) -> None:
         """Proves one access, or notes it."""
-        memory, index, valid = access.memory, access.index, access.valid
+        span = lanes if lanes > 1 and lanes_of(access.index) == 1 else 1
+        self.span(access, access.memory, access.index, span, access.valid, known, is_sure)
+
+    def span(
+        self, access: Access | Transpose, memory: Op, index: Op, span: int, valid: Op | None, known: Known, is_sure: bool
+    ) -> None:
+        """Proves that `span` elements from `index` on are inside, or notes the access."""
         length = self.lengths.get(memory)
         if length is None:
             length = self.lengths[memory] = length_of(self.program, memory)
-        span = lanes if lanes > 1 and lanes_of(index) == 1 else 1
         if index.code is OpCode.CONST and type(length) is int and 0 <= index.arg <= length - span:
             return
         if (known, memory, index, span) in self.inside:
@@ -177,6 +195,8 @@ class _Guards:
                 statement = replace(statement, body=self.body(statement.body))
             elif isinstance(statement, Load | Store) and id(statement) in self.unproved:
                 statement = replace(statement, valid=self.condition(statement))
+            elif isinstance(statement, Transpose) and id(statement) in self.unproved:
+                statement = If(self.condition_of_squares(statement), (statement,))
             self.written.append(statement)
         written, self.written = self.written, outer
         return tuple(written)
@@ -194,6 +214,17 @@ class _Guards:
         if access.valid is None:
             return inside
         return self.name(Op(OpCode.AND, dtypes.bool_, (self.spread(access.valid, lanes), inside)), lanes)
+
+    def condition_of_squares(self, statement: Transpose) -> Op:
+        """Writes where both squares are inside their memory."""
+        inside = []
+        for memory, index, span in _squares(statement):
+            last = self.name(Op(OpCode.ADD, dtypes.int64, (index, const(span - 1, dtypes.int64))), 1)
+            for place in (index, last):
+                bits = self.name(Op(OpCode.BITCAST, dtypes.uint64, (place,)), 1)
+                length = self.length(length_of(self.program, memory))
+                inside.append(self.name(Op(OpCode.CMPLT, dtypes.bool_, (bits, length)), 1))
+        return reduce(lambda a, b: self.name(Op(OpCode.AND, dtypes.bool_, (a, b)), 1), inside)
 
     def length(self, length: Dim) -> Op:
         """Writes a length, which is never below 0, as an unsigned integer."""

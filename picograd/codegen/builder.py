@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Alloc, Barrier, For, If, Load, Prefetch, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Load, Prefetch, Statement, Store, Transpose
 from picograd.ir.symbolic import to_op
 
 Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
@@ -71,6 +71,10 @@ class Builder:
     def store(self, memory: Op, index: Dim, value: Op) -> None:
         """Writes memory[index] = value."""
         self._open[-1].append(Store(memory, to_op(index), value))
+
+    def transpose(self, into: Op, place: Dim, step: int, memory: Op, index: Dim, stride: int, lanes: int) -> None:
+        """Writes into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes."""
+        self._open[-1].append(Transpose(into, to_op(place), step, memory, to_op(index), stride, lanes))
 
     def prefetch(self, memory: Op, index: Dim) -> None:
         """Asks for memory[index], which is read or written soon."""

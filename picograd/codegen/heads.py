@@ -19,13 +19,13 @@ from functools import cached_property
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import along, split
-from picograd.codegen.matmul import lanes_of
+from picograd.codegen.loops import along, in_squares, split
+from picograd.codegen.matmul import lanes_of, lines_apart
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.build import both, cast, compare, unary
+from picograd.ir.build import both, cast, compare, static_shape, swap_last, unary
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
@@ -129,19 +129,32 @@ class Heads:
         value = self.anchor.src[source]
         return lambda query: cast(element_within(value, (b, head, query)), self.dtype)
 
-    def pack(self, build: Builder, x: Element, features: int, first: Dim, count: Dim, length: int, memory: Op) -> None:
+    def pack(self, build: Builder, source: int, x: Element, first: Dim, count: Dim, memory: Op) -> None:
         """Copies `count` strips of positions from `first` on: of each feature, the positions of a strip side by side.
 
-        A place without a position of its own gets the last one's.
+        A place without a position of its own gets the last one's. Square by square where features lie side by side.
         """
-        with build.loop(mul(count, self.width), AxisKind.LOOP) as place:
+        length, features = static_shape(self.anchor.src[source].shape[2:])
+
+        def where(place: Dim, feature: Dim) -> Dim:
             strip, column = split(place, [count, self.width])
+            return self.place(strip, features, feature, column)
 
-            def put(feature: Dim) -> None:
-                where = self.place(strip, features, feature, column)
-                build.store(memory, where, x(minimum(add(first, place), length - 1), feature))
+        def one(place: Dim, feature: Dim) -> None:
+            build.store(memory, where(place, feature), x(minimum(add(first, place), length - 1), feature))
 
-            along(build, 0, features, self.lanes, put)
+        apart = lines_apart(swap_last(self.anchor.src[source]), self.dtype, self.lanes)
+        own = 0 if apart is None else minimum(subtract(length, first), mul(count, self.width))
+
+        if apart is not None:
+
+            def square(place: Dim, feature: Dim) -> None:
+                load = x(add(first, place), feature)
+                build.transpose(memory, where(place, feature), self.width, load.src[0], load.src[1], apart, self.lanes)
+
+            in_squares(build, own, features, self.lanes, square, one)
+        with build.loop(subtract(mul(count, self.width), own), AxisKind.LOOP) as place:
+            along(build, 0, features, self.lanes, lambda feature: one(add(own, place), feature))
 
     def place(self, strip: Dim, features: int, feature: Dim, column: Dim) -> Dim:
         """Returns where packed strips have a feature of a position."""

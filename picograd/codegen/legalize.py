@@ -10,6 +10,7 @@ Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for languag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from picograd import dtype as dtypes
@@ -23,7 +24,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Load, Prefetch, Statement, Store
+from picograd.ir.statements import For, If, Load, Prefetch, Statement, Store, Transpose
 
 INTEGERS = "iu"
 
@@ -171,6 +172,9 @@ class Legalizer:
         if isinstance(statement, Load):
             index = self.expression(statement.index)
             return Load(statement.var, statement.memory, index, self._valid(statement.valid))
+        if isinstance(statement, Transpose):
+            place, index = self.expression(statement.place), self.expression(statement.index)
+            return replace(statement, place=place, index=index)
         if isinstance(statement, Prefetch):
             return Prefetch(statement.memory, self.expression(statement.index))
         return statement

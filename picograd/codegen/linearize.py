@@ -12,13 +12,27 @@ Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)     
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from picograd import dtype as dtypes
 from picograd.codegen.copies import NOTHING, Copies, Split
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, lanes_of
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Statement,
+    Store,
+    Transpose,
+    lanes_of,
+)
 from picograd.ir.symbolic import affine, plus, to_op, without
 
 
@@ -47,6 +61,8 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
         for statement in body:
             if isinstance(statement, Store):
                 stored.add(statement.memory)
+            elif isinstance(statement, Transpose):
+                stored.add(statement.into)
             elif isinstance(statement, For | If):
                 found[id(statement)] = walk(statement.body)
                 stored |= found[id(statement)]
@@ -103,6 +119,10 @@ class _Linearizer:
                 self.scopes[-1].statements.append(load)
                 self.depth_of[load.var] = len(self.scopes) - 1
                 (self.copies.names if self.copies.constants else self.values)[statement.var] = load.var
+            elif isinstance(statement, Transpose):
+                place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
+                self.scopes[-1].statements.append(replace(statement, place=place, index=index))
+                self.forget_loads(statement.into)
             elif isinstance(statement, Prefetch):
                 self.scopes[-1].statements.append(Prefetch(statement.memory, self.address_here(statement.index)[0]))
             elif isinstance(statement, Barrier):

@@ -33,6 +33,24 @@ def nested(build: Builder, extents: Sequence[Dim], at: list[Dim], body: Callable
         nested(build, extents[1:], [*at, index], body)
 
 
+def in_squares(
+    build: Builder, height: Dim, width: Dim, lanes: int, square: Callable[[Dim, Dim], None], one: Callable[[Dim, Dim], None]
+) -> None:
+    """Runs `square` for the first place of each lanes x lanes of height x width, `one` for each place that is left."""
+    tall, wide = (mul(floordiv(extent, lanes), lanes) for extent in (height, width))
+    below, beside = subtract(height, tall), subtract(width, wide)
+    with build.loop(floordiv(height, lanes), AxisKind.LOOP) as row:
+        top = mul(row, lanes)
+        with build.loop(floordiv(width, lanes), AxisKind.LOOP) as column:
+            square(top, mul(column, lanes))
+        if beside != 0:
+            with build.loop(lanes, AxisKind.LOOP) as i, build.loop(beside, AxisKind.LOOP) as j:
+                one(add(top, i), add(wide, j))
+    if below != 0:
+        with build.loop(below, AxisKind.LOOP) as i, build.loop(width, AxisKind.LOOP) as j:
+            one(add(tall, i), j)
+
+
 def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
     """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
     whole = floordiv(count, lanes) if lanes > 1 else 0

@@ -19,7 +19,7 @@ from functools import lru_cache
 from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
-from picograd.codegen.loops import along, split
+from picograd.codegen.loops import along, in_squares, split
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile
 from picograd.device import Target
@@ -31,7 +31,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, affine, floordiv, less, minimum, mod, mul, subtract
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
@@ -309,23 +309,64 @@ def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratc
     memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
     along_k = contiguous_axis(b) == -2
 
-    def put(at: Sequence[Dim], panel: Dim, kk: Dim, c: Dim) -> None:
-        column = add(mul(panel, nr), c)
-        value = element_within(b, (*at, kk, column))
-        pack.store(memory, flatten((*at, panel, kk, c), shape), cast(value, dtype))
-
     def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
+        def place(kk: Dim, c: Dim) -> Dim:
+            return flatten((*at, panel, add(first, kk), c), shape)
+
+        def element(kk: Dim, c: Dim) -> Op:
+            return element_within(b, (*at, add(first, kk), add(mul(panel, nr), c)))
+
         with pack.loop(_rows_to_clear(count, width, nr), AxisKind.LOOP) as kk:
-            along(pack, 0, nr, lanes, lambda c: pack.store(memory, flatten((*at, panel, add(first, kk), c), shape), zero))
-        if along_k:
-            with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
-                put(at, panel, add(first, kk), c)
-        else:
-            with pack.loop(count, AxisKind.LOOP) as kk:
-                along(pack, 0, width, lanes, lambda c: put(at, panel, add(first, kk), c))
+            along(pack, 0, nr, lanes, lambda c: pack.store(memory, place(kk, c), zero))
+        _fill_panel(b, memory, nr, lanes, along_k, (width, count), place, element, pack)
 
     _in_blocks(pack, batch, k, _rows_to_transpose(k) if along_k else PACK_ROWS, n, nr, fill)
     return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
+
+
+def _fill_panel(
+    b: Op, memory: Op, nr: int, lanes: int, along_k: bool, size: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
+    element: Callable[[Dim, Dim], Op], pack: Builder,
+) -> None:  # fmt: skip
+    """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
+
+    Args:
+      size:           columns, and rows of K
+      place, element: where an element (row of K, column) goes in memory, and its value
+    """
+    width, count = size
+
+    def put(kk: Dim, c: Dim) -> None:
+        pack.store(memory, place(kk, c), cast(element(kk, c), memory.dtype))
+
+    def square(c: Dim, kk: Dim) -> None:
+        load = element(kk, c)
+        pack.transpose(memory, place(kk, c), nr, load.src[0], load.src[1], apart or 0, lanes)
+
+    if not along_k:
+        with pack.loop(count, AxisKind.LOOP) as kk:
+            along(pack, 0, width, lanes, lambda c: put(kk, c))
+        return
+    apart = lines_apart(b, memory.dtype, lanes)
+    if apart is not None:
+        in_squares(pack, width, count, lanes, square, lambda c, kk: put(kk, c))
+        return
+    with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
+        put(kk, c)
+
+
+def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
+    """Returns how far columns are apart in memory in which they are lines of K, such that squares can be transposed.
+
+    None where they do not lie in memory so, or not in `dtype`.
+    """
+    if b.dtype is not dtype or lanes == 1 or not is_plain(b):
+        return None
+    load, (k, column) = element_anywhere(b), (placeholder(len(b.shape) - 2 + i, dim) for i, dim in enumerate(b.shape[-2:]))
+    terms = affine(load.src[1])[0]
+    apart = terms.get(column, 0) if isinstance(column, Op) else 0
+    is_apart = not any({k, column} & {*toposort([atom])} for atom in terms if atom not in (k, column))
+    return apart if len(load.src) == 2 and isinstance(k, Op) and terms.get(k) == 1 and apart >= lanes and is_apart else None
 
 
 def _packs_own_panels(product: Product, pieces: Dim) -> bool:
@@ -345,24 +386,21 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     first = mul(column, nr)
     width = minimum(subtract(product.n, first), nr)
 
-    def put(kk: Dim, c: Dim) -> None:
-        value = element_within(b, (*batch, kk, add(first, c)))
-        build.store(memory, add(mul(kk, nr), c), cast(value, dtype))
-
+    along_k = contiguous_axis(b) == -2
     with build.loop(_rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
         along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
-    if contiguous_axis(b) == -2:
-        length = _rows_to_transpose(k)
-        with build.loop(-(-k // length), AxisKind.LOOP) as block:
-            start = mul(block, length)
-            with (
-                build.loop(width, AxisKind.LOOP) as c,
-                build.loop(minimum(subtract(k, start), length), AxisKind.LOOP) as kk,
-            ):
-                put(add(start, kk), c)
-    else:
-        with build.loop(k, AxisKind.LOOP) as kk:
-            along(build, 0, width, lanes, lambda c: put(kk, c))
+    length = _rows_to_transpose(k) if along_k else k
+    with build.loop(-(-k // length), AxisKind.LOOP) as block:
+        start = mul(block, length)
+
+        def place(kk: Dim, c: Dim) -> Dim:
+            return add(mul(add(start, kk), nr), c)
+
+        def element(kk: Dim, c: Dim) -> Op:
+            return element_within(b, (*batch, add(start, kk), add(first, c)))
+
+        size = (width, minimum(subtract(k, start), length))
+        _fill_panel(b, memory, nr, lanes, along_k, size, place, element, build)
     return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))
 
 

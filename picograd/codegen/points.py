@@ -15,7 +15,7 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct
-from picograd.codegen.loops import along, split
+from picograd.codegen.loops import along, in_squares, split
 from picograd.codegen.toom import combined
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
@@ -92,11 +92,28 @@ def weight_at_points(
     first = mul(tap, toom.taps)
     there = minimum(subtract(windows.taps[0], first), toom.taps)
     start = add(mul(first_channel, windows.num_taps), mul(first, inner))
-    with build.loop(columns, AxisKind.LOOP) as o:  # a column without a channel of its own gets the last one's
-        channel = add(mul(group, windows.m), minimum(add(mul(panel, columns), o), windows.m - 1))
-        with build.loop(mul(mul(count, there), inner), AxisKind.LOOP) as i:
-            value = cast(windows.weight_row(channel, add(start, i)), direct.dtype)
-            build.store(turned, add(mul(i, columns), o), value)
+    own = minimum(subtract(windows.m, mul(panel, columns)), columns)
+
+    def element(o: Dim, i: Dim) -> Op:
+        return windows.weight_row(add(mul(group, windows.m), add(mul(panel, columns), o)), add(start, i))
+
+    def place(o: Dim, i: Dim) -> Dim:
+        return add(mul(i, columns), o)
+
+    def square(o: Dim, i: Dim) -> None:
+        load = element(o, i)
+        build.transpose(turned, place(o, i), columns, load.src[0], load.src[1], windows.k, direct.lanes)
+
+    def one(o: Dim, i: Dim) -> None:
+        build.store(turned, place(o, i), cast(element(o, i), direct.dtype))
+
+    run = mul(mul(count, there), inner)
+    lanes = direct.lanes if windows.has_lines and windows.anchor.src[1].dtype is direct.dtype else 1
+    in_squares(build, own, run, lanes, square if lanes > 1 else one, one)
+    with build.loop(subtract(columns, own), AxisKind.LOOP) as o:  # columns without a channel of their own
+        behind_last = add(own, o)
+        with build.loop(run, AxisKind.LOOP) as i:
+            build.store(turned, place(behind_last, i), const(0, direct.dtype))
     with build.loop(mul(subtract(toom.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
         behind = mul(add(mul(there, inner), i), columns)
         along(build, 0, columns, direct.lanes, lambda o: build.store(turned, add(behind, o), const(0, direct.dtype)))

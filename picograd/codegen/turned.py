@@ -10,7 +10,8 @@ first, along the order it lies in, to memory that stays in the first-level cache
 
     y[i, j] = x[j, i]      for each 64 of i, for each 64 of j:
                                for j:  t[j, i] = x[j, i]     64 elements side by side
-                               for i:  y[i, j] = t[j, i]     64 elements side by side
+                               for squares of as many i and j as a vector has lanes:  s[i, j] = t[j, i]     in registers
+                               for i:  y[i, j] = s[i, j]     64 elements side by side
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Tiles:
         """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
         *before, length = self.extents
         before[self.across] = _num_tiles(before[self.across], ACROSS)
-        buffers = [build.alloc(load.dtype, ALONG * (ACROSS + GAP), MemorySpace.SHARED) for load in self.loads]
+        size = ALONG * ACROSS
+        buffers = [build.alloc(load.dtype, size + ALONG * GAP, MemorySpace.SHARED) for load in self.loads]
+        turned = [build.alloc(load.dtype, size, MemorySpace.SHARED) for load in self.loads] if lanes > 1 else []
         with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
             at = split(position, before)
             first = mul(at[self.across], ACROSS)
@@ -98,13 +101,22 @@ class Tiles:
                         build.store(buffer, _place(i, j), value)
 
                 def store(i: Dim, j: Dim) -> None:
-                    copies = [read(buffer, _place(i, j)) for buffer in buffers]
+                    across = [read(square, add(mul(i, ALONG), j)) for square in turned]
+                    copies = across or [read(buffer, _place(i, j)) for buffer in buffers]
                     where, *values = put_in_all(self.stored, {**there(i, j), **dict(zip(self.loads, copies))})
                     for (slot, _), value in zip(nest.outputs, values):
                         build.store(params[slot], from_op(where), value)
 
                 with build.loop(width, AxisKind.LOOP) as j:
                     along(build, 0, height, lanes, partial(copy, j=j))
+                for buffer, square in zip(buffers, turned):  # all of it, also what no result is made of
+                    with (
+                        build.loop(ACROSS // lanes, AxisKind.LOOP) as row,
+                        build.loop(ALONG // lanes, AxisKind.LOOP) as column,
+                    ):
+                        top, left = mul(row, lanes), mul(column, lanes)
+                        place = add(mul(top, ALONG), left)
+                        build.transpose(square, place, ALONG, buffer, _place(top, left), ACROSS + GAP, lanes)
                 with build.loop(height, AxisKind.LOOP) as i:
                     along(build, 0, width, lanes, partial(store, i))
 

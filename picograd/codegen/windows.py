@@ -79,6 +79,12 @@ class Windows:
         w = self.anchor.src[1]
         return _at(reshape(w, (w.shape[0], self.k)), (o, k))
 
+    @property
+    def has_lines(self) -> bool:
+        """True where w lies in memory as it is: lines of K, one after the other."""
+        w = self.anchor.src[1]
+        return w.code is OpCode.PARAM
+
     def column(self, b: Dim, position: Sequence[Dim], group: Dim, c: Dim, tap: Dim, known: Op | bool) -> Op:
         """Returns what stands under `tap` of the window at `position`; 0 between and around the elements of x.
 

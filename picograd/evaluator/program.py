@@ -25,7 +25,21 @@ from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, operands, walk
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Statement,
+    Store,
+    Transpose,
+    operands,
+    walk,
+)
 from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
@@ -100,6 +114,7 @@ class StepMaker:
             Let: self.let,
             Load: self.load,
             Store: self.store,
+            Transpose: self.transpose,
             Prefetch: self.prefetch,
             Barrier: self.barrier,
             Check: self.check,
@@ -247,6 +262,24 @@ class StepMaker:
             target.array[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
             if target.stored is not None:
                 target.stored[at[mask]] = True
+
+        return Step(False, run)
+
+    def transpose(self, statement: Transpose) -> Step:
+        """Returns a step that copies a square, turned round."""
+        s = statement
+        into, place, memory, index = (self.expression(x) for x in (s.into, s.place, s.memory, s.index))
+        steps = np.arange(s.lanes)
+
+        def run(frame: Frame) -> None:
+            source, target = memory(frame), into(frame)
+            read = index(frame) + steps[None, :] * s.stride + steps[:, None]  # [j, i]
+            written = place(frame) + steps[:, None] * s.step + steps[None, :]
+            self._check_bounds("load from", s.memory, source, read.ravel())
+            self._check_bounds("store to", s.into, target, written.ravel())
+            target.array[written] = source.array[read]
+            if target.stored is not None:
+                target.stored[written] = True if source.stored is None else source.stored[read]
 
         return Step(False, run)
 

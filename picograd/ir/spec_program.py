@@ -19,7 +19,20 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, lanes_of
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Statement,
+    Store,
+    Transpose,
+    lanes_of,
+)
 from picograd.ir.text_program import format_statement
 
 LEAVES = frozenset({OpCode.VAR, OpCode.RANGE, OpCode.CONST, OpCode.VARIABLE})
@@ -111,6 +124,8 @@ class _Checker:
                 yield from self.load(statement, scope)
             case Store():
                 yield from self.store(statement, scope)
+            case Transpose():
+                yield from self.transpose(statement, scope)
             case Prefetch(memory=memory, index=index):
                 yield from self.access(memory, index, None, 1, scope)
             case Check():
@@ -168,6 +183,18 @@ class _Checker:
             yield "stores go to out or scratch params or to ALLOCs"
         if value.dtype is not memory.dtype:
             yield "a stored value has the dtype of the memory"
+
+    def transpose(self, statement: Transpose, scope: _Scope) -> Failures:
+        """Yields the rules that a Transpose breaks."""
+        memory, into = statement.memory, statement.into
+        yield from self.access(memory, statement.index, None, 1, scope)
+        yield from self.access(into, statement.place, None, 1, scope)
+        if into.code is OpCode.PARAM and self.program.params[into.arg[0]].role == "in":
+            yield "stores go to out or scratch params or to ALLOCs"
+        if memory.dtype is not into.dtype:
+            yield "a stored value has the dtype of the memory"
+        if min(statement.step, statement.stride) < statement.lanes or memory is into:
+            yield "the lines of a transposed square do not overlap"
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
         """Yields the rules that a Check breaks."""

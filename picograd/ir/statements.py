@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Prefetch, Barrier, Check; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -84,6 +84,22 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Transpose:
+    """into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes: a square, read and written by lines.
+
+    memory, into:  PARAM or ALLOC, not in registers, that do not overlap;  index, place: int64 of one lane, in elements
+    """
+
+    into: Op
+    place: Op
+    step: int
+    memory: Op
+    index: Op
+    stride: int
+    lanes: int
+
+
+@dataclass(frozen=True)
 class Prefetch:
     """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory."""
 
@@ -109,7 +125,7 @@ class Check:
     number: int
 
 
-Statement = For | If | Alloc | Let | Load | Store | Prefetch | Barrier | Check
+Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Barrier | Check
 
 
 def lanes_of(op: Op) -> int:
@@ -144,6 +160,8 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (v, m, i) if valid is None else (v, m, i, valid)
         case Store(memory=m, index=i, value=x, valid=valid):
             return (m, i, x) if valid is None else (m, i, x, valid)
+        case Transpose(into=m, place=i, memory=source, index=j):
+            return (m, i, source, j)
         case Prefetch(memory=m, index=i):
             return (m, i)
         case Barrier():

@@ -28,7 +28,21 @@ from picograd.dtype import DType
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, operands, walk
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Statement,
+    Store,
+    Transpose,
+    operands,
+    walk,
+)
 from picograd.ir.text_values import show, show_float
 
 # Precedence as in Python; a comparison takes no comparison as operand without parentheses.
@@ -53,7 +67,8 @@ ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "check", "prefetch", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when", *keyword.kwlist}
+    {"load", "check", "prefetch", "transpose", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when"}
+    | {*keyword.kwlist}
     | {t.name for t in dtypes.ALL}
     | {code.name for code in OpCode}
     | {code.name.lower() for code in FUNCTIONS}
@@ -161,6 +176,9 @@ class _Writer:
                 return f"load {self.declare(v)}: {vector_type(v)} = {access}{self.when(valid)}"
             case Store(memory=m, index=i, value=x, valid=valid):
                 return f"{self.expression(m)}[{self.expression(i)}] = {self.expression(x)}{self.when(valid)}"
+            case Transpose(into=m, place=i, memory=source, index=j):
+                to, of = f"{self.expression(m)}[{self.expression(i)}]", f"{self.expression(source)}[{self.expression(j)}]"
+                return f"transpose {statement.lanes} to {to} by {statement.step} of {of} by {statement.stride}"
             case Prefetch(memory=m, index=i):
                 return f"prefetch {self.expression(m)}[{self.expression(i)}]"
             case Barrier():

@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, Transpose
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
@@ -42,6 +42,7 @@ AST_CODES: dict[type[ast.AST], OpCode] = {
 }
 assert set(AST_CODES.values()) == set(INFIX), "text_reader: AST_CODES has not the operators of INFIX"
 FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
+TRANSPOSE = re.compile(r"transpose (\d+) to (.*) by (\d+) of (.*) by (\d+)")
 DECLARED = re.compile(r"^(\w+)(?: as ('(?:\\.|[^'\\])*'|[^:=]*?))?$")
 
 
@@ -127,6 +128,12 @@ class _Reader:
             return Check(self.expression(inside), self.expression(reported), int(number))
         if line.startswith("alloc "):
             return Alloc(self.alloc(line.removeprefix("alloc ")))
+        if line.startswith("transpose "):
+            found = TRANSPOSE.fullmatch(line)
+            if found is None:
+                raise DataError(f"text: {line!r} is no transpose N to memory[place] by N of memory[index] by N.")
+            lanes, to, step, of, stride = found.groups()
+            return Transpose(*self.access(to), int(step), *self.access(of), int(stride), int(lanes))
         if line.startswith("prefetch "):
             return Prefetch(*self.access(line.removeprefix("prefetch ")))
         if line.startswith("load "):

@@ -15,7 +15,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, Transpose
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.rules import literal, rule_for, write_cast, write_rule
 
@@ -108,6 +108,8 @@ class Writer(ABC):
                 self.write_alloc(statement)
             elif isinstance(statement, Check):
                 self.write_check(statement)
+            elif isinstance(statement, Transpose):
+                raise self.broken("a Transpose is of a CPU's vectors")
             elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
                 self.write_barrier(statement)
 

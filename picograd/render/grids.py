@@ -15,7 +15,7 @@ from picograd import dtype as dtypes
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Launch
-from picograd.ir.statements import For, If, Let, Load, Statement, Store, lanes_of
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.ir.symbolic import INDEX_ARITHMETIC, add, bounds, from_op, to_op
 
 MOST_WORK = 1 << 40  # more counts as no more than that: of loops whose extents only a run tells, there may be several
@@ -62,6 +62,8 @@ def _work(statements: Sequence[Statement], named: dict[Op, Op]) -> int:
             total += statement.var.arg[1]
         elif isinstance(statement, Store):
             total += lanes_of(statement.value)
+        elif isinstance(statement, Transpose):
+            total += 2 * statement.lanes**2
     return min(total, MOST_WORK)
 
 

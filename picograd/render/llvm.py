@@ -18,12 +18,25 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, lanes_of
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Statement,
+    Store,
+    Transpose,
+    lanes_of,
+)
 from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_checks import LIKELY, write_check
-from picograd.render.llvm_memory import write_load, write_store
+from picograd.render.llvm_memory import write_load, write_store, write_transpose
 from picograd.render.llvm_rows import (
     constant,
     index_division,
@@ -248,6 +261,8 @@ class _Function:
             self.values[statement.var] = write_load(self, statement)
         elif isinstance(statement, Store):
             write_store(self, statement)
+        elif isinstance(statement, Transpose):
+            write_transpose(self, statement)
         elif isinstance(statement, Prefetch):
             address = self.address(statement.memory, statement.index)
             self.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")

@@ -16,7 +16,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Op
-from picograd.ir.statements import Load, Store, lanes_of
+from picograd.ir.statements import Load, Store, Transpose, lanes_of
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
 from picograd.render.registers import Slot, is_register, slot_of
 
@@ -83,6 +83,38 @@ def write_store(write: Writer, store: Store) -> None:
         )
         return
     write.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
+
+
+def write_transpose(write: Writer, square: Transpose) -> None:
+    """Writes a Transpose: lines loaded, exchanged by halves, and stored.
+
+    In step d lines j and j + d exchange lanes, such that bit d of the line and bit d of the lane change places.
+    """
+    dtype, lanes = square.memory.dtype, square.lanes
+    kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
+
+    def line(base: str, offset: int) -> str:
+        return write.emit(f"getelementptr {scalar}, ptr {base}, i64 {offset}") if offset else base
+
+    base = write.address(square.memory, square.index)
+    lines = [_load(write, line(base, i * square.stride), dtype, lanes) for i in range(lanes)]
+    d = lanes // 2
+    while d:
+        low = [k if k & d == 0 else lanes + k - d for k in range(lanes)]
+        high = [k + d if k & d == 0 else lanes + k for k in range(lanes)]
+        for j in [j for j in range(lanes) if j & d == 0]:
+            a, b = lines[j], lines[j + d]
+            lines[j], lines[j + d] = (_picked(write, kind, a, b, lanes_of_both) for lanes_of_both in (low, high))
+        d //= 2
+    base = write.address(square.into, square.place)
+    for j, value in enumerate(lines):
+        write.lines.append(f"  store {kind} {value}, ptr {line(base, j * square.step)}, align {dtype.itemsize}")
+
+
+def _picked(write: Writer, kind: str, a: str, b: str, lanes: list[int]) -> str:
+    """Returns lanes of two vectors, those of the second counted on from those of the first."""
+    picked = ", ".join(f"i32 {lane}" for lane in lanes)
+    return write.emit(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{picked}>")
 
 
 # ---- registers ----

@@ -25,7 +25,7 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
-from picograd.ir.statements import For, If, Let, Load, Statement, Store, walk
+from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, walk
 from picograd.ir.text import parse_program
 from tests.counts.workloads import WORKLOADS, indices, leaf
 from tests.cpu_programs import run as cpu_run
@@ -46,6 +46,11 @@ for r1 in loop(4):
 for r1 in loop(5):
   v1: int64 = r1 * 8
   load v2: float32x8 = p0[v1]"""),
+    "a square that is transposed": (25, """
+alloc m1: float32[12] shared
+for r1 in loop(2):
+  v1: int64 = r1 * 4
+  transpose 3 to m1[0] by 4 of p0[v1] by 9"""),
     "an index for each lane": (22, """
 v1: int64x8 = lanes(8)
 v2: int64x8 = spread(3, 8)
@@ -345,6 +350,27 @@ def test_a_guarded_access_touches_nothing_outside(name: str, n: int) -> None:
     assert (found == x).any() if name != "before the start" or n > 1 else True
 
 
+def test_a_square_that_may_be_outside_is_left_alone() -> None:
+    """Whole: of both its memories, and wherever it begins."""
+    text = """
+  memory p3 = 3 float32 (8,)
+  phase
+    for r1 in loop(6):
+      v1: int64 = r1 * 2
+      v2: int64 = v1 - 2
+      transpose 2 to p3[v2] by 2 of p0[r1] by 4"""
+    head = HEAD.replace("  memory p0", "  param p3: out float32[8]\n  memory p0", 1).split("  phase")[0].format(9, 9)
+    guarded = prove_bounds(parse_program(head.rstrip("\n") + text + "\n"), itertools.count(1000))
+    assert guarded.num_guards == 1
+    verify_program(guarded, after="prove_bounds")
+    found = np.full(8, -1, np.float32)
+    rest = [np.zeros(3, np.int64), np.zeros(3, np.uint8)]
+    evaluate_program(guarded, [np.arange(9, dtype=np.float32), *rest, found], {"n": 1})
+    np.testing.assert_array_equal(found, [1, 5, 2, 6, 3, 7, 4, 8])
+    (again,) = cpu_run(guarded, [np.arange(9, dtype=np.float32), *rest, np.full(8, -1, np.float32)], {"n": 1})
+    np.testing.assert_array_equal(again, found)
+
+
 def test_a_guard_is_run_by_the_cpu() -> None:
     """20 elements, read and written by vectors of 8."""
     text = """
@@ -382,6 +408,7 @@ SMALL: dict[str, Callable[[], Sequence[pg.Tensor]]] = {
     "reduce": lambda: [leaf(6, 9).detach().softmax(1), leaf(9, 5).detach().sum(0)],
     "matmul": lambda: [leaf(5, 6).detach() @ leaf(6, 9).detach()],
     "conv": lambda: [pg.nn.functional.conv2d(leaf(1, 2, 5, 5).detach(), leaf(3, 2, 3, 3).detach(), padding=1)],
+    "transposed": lambda: [leaf(6, 9).detach() @ leaf(5, 9).detach().T],
     "scan": lambda: [leaf(4, 6).detach().cumsum(1)],
     "sort": lambda: [leaf(3, 7).detach().argsort(1)],
     "scatter": lambda: [leaf(6, 3).detach().index_add(0, indices(4), leaf(4, 3).detach())],
@@ -450,6 +477,11 @@ class Breaker:
 
     def shift(self, statement: Statement) -> list[Statement]:
         """An index that is off by some."""
+        if isinstance(statement, Transpose):
+            moved = Op(OpCode.VAR, dtypes.int64, (), ("w1", 1))
+            name = self.pick(["place", "index"])
+            sum_ = Op(OpCode.ADD, dtypes.int64, (getattr(statement, name), const(self.pick([1, 4, -2]), dtypes.int64)))
+            return [Let(moved, sum_), replace(statement, **{name: moved})]
         if not isinstance(statement, Load | Store) or statement.index.code is OpCode.CONST:
             return [statement]
         lanes = statement.index.arg[1] if statement.index.code is OpCode.VAR else 1
@@ -495,6 +527,8 @@ def replaced(statement: Statement, old: Op, new: Op) -> Statement:
     if isinstance(statement, Store):
         value, index = swap(statement.value), swap(statement.index)
         return replace(statement, value=value, index=index, valid=statement.valid and swap(statement.valid))
+    if isinstance(statement, Transpose):
+        return replace(statement, place=swap(statement.place), index=swap(statement.index))
     return statement
 
 

@@ -13,7 +13,7 @@ from picograd.ir.build import cast, expand, gather, iota, pad, permute, reshape
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Load
+from picograd.ir.statements import Alloc, Load, Transpose
 from picograd.schedule.create import create_schedule
 from tests.codegen.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
@@ -83,8 +83,11 @@ def test_memory_is_read_in_the_order_it_lies_in(name: str, nbytes: int) -> None:
     assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
 
 
-def test_two_turned_operands_are_copied_each() -> None:
-    assert len(copies_of(program_of(TURNED["two turned"]))) == 2
+def test_two_turned_operands_are_copied_each_and_transposed() -> None:
+    program = program_of(TURNED["two turned"])
+    first, second, *turned = [copy.memory for copy in copies_of(program)]
+    squares = [one for phase in program.phases for one in all_of(phase) if isinstance(one, Transpose)]
+    assert [(square.memory, square.into) for square in squares] == list(zip((first, second), turned))
 
 
 @pytest.mark.parametrize("name", AS_BEFORE)

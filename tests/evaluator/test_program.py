@@ -280,3 +280,38 @@ def test_a_prefetch_changes_nothing_wherever_it_points() -> None:
       p1[r0] = p0[r0] + 1.0
 """
     assert run(body, X) == (X + 1.0).tolist()
+
+
+def test_a_square_is_transposed() -> None:
+    body = """
+  phase
+    p1[7] = 9.0
+    transpose 2 to p1[1] by 3 of p0[0] by 4
+"""
+    out = run(body, X)
+    assert [out[i] for i in (1, 2, 4, 5)] == [0.0, 4.0, 1.0, 5.0] and out[7] == 9.0
+
+
+@pytest.mark.parametrize(
+    ("place", "index", "message"), [(4, 0, "store to .* at index 8"), (0, 3, "load from .* at index 8")]
+)
+def test_a_square_outside_of_its_memory_is_an_error(place: int, index: int, message: str) -> None:
+    with pytest.raises(VerifyError, match=message):
+        run(f"""
+  phase
+    transpose 2 to p1[{place}] by 3 of p0[{index}] by 4
+""", X)
+
+
+def test_a_square_of_what_nothing_was_stored_in_is_not_stored() -> None:
+    body = """
+  phase
+    alloc m1: float32[4] shared
+    alloc m2: float32[4] shared
+    m1[0] = p0[3]
+    transpose 2 to m2[0] by 2 of m1[0] by 2
+    p1[0] = {m2}
+"""
+    with pytest.raises(VerifyError, match="where nothing has been stored"):
+        run(body.replace("{m2}", "m2[1]"), X)
+    assert run(body.replace("{m2}", "m2[0]"), X)[0] == 3.0

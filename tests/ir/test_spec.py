@@ -13,7 +13,7 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec import GRAPH, verify_graph, verify_kernel, verify_program
 from picograd.ir.stages import Kernel, Nest, NestKind, Param, Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Statement, Store, Transpose
 from picograd.ir.symbolic import to_op
 from tests.ir.test_text import BODY, BOUND, GRAPHS, PROGRAMS, X, free_program, linear_program, made, param, var
 
@@ -207,6 +207,11 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("an index is int64", program(Load(V, P0, const(1, dtypes.int32)))),
     ("an index is int64", program(Prefetch(P0, const(1, dtypes.int32)))),
     ("an ALLOC is made before it is used", program(Prefetch(ACC, ONE))),
+    ("an ALLOC is made before it is used", program(Transpose(P1, ONE, 2, ACC, ONE, 2, 2))),
+    ("an index is int64", program(Transpose(P1, ONE, 2, P0, const(1, dtypes.int32), 2, 2))),
+    ("stores go to out or scratch params or to ALLOCs", program(Transpose(P0, ONE, 2, P1, ONE, 2, 2))),
+    ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 1, P0, ONE, 2, 2))),
+    ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 2, P1, ONE, 2, 2))),
     ("a condition is bool", program(If(ONE, ()))),
     ("a condition is bool", program(Load(V, P0, ONE, ONE))),
     ("a VAR has the dtype of its value", program(Let(V, Op(OpCode.ADD, dtypes.int64, (ONE, ONE))))),

@@ -19,7 +19,7 @@ from picograd.ir.op import Buffer, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import AttentionArg, ConvArg
 from picograd.ir.stages import BufferUse, Kernel, Nest, NestKind, Param, Program, Schedule, ScheduleItem
-from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Store
+from picograd.ir.statements import Alloc, Barrier, For, If, Let, Load, Prefetch, Store, Transpose
 from picograd.ir.symbolic import add, floordiv, mul, to_op
 from picograd.ir.text import (
     buffers_of,
@@ -250,6 +250,7 @@ def free_program() -> Program:
     body = (
         Alloc(acc),
         Prefetch(x, i),
+        Transpose(y, to_op(mul(i, 3)), 4, x, i, 5, 2),
         For(j, (Store(acc, j, value), Load(var("x7"), acc, j), Store(y, to_op(place), var("x7") / 3.0, inside))),
         For(j, (Store(acc, const(0, dtypes.int64), total),)),
         If(Op(OpCode.CMPEQ, dtypes.bool_, (i, const(0, dtypes.int64))), (Store(y, i, at(acc, 0)), Barrier())),
@@ -401,6 +402,8 @@ def test_parentheses_keep_integer_expressions(value: Op) -> None:
 def test_a_statement_shows_without_its_body() -> None:
     i = axis(3, 4, AxisKind.BLOCK)
     assert format_statement(For(i, (Barrier(),))) == "for r3 in block(4):"
+    square = Transpose(param(1, 4), i, 2, param(0, 4), const(0, dtypes.int64), 2, 2)
+    assert format_statement(square) == "transpose 2 to p1[r3] by 2 of p0[0] by 2"
     assert format_statement(Prefetch(param(1, 4), i)) == "prefetch p1[r3]"
     assert format_statement(Store(param(1, 4), i, at(param(0, 4), i) + 1.0)) == "p1[r3] = p0[r3] + 1.0"
 

@@ -16,7 +16,7 @@ from picograd.errors import CompileError, VerifyError
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program, Source
-from picograd.ir.statements import Alloc, Prefetch
+from picograd.ir.statements import Alloc, Prefetch, Transpose
 from picograd.render.llvm import render
 from tests.cpu_programs import BOOL, F32, I64, Body, loop_range, memory, one_phase, param, run, scale_add
 
@@ -96,6 +96,21 @@ def test_two_phases_run_one_after_the_other() -> None:
     program = Program(whole.name, whole.params, (), (first.done(), second.done()))
     assert [launch.symbol for launch in render(program, host_target()).launches] == ["phases_0", "phases_1"]
     np.testing.assert_array_equal(run(program, [x, x])[0], (x + 1)[::-1])
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(F32, 16), (F32, 8), (F32, 4), (dtypes.float64, 8), (BOOL, 16), (F32, 2)])
+def test_a_square_is_transposed(dtype: dtypes.DType, lanes: int) -> None:
+    step, stride, count = lanes + 1, lanes + 3, 3
+    body, i = Body(), loop_range(0, count, AxisKind.GRID)
+    index, place = body.let(OpCode.MUL, i, lanes * stride), body.let(OpCode.MUL, i, lanes * step)
+    memories = param(0, count * lanes * stride, dtype=dtype), param(1, count * lanes * step, dtype=dtype)
+    body.add(Transpose(memories[1], place, step, memories[0], index, stride, lanes))
+    params: Params = [(dtype, count * lanes * stride, "in"), (dtype, count * lanes * step, "out")]
+    numbers = np.arange(count * lanes * stride)
+    x = (numbers * 7 % 5 < 3 if dtype is BOOL else numbers).astype(dtype.numpy)
+    found = run(in_grid("square", params, body, count), [x, np.zeros(count * lanes * step, dtype.numpy)])[0]
+    squares = x.reshape(count, lanes, stride)[:, :, :lanes].swapaxes(1, 2)
+    np.testing.assert_array_equal(found.reshape(count, lanes, step)[:, :, :lanes], squares)
 
 
 def test_a_prefetch_asks_for_a_line_and_may_point_anywhere() -> None:
