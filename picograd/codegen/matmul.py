@@ -38,7 +38,7 @@ PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each 
 PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
 FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
-MOST_REPEATS = 4  # times such a panel is packed, where packing copies rows; where it transposes, once
+MOST_REPEATS = 4  # times such a panel is packed, where packing copies vectors; where it goes element by element, once
 
 # One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
 Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
@@ -374,8 +374,12 @@ def _packs_own_panels(product: Product, pieces: Dim) -> bool:
     k = product.k
     if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
         return False
-    transposes = contiguous_axis(product.rhs) == -2
-    return pieces <= (1 if transposes else MOST_REPEATS)
+    return pieces <= (1 if packs_slowly(product.rhs, product.dtype, product.lanes) else MOST_REPEATS)
+
+
+def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:
+    """True where packing transposes columns element by element."""
+    return contiguous_axis(rhs) == -2 and lines_apart(rhs, dtype, lanes) is None
 
 
 def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Builder) -> Operand:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of
+from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of, packs_slowly
+from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
 from picograd.device import Target
+from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, RegisterTile
@@ -23,8 +25,8 @@ from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind
 
 ROW_PANELS = 8
-LEAST_PIECES = 8  # of a product whose columns are transposed: its panels may then be packed by who reads them
-MANY_PIECES = 16  # the same where packing transposes nothing, and up to MOST_REPEATS may pack the same panel
+LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
+MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
 OWN = 4
 WORTH_ANOTHER_TILE = 0.94  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
@@ -74,7 +76,8 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
     columns = max(1, batch * -(-n // (vectors * lanes)))
-    pieces = 1 if _transposes_columns(anchor, turned) else min(MOST_REPEATS, -(-MANY_PIECES // columns))
+    rhs = swap_last(anchor.src[0]) if turned else anchor.src[1]
+    pieces = 1 if packs_slowly(rhs, accumulator_dtype(anchor), lanes) else min(MOST_REPEATS, -(-MANY_PIECES // columns))
     if columns * pieces < (LEAST_PIECES if pieces == 1 else MANY_PIECES):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
@@ -94,12 +97,6 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
     areas = {(r, v): -(-m // r) * r * -(-n // (v * lanes)) * v for r, v in (usual, *others)}
     best = min(others, key=lambda tile: (areas[tile], -tile[0] * tile[1]))
     return best if areas[best] < WORTH_ANOTHER_TILE * areas[usual] else usual
-
-
-def _transposes_columns(anchor: Op, turned: bool) -> bool:
-    """True where K is contiguous in the operand whose columns are packed."""
-    a, b = anchor.src
-    return contiguous_axis(a) == -1 if turned else contiguous_axis(b) == -2
 
 
 def _better_turned(nest: Nest) -> bool:
