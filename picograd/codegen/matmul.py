@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.index import element_anywhere, element_within
+from picograd.codegen.index import element_anywhere, element_within, is_as_large
 from picograd.codegen.loops import along, in_squares, split
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile
@@ -174,14 +174,8 @@ def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, colu
         coords = (*batch, *(at[::-1] if tile.turned else at))
         done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
         for load in toposort(done):
-            if load.code is OpCode.LOAD and load.src[0].code is OpCode.PARAM and _is_as_large(load, size):
+            if load.code is OpCode.LOAD and is_as_large(load, size):
                 build.prefetch(load.src[0], load.src[1])
-
-
-def _is_as_large(load: Op, size: int) -> bool:
-    """True for a load from memory of as many elements, at an index that nothing has to be read for."""
-    (length,) = load.src[0].arg[1]
-    return isinstance(length, int) and length >= size and all(op.code is not OpCode.LOAD for op in toposort([load.src[1]]))
 
 
 def _in_memory(product: Product, acc: Op, build: Builder) -> Op:

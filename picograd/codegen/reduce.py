@@ -127,7 +127,8 @@ def emit_rows(
     settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
         at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
-        results, memories = reduce_row(rows, at, build, lanes, kept)
+        after = split(add(first, 1), rows.row_extents) if any(kept) else None  # of one row
+        results, memories = reduce_row(rows, at, build, lanes, kept, after)
         for r, memory in settled.items():
             build.store(memory, index, results[r])
     known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
@@ -147,14 +148,19 @@ def emit_rows(
 
 
 def reduce_row(
-    rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = ()
+    rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (), after: list[Dim] | None = None
 ) -> tuple[Results, dict[Op, Op]]:
-    """Writes the reductions of one row, level after level; returns them, and memory that holds values of its elements."""
+    """Writes the reductions of one row, level after level; returns them, and memory that holds values of its elements.
+
+    Args:
+      after: the next row, which is asked for while values of this one are computed that are dear enough to be kept
+    """
     results: Results = {}
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
-        results |= zip(level, _reduce_level(rows, level, at, results, build, lanes, memories, new))
+        next_row = after if new and not is_short(rows, CACHED) else None
+        results |= zip(level, _reduce_level(rows, level, at, results, build, lanes, memories, new, next_row))
     return results, memories
 
 
@@ -207,12 +213,13 @@ def _length_kept(rows: Rows) -> int:
 
 def _reduce_level(
     rows: Rows, level: Sequence[Op], at: list[Dim], results: Results, build: Builder, lanes: int, memories: dict[Op, Op],
-    new: Collection[Op],
+    new: Collection[Op], next_row: list[Dim] | None,
 ) -> list[Op]:  # fmt: skip
     """Runs along one row once and returns the value of each reduction.
 
     Args:
       memories: values of elements that are kept; those that are `new` are stored now, the others are there
+      next_row: what is read of it is asked for on the way
     """
     *outer, last = rows.column_loops
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
@@ -231,6 +238,9 @@ def _reduce_level(
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords, known = rows.coords(at, columns), known_at(rows, columns, results, there)
+        if next_row is not None and memory is vectors:
+            for load in rows.large_loads(rows.coords(next_row, columns)):
+                build.prefetch(load.src[0], load.src[1])
         for value in new:
             build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
         for r, accumulator in zip(level, memory):

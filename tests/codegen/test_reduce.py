@@ -9,10 +9,10 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.device import Target
-from picograd.ir.build import permute, reduce
+from picograd.ir.build import expand, permute, reduce, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Let, Load, Statement
+from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Statement
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS
 
@@ -41,6 +41,23 @@ def test_lanes_read_what_is_side_by_side(value: Op, axis: int, joined: bool, tar
     assert any(load.var.arg[1] > 1 for load in loads), "not one vector"
     assert all(load.index.code is not OpCode.VAR or load.index.arg[1] == 1 for load in loads), "a gather"
     assert joined == any(isinstance(one, Let) and one.value.code is OpCode.REDUCE for one in statements)
+
+
+@pytest.mark.parametrize(("columns", "asked"), [(2048, 1), (1024, 0)])
+def test_the_next_long_row_is_asked_for_while_the_exponentials_of_one_are_computed(columns: int, asked: int) -> None:
+    """Of the row, not of the weight that all rows share; once, in the loop that computes them."""
+    x, weight = (Op(OpCode.PARAM, dtypes.float32, (), (slot, (n, columns))) for slot, n in enumerate((64, 1)))
+
+    def repeated(value: Op) -> Op:
+        return expand(value, x.shape)
+
+    powers = unary(OpCode.EXP, x * repeated(weight) - repeated(reduce(x, OpCode.MAX, (1,), keepdim=True)))
+    (item,) = create_schedule([powers / repeated(reduce(powers, OpCode.ADD, (1,), keepdim=True))]).items
+    program = lower(item.kernel, CPU_TARGETS[2])
+    bodies = [one.body for phase in program.phases for one in all_of(phase) if isinstance(one, For)]
+    found = [one for body in bodies for one in body if isinstance(one, Prefetch)]
+    assert len({one.index for one in found}) == len(found) and bool(found) == bool(asked)
+    assert {item.kernel.params[one.memory.arg[0]].numel for one in found} <= {64 * columns}
 
 
 @pytest.mark.parametrize(("columns", "shared"), [(16, False), (1000, True)])
