@@ -2,7 +2,7 @@
 
 In:    a table of cases, which a module has as CASES
 Out:   `Case`; `measure`: seconds of each case in each framework, one median a round
-Called by: bench/bandwidth.py, bench/contractions.py.    Next: bench/bandwidth.py
+Called by: bench/bandwidth.py, bench/contractions.py, bench/tuning.py.    Next: bench/bandwidth.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.driver import ROOT, environment
 
-FRAMEWORKS = ("picograd", "torch")
+FRAMEWORKS: dict[str, dict[str, str]] = {"picograd": {}, "torch": {}}  # what measures -> its environment variables
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _torch(case: Case) -> Callable[[], Any]:
 
 def serve(module: str, framework: str) -> None:
     """Answers each line of standard input, the name of a case, with the seconds of some calls of it."""
-    table, make = import_module(module).CASES, {"picograd": _picograd, "torch": _torch}[framework]
+    table, make = import_module(module).CASES, _torch if framework == "torch" else _picograd
     ready: dict[str, Callable[[], Any]] = {}
     for line in sys.stdin:
         name = line.strip()
@@ -127,13 +127,17 @@ def times(step: Callable[[], Any]) -> list[float]:
 # ---- all of them in turns ----
 def measure(
     module: str, names: Sequence[str], num_threads: int, num_rounds: int, show: Callable[[str, Any], str],
-    beside: Mapping[str, Callable[[], None]] | None = None,
+    beside: Mapping[str, Callable[[], None]] | None = None, variants: Mapping[str, Mapping[str, str]] = FRAMEWORKS,
 ) -> None:  # fmt: skip
-    """Prints for each case what `show` makes of its name and samples: those of each framework, and of what is `beside`."""
-    workers = {framework: _start(module, framework, num_threads) for framework in FRAMEWORKS}
+    """Prints for each case what `show` makes of its name and samples: those of each variant, and of what is `beside`.
+
+    Args:
+      variants: names, torch or picograd's, and the environment variables of each
+    """
+    workers = {name: _start(module, name, num_threads, more) for name, more in variants.items()}
     try:
         for name in names:
-            samples: dict[str, list[float]] = {kind: [] for kind in (*(beside or {}), *FRAMEWORKS)}
+            samples: dict[str, list[float]] = {kind: [] for kind in (*(beside or {}), *variants)}
             for _ in range(num_rounds):
                 for kind, run in (beside or {}).items():
                     samples[kind].append(median(times(run)))
@@ -147,12 +151,11 @@ def measure(
             worker.kill()
 
 
-def _start(module: str, framework: str, num_threads: int) -> subprocess.Popen[str]:
+def _start(module: str, framework: str, num_threads: int, variables: Mapping[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-W", "ignore", "-c", f"from bench.turns import serve; serve({module!r}, {framework!r})"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, text=True, bufsize=1, cwd=ROOT, env=environment(num_threads)
-    )  # fmt: skip
+    env = environment(num_threads) | dict(variables)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1, cwd=ROOT, env=env)
 
 
 @dataclass(frozen=True)

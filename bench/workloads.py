@@ -102,6 +102,7 @@ _TABLE: list[Workload] = [
     Forward("layer_norm_16m", "layer_norm", "layer_norm", LONG_SHAPE),
     #        name       group       network                         batch
     Language("nanogpt", "language", Transformer(4, 4, 128, 64, 65), 12),
+    Language("nanogpt_384", "language", Transformer(6, 6, 384, 256, 65), 4),
     Language("lstm", "language", Recurrent(128, 64, 65), 32),
     Generation("prefill_256", "prefill", GPT2, prompt=256, count=0),
     Generation("decode_32", "decode", GPT2, prompt=256, count=32),
