@@ -4,8 +4,8 @@ In:    Program in the linear form
 Out:   the same Program where all is proved; else one whose guarded accesses touch nothing outside
 Called by: codegen/lower.py.    Next: picograd/codegen/inequalities.py
 
-After:   for each Load and Store, 0 <= index < elements of its memory, in every lane where `valid` holds, whatever the
-         values of loops, symbolic integers and memory are.
+After:   for each Load and Store, and each line of a Transpose, 0 <= index < elements of its memory, in every lane where
+         `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point anywhere.
 Before:  must stand after `linearize`, for what is proved is what runs: a load that was taken out of a loop may not lean
          on that the loop runs at all.
 Why:     an index that is wrong by one reads what belongs to others, and no test may notice. Emitters write loops and
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import NamedTuple
 
 from picograd import dtype as dtypes
@@ -224,7 +223,10 @@ class _Guards:
                 bits = self.name(Op(OpCode.BITCAST, dtypes.uint64, (place,)), 1)
                 length = self.length(length_of(self.program, memory))
                 inside.append(self.name(Op(OpCode.CMPLT, dtypes.bool_, (bits, length)), 1))
-        return reduce(lambda a, b: self.name(Op(OpCode.AND, dtypes.bool_, (a, b)), 1), inside)
+        both, *others = inside  # else the whole square is left alone
+        for one in others:
+            both = self.name(Op(OpCode.AND, dtypes.bool_, (both, one)), 1)
+        return both
 
     def length(self, length: Dim) -> Op:
         """Writes a length, which is never below 0, as an unsigned integer."""

@@ -7,11 +7,13 @@ Called by: codegen/lower.py.    Next: picograd/codegen/blocks.py
 A tile is a few positions of the result by two vectors of output channels. What stands under a tap of a position is one
 element for all channels, loaded into all lanes from wherever it lies: no window is packed, and no lane is lost at the end
 of a row of positions. The weight is packed, channels side by side. An x that has padding, or is computed, is copied a few
-rows at a time to the stack, with its padding.
+rows at a time to the stack, with its padding, or its values at points are.
 
-    for each block of K (input channels by taps), for each image, for each panel of output channels, for each tile:
-        for c, t:  acc[position, channels] += x[c, position * stride + t * dilation] * w[c, t, channels]
+    for each block of K (input channels by taps), for each point, image, panel of output channels, tile:
+        for c, t:  acc[position, channels] += x[point, c, position * stride + t * dilation] * w[point, c, t, channels]
+    for each result a of those that stand together:  result[a] = sum over points p of A[a, p] * sum[p]
 
+PLAIN has one point, at which values are those of x and w themselves, and nothing is joined.
 Sums lie on the stack from block to block of K. Of a small result with a long K, as the gradient of a weight, they are
 split: parts in the second phase, their sums in a third. A large weight is packed block by block, by each iteration of GRID
 that needs it.
@@ -25,12 +27,13 @@ from math import prod
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct, direct_of
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.matmul import pack_columns, store_outputs
+from picograd.codegen.matmul import store_outputs
+from picograd.codegen.panels import pack_columns
 from picograd.codegen.points import join_results, pack_own_weight, pack_weight
-from picograd.codegen.toom import PLAIN, combined
+from picograd.codegen.toom import PLAIN, linear_combination
 from picograd.codegen.windows import guarded
 from picograd.device import Target
-from picograd.ir.build import cast, reshape, static_shape, swap_last
+from picograd.ir.build import cast, static_shape
 from picograd.ir.coordinates import flatten, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
@@ -40,7 +43,7 @@ from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum,
 
 UNROLLED = 7  # taps along the last axis
 
-# (image, point, channel, position, tap) -> the element of x, or the value, that is under it; image, channel and tap from
+# (point, image, channel, position, tap) -> the element of x, or the value, that is under it; image, channel and tap from
 # the first of the iteration or block on
 Read = Callable[[Dim, Dim, Dim, Sequence[Dim], Sequence[Dim]], Op]
 Weight = Callable[[Dim, Dim, Dim, Dim], Op]  # (point, panel, column, k), each from the iteration's or the block's first on
@@ -83,8 +86,7 @@ def _packed(direct: Direct, pack: Builder, scratch: Scratch) -> Packed:
     windows = direct.windows
     if direct.toom != PLAIN:
         return pack_weight(direct, pack, scratch)
-    matrix = swap_last(reshape(windows.anchor.src[1], (windows.groups, windows.m, windows.k)))  # K by output channels
-    packed = pack_columns(matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
+    packed = pack_columns(windows.matrix, direct.tile.columns, direct.lanes, direct.dtype, pack, scratch)
     return lambda point, group, panel, o, k: packed((group,), panel, o, k)
 
 
@@ -182,7 +184,7 @@ class Sums:
             def values(at: Sequence[Dim]) -> Iterator[tuple[Dim, Op]]:
                 elements = [source([add(mul(at[0], direct.step), i), *at[1:]]) for i in range(direct.toom.num_points)]
                 for point, coefficients in enumerate(direct.toom.of_inputs):
-                    yield flatten((point, image, c, 0), shape), combined(coefficients, elements, direct.has_fma)
+                    yield flatten((point, image, c, 0), shape), linear_combination(coefficients, elements, direct.has_fma)
 
             self._fill(self.rows, direct.rows, values)
 

@@ -20,7 +20,8 @@ from math import prod
 
 from picograd.codegen.builder import read
 from picograd.codegen.loops import split
-from picograd.codegen.matmul import is_plain, lanes_of
+from picograd.codegen.matmul import lanes_of
+from picograd.codegen.panels import is_plain
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows
 from picograd.codegen.toom import PLAIN, Toom, toom_for
@@ -36,6 +37,7 @@ MOST_K = 512  # of a block
 MOST_STAGED = 1 << 15  # elements of x that are copied together: the second-level cache holds them beside the weight
 MOST_VALUES = 1 << 16  # the same of values at points for a block of taps
 MOST_OWN = 1 << 17  # elements of a block of a weight that an iteration packs for itself
+MOST_SUMS = 1 << 17  # elements, of values at points
 MOST_SHARED = 5 << 20  # bytes of a weight that is packed for all; of a larger one each iteration packs what it needs
 MOST_PARTS = 1 << 20  # bytes of the parts of split sums
 MOST_POSITIONS = 96  # of an iteration of GRID
@@ -49,7 +51,7 @@ MOST_STACK = 1 << 20  # bytes
 
 
 def is_direct(anchor: Op, target: Target) -> bool:
-    """True for a CONV whose output channels fill lanes, whose positions fill tiles, and whose x has no gaps."""
+    """True for a CONV whose output channels fill lanes and positions tiles, whose x has no gaps, and that fits a stack."""
     arg, windows, lanes = anchor.arg, Windows(anchor), lanes_of(anchor, target)
     if max(arg.input_dilation) > 1 or min(min(pair) for pair in arg.padding) < 0 or not anchor.dtype.is_float:
         return False
@@ -69,7 +71,10 @@ def direct_of(anchor: Op, target: Target) -> Direct:
 
 
 def _toom_of(windows: Windows) -> Toom:
-    """Several results or taps together where they are neighbours in x, and what that takes is shared by many products."""
+    """Several results or taps together where they are neighbours in x, and what that takes is shared by many products.
+
+    Along one axis alone there are no rows for lanes to run along while values are computed.
+    """
     arg, length, taps = windows.arg, windows.spatial[0], windows.taps[0]
     if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < FEWEST_SHARED:
         return PLAIN
@@ -120,7 +125,11 @@ class Direct:
     @cached_property
     def panels(self) -> int:
         """Panels of output channels of an iteration of GRID."""
-        return -(-self.num_panels // -(-self.num_panels // MOST_PANELS))
+        most = MOST_PANELS
+        if self.toom != PLAIN:  # of which an iteration has a whole row, however long
+            of_panel = self.toom.num_points * self.images * self.length * self.tile.columns
+            most = max(1, min(most, MOST_SUMS // of_panel))
+        return -(-self.num_panels // -(-self.num_panels // most))
 
     @property
     def num_pieces(self) -> int:
@@ -155,7 +164,7 @@ class Direct:
 
     @cached_property
     def height(self) -> int:
-        """Most rows of positions, along the first axis, of an iteration of GRID, which may begin anywhere in a row."""
+        """Most rows of positions, along the first axis, of an iteration of GRID. One of PLAIN may begin within a row."""
         first = self.spatial[0]
         if self.toom != PLAIN:  # whole rows: neighbours in the result are not neighbours among positions
             return -(-first // -(-first // max(1, MOST_POSITIONS // self.inner)))
@@ -201,7 +210,7 @@ class Direct:
 
     @cached_property
     def taps(self) -> int:
-        """Taps of a block of K along the first axis: all, unless they are many."""
+        """Taps of a block of K along the first axis: all, unless they or their values at points are many."""
         first, *others = self.num_taps
         most = MOST_K // prod(others)
         if self.toom != PLAIN:

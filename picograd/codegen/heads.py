@@ -20,7 +20,8 @@ from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, in_squares, split
-from picograd.codegen.matmul import lanes_of, lines_apart
+from picograd.codegen.matmul import lanes_of
+from picograd.codegen.panels import lines_apart
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows
 from picograd.device import Target

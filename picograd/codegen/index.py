@@ -218,15 +218,6 @@ def zero_unless(inside: Op | bool, value: Op) -> Op:
     return Op(OpCode.WHERE, value.dtype, (to_op_bool(inside), value, const(0, value.dtype)))
 
 
-def is_as_large(load: Op, size: Dim) -> bool:
-    """True for a load from a PARAM of so many elements or more, at an index that nothing has to be read for."""
-    memory, index = load.src[:2]
-    if memory.code is not OpCode.PARAM or any(op.code is OpCode.LOAD for op in toposort([index])):
-        return False
-    (length,) = memory.arg[1]
-    return isinstance(length, int) and isinstance(size, int) and length >= size
-
-
 def is_loaded(value: Op) -> bool:
     """True for what comes from memory as it is: it is 0 already where memory is not touched; 1 / x or x + 1 are not."""
     return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))

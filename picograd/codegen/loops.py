@@ -1,4 +1,4 @@
-"""Loops that several emitters write: over positions in groups of axes, over several extents, over vectors and a rest.
+"""Loops that several emitters write: over positions in groups of axes, several extents, vectors or squares and a rest.
 
 In:    extents, a body
 Out:   statements in the free form

@@ -4,44 +4,48 @@ In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
 Called by: codegen/lower.py.    Next: picograd/codegen/heads.py
 
-The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from
-panels in which what it reads next lies next. Packing evaluates the operands' expressions, so whatever stands
-before the product (a transpose, a mask, an activation) costs one pass over the operand and no memory of its own.
+The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from panels
+(codegen/panels.py). What its epilogue reads of large values is asked for before the tile is computed.
 Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication", is the source of the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.index import element_anywhere, element_within, is_as_large
-from picograd.codegen.loops import along, in_squares, split
+from picograd.codegen.index import element_within
+from picograd.codegen.loops import along, split
+from picograd.codegen.panels import (
+    PACK_ROWS,
+    Operand,
+    contiguous_axis,
+    fill_panel,
+    in_blocks,
+    is_plain,
+    pack_columns,
+    packs_slowly,
+    rows_to_clear,
+    rows_to_transpose,
+)
+from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, swap_last
-from picograd.ir.coordinates import Coords, flatten, placeholder
-from picograd.ir.op import Dim, Op, Shape, const, toposort
-from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.coordinates import Coords, flatten
+from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, affine, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
-PACK_ROWS = 32  # rows of K that one GRID iteration packs
-PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
-PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
 FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies vectors; where it goes element by element, once
-
-# One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
-Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
 
 
 @dataclass(frozen=True)
@@ -173,9 +177,7 @@ def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, colu
         at = (add(mul(row, tile.rows), i), add(mul(column, product.nr), mul(vector, product.lanes)))
         coords = (*batch, *(at[::-1] if tile.turned else at))
         done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
-        for load in toposort(done):
-            if load.code is OpCode.LOAD and is_as_large(load, size):
-                build.prefetch(load.src[0], load.src[1])
+        prefetch_large(build, done, size)
 
 
 def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
@@ -253,114 +255,13 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     else:
 
         def fill(at: Sequence[Dim], panel: Dim, height: Dim, first: Dim, count: Dim) -> None:
-            with pack.loop(_rows_to_clear(count, height, rows), AxisKind.LOOP) as kk:
+            with pack.loop(rows_to_clear(count, height, rows), AxisKind.LOOP) as kk:
                 along(pack, 0, rows, min(4, lanes), lambda i: put_zero(at, panel, i, add(first, kk)))
             with pack.loop(count, AxisKind.LOOP) as kk:
                 along(pack, 0, height, min(4, lanes), lambda i: put(at, panel, i, add(first, kk)))
 
-        _in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
+        in_blocks(pack, batch, k, PACK_ROWS, m, rows, fill)
     return lambda at, panel, i, kk: read(memory, where(at, panel, i, kk))
-
-
-def _in_blocks(
-    pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
-    fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
-) -> None:  # fmt: skip
-    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
-
-    fill(batch, panel, how much of its width, first k, how many)
-    """
-    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
-    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
-        *at, number = split(position, [*batch, blocks])
-        first = mul(number, block)
-        count = minimum(subtract(k, first), block)
-        with pack.loop(whole, AxisKind.LOOP) as panel:
-            fill(at, panel, width, first, count)
-        with pack.when(less(0, rest)):
-            fill(at, whole, rest, first, count)
-
-
-def _rows_to_transpose(k: Dim) -> int:
-    """Returns how many rows of K packing transposes at a time."""
-    return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_TRANSPOSED
-
-
-def _rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
-    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing.
-
-    What is made of these zeros is never stored. But of what happens to be in memory it may be subnormal numbers, with
-    which a processor takes a hundred times as long to multiply.
-    """
-    return mul(count, minimum(subtract(whole, width), 1))
-
-
-def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch) -> Operand:
-    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros."""
-    *batch, k, n = b.shape
-    panels = floordiv(add(n, nr - 1), nr)
-    shape: Shape = (*batch, panels, k, nr)
-    memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
-    along_k = contiguous_axis(b) == -2
-
-    def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
-        def place(kk: Dim, c: Dim) -> Dim:
-            return flatten((*at, panel, add(first, kk), c), shape)
-
-        def element(kk: Dim, c: Dim) -> Op:
-            return element_within(b, (*at, add(first, kk), add(mul(panel, nr), c)))
-
-        with pack.loop(_rows_to_clear(count, width, nr), AxisKind.LOOP) as kk:
-            along(pack, 0, nr, lanes, lambda c: pack.store(memory, place(kk, c), zero))
-        _fill_panel(b, memory, nr, lanes, along_k, (width, count), place, element, pack)
-
-    _in_blocks(pack, batch, k, _rows_to_transpose(k) if along_k else PACK_ROWS, n, nr, fill)
-    return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
-
-
-def _fill_panel(
-    b: Op, memory: Op, nr: int, lanes: int, along_k: bool, size: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
-    element: Callable[[Dim, Dim], Op], pack: Builder,
-) -> None:  # fmt: skip
-    """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
-
-    Args:
-      size:           columns, and rows of K
-      place, element: where an element (row of K, column) goes in memory, and its value
-    """
-    width, count = size
-
-    def put(kk: Dim, c: Dim) -> None:
-        pack.store(memory, place(kk, c), cast(element(kk, c), memory.dtype))
-
-    def square(c: Dim, kk: Dim) -> None:
-        load = element(kk, c)
-        pack.transpose(memory, place(kk, c), nr, load.src[0], load.src[1], apart or 0, lanes)
-
-    if not along_k:
-        with pack.loop(count, AxisKind.LOOP) as kk:
-            along(pack, 0, width, lanes, lambda c: put(kk, c))
-        return
-    apart = lines_apart(b, memory.dtype, lanes)
-    if apart is not None:
-        in_squares(pack, width, count, lanes, square, lambda c, kk: put(kk, c))
-        return
-    with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
-        put(kk, c)
-
-
-def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
-    """Returns how far columns are apart in memory in which they are lines of K, such that squares can be transposed.
-
-    None where they do not lie in memory so, or not in `dtype`.
-    """
-    if b.dtype is not dtype or lanes == 1 or not is_plain(b):
-        return None
-    load, (k, column) = element_anywhere(b), (placeholder(len(b.shape) - 2 + i, dim) for i, dim in enumerate(b.shape[-2:]))
-    terms = affine(load.src[1])[0]
-    apart = terms.get(column, 0) if isinstance(column, Op) else 0
-    is_apart = not any({k, column} & {*toposort([atom])} for atom in terms if atom not in (k, column))
-    return apart if len(load.src) == 2 and isinstance(k, Op) and terms.get(k) == 1 and apart >= lanes and is_apart else None
 
 
 def _packs_own_panels(product: Product, pieces: Dim) -> bool:
@@ -369,11 +270,6 @@ def _packs_own_panels(product: Product, pieces: Dim) -> bool:
     if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
         return False
     return pieces <= (1 if packs_slowly(product.rhs, product.dtype, product.lanes) else MOST_REPEATS)
-
-
-def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:
-    """True where packing transposes columns element by element."""
-    return contiguous_axis(rhs) == -2 and lines_apart(rhs, dtype, lanes) is None
 
 
 def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Builder) -> Operand:
@@ -385,9 +281,9 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     width = minimum(subtract(product.n, first), nr)
 
     along_k = contiguous_axis(b) == -2
-    with build.loop(_rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
+    with build.loop(rows_to_clear(k, width, nr), AxisKind.LOOP) as kk:
         along(build, 0, nr, lanes, lambda c: build.store(memory, add(mul(kk, nr), c), const(0, dtype)))
-    length = _rows_to_transpose(k) if along_k else k
+    length = rows_to_transpose(k) if along_k else k
     with build.loop(-(-k // length), AxisKind.LOOP) as block:
         start = mul(block, length)
 
@@ -398,32 +294,8 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
             return element_within(b, (*batch, add(start, kk), add(first, c)))
 
         size = (width, minimum(subtract(k, start), length))
-        _fill_panel(b, memory, nr, lanes, along_k, size, place, element, build)
+        fill_panel(b, memory, nr, lanes, along_k, size, place, element, build)
     return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))
-
-
-@lru_cache(maxsize=256)
-def contiguous_axis(operand: Op) -> int:
-    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
-
-    Equal indices count once: of a softmax's gradient, what is read for a row (its sum, its label) is less than the row.
-    """
-    ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
-    indices = {load.src[1] for load in _outer_loads(operand)}
-    second_last, last = [sum(steps_by_one(index, place) for index in indices) for place in ranges[-2:]]
-    return -1 if last >= second_last else -2
-
-
-def _outer_loads(operand: Op) -> list[Op]:
-    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements."""
-    order = toposort([element_anywhere(operand)], sources=lambda op: () if op.code is OpCode.LOAD else op.src)
-    return [op for op in order if op.code is OpCode.LOAD]
-
-
-def is_plain(operand: Op) -> bool:
-    """True for an operand that lies in memory, at places that nothing has to be read for."""
-    loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
-    return loads == [element_anywhere(operand)]
 
 
 def _shares_cache_sets(k: Dim) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from picograd.codegen.matmul import MOST_REPEATS, contiguous_axis, lanes_of, packs_slowly
+from picograd.codegen.matmul import MOST_REPEATS, lanes_of
+from picograd.codegen.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
 from picograd.device import Target

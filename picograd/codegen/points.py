@@ -1,11 +1,12 @@
-"""What a convolution with several results or taps together computes besides its products: weights at points, results.
+"""What a direct convolution computes besides its products: the packed weight, its values at points, results from sums.
 
 In:    a `Direct`, where its operands and sums are
 Out:   statements in the free form
 Called by: codegen/convolution_direct.py.    Next: picograd/codegen/convolution_direct.py
 
 The matrices are those of codegen/toom.py. The weight's is applied while the weight is packed, that of the results to the
-sums, in place; that of x while x is staged (codegen/convolution_direct.py).
+sums, in place; that of x while x is staged (codegen/convolution_direct.py). Of PLAIN, blocks of the weight are packed here,
+the whole one by `pack_columns`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from math import prod
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.direct import Block, Direct
 from picograd.codegen.loops import along, in_squares, split
-from picograd.codegen.toom import combined
+from picograd.codegen.panels import lines_apart
+from picograd.codegen.toom import linear_combination
 from picograd.ir.build import cast
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -42,7 +44,7 @@ def pack_weight(direct: Direct, pack: Builder, scratch: Scratch) -> Callable[[Di
                 k = add(mul(add(mul(add(channel, c), taps), tap), prod(inner)), beside)
                 pack.store(memory, flatten((point, group, panel, k, o), shape), value)
 
-            weight_at_points(direct, (group, panel, channel, tap), count, put, pack)
+            _weight_at_points(direct, (group, panel, channel, tap), count, put, pack)
     return lambda point, group, panel, o, k: read(memory, flatten((point, group, panel, k, o), shape))
 
 
@@ -65,7 +67,7 @@ def pack_own_weight(
             build.store(memory, flatten((point, panel, k, o), shape), value)
 
         at = (group, add(first_panel, panel), add(block.channel, channel), add(block.tap, tap))
-        weight_at_points(direct, at, count, put, build)
+        _weight_at_points(direct, at, count, put, build)
     return lambda point, panel, o, k: read(memory, flatten((point, panel, k, o), shape))
 
 
@@ -74,7 +76,7 @@ def _channels_of_a_run(direct: Direct) -> int:
     return max(1, MOST_TURNED // prod(direct.windows.taps)) if direct.num_taps[0] == 1 else 1
 
 
-def weight_at_points(
+def _weight_at_points(
     direct: Direct, at: Sequence[Dim], count: Dim, put: Callable[[Dim, Dim, Dim, Dim, Op], None], build: Builder
 ) -> None:
     """Computes the values of a panel of output channels for some input channels and the taps that stand together.
@@ -84,15 +86,29 @@ def weight_at_points(
       count: of input channels; one, unless all taps stand together
       put:   (point, channel from the first on, tap along the other axes, column, value), lanes over columns
     """
-    windows, toom, columns = direct.windows, direct.toom, direct.tile.columns
+    toom, columns, inner = direct.toom, direct.tile.columns, prod(direct.windows.taps[1:])
+    taps = toom.taps * inner
+    turned = build.alloc(direct.dtype, _channels_of_a_run(direct) * taps * columns, MemorySpace.SHARED)
+    _turn_weight(direct, at, count, turned, build)
+    with build.loop(count, AxisKind.LOOP) as c, build.loop(inner, AxisKind.LOOP) as i:
+
+        def values(o: Dim) -> None:
+            places = [add(mul(c, taps), add(number * inner, i)) for number in range(toom.taps)]
+            elements = [read(turned, add(mul(place, columns), o)) for place in places]
+            for point, row in enumerate(toom.of_taps):
+                put(point, c, i, o, linear_combination(row, elements, direct.has_fma))
+
+        along(build, 0, columns, direct.lanes, values)
+
+
+def _turn_weight(direct: Direct, at: Sequence[Dim], count: Dim, turned: Op, build: Builder) -> None:
+    """Copies a run of K of a panel's output channels, channels side by side; 0 where there is no channel, or no tap."""
+    windows, columns, inner = direct.windows, direct.tile.columns, prod(direct.windows.taps[1:])
     group, panel, first_channel, tap = at
-    inner = prod(windows.taps[1:])
-    size = toom.taps * inner
-    turned = build.alloc(direct.dtype, _channels_of_a_run(direct) * size * columns, MemorySpace.SHARED)
-    first = mul(tap, toom.taps)
-    there = minimum(subtract(windows.taps[0], first), toom.taps)
+    first, zero = mul(tap, direct.toom.taps), const(0, direct.dtype)
+    there = minimum(subtract(windows.taps[0], first), direct.toom.taps)
     start = add(mul(first_channel, windows.num_taps), mul(first, inner))
-    own = minimum(subtract(windows.m, mul(panel, columns)), columns)
+    own, run = minimum(subtract(windows.m, mul(panel, columns)), columns), mul(mul(count, there), inner)
 
     def element(o: Dim, i: Dim) -> Op:
         return windows.weight_row(add(mul(group, windows.m), add(mul(panel, columns), o)), add(start, i))
@@ -100,44 +116,37 @@ def weight_at_points(
     def place(o: Dim, i: Dim) -> Dim:
         return add(mul(i, columns), o)
 
-    def square(o: Dim, i: Dim) -> None:
-        load = element(o, i)
-        build.transpose(turned, place(o, i), columns, load.src[0], load.src[1], windows.k, direct.lanes)
-
     def one(o: Dim, i: Dim) -> None:
         build.store(turned, place(o, i), cast(element(o, i), direct.dtype))
 
-    run = mul(mul(count, there), inner)
-    lanes = direct.lanes if windows.has_lines and windows.anchor.src[1].dtype is direct.dtype else 1
-    in_squares(build, own, run, lanes, square if lanes > 1 else one, one)
-    with build.loop(subtract(columns, own), AxisKind.LOOP) as o:  # columns without a channel of their own
-        behind_last = add(own, o)
-        with build.loop(run, AxisKind.LOOP) as i:
-            build.store(turned, place(behind_last, i), const(0, direct.dtype))
-    with build.loop(mul(subtract(toom.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
-        behind = mul(add(mul(there, inner), i), columns)
-        along(build, 0, columns, direct.lanes, lambda o: build.store(turned, add(behind, o), const(0, direct.dtype)))
-    with build.loop(count, AxisKind.LOOP) as c, build.loop(inner, AxisKind.LOOP) as i:
+    apart = lines_apart(windows.matrix, direct.dtype, direct.lanes)
+    if apart is None:
+        with build.loop(own, AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
+            one(o, i)
+    else:
 
-        def values(o: Dim) -> None:
-            places = [add(mul(c, size), add(number * inner, i)) for number in range(toom.taps)]
-            elements = [read(turned, add(mul(place, columns), o)) for place in places]
-            for point, row in enumerate(toom.of_taps):
-                put(point, c, i, o, combined(row, elements, direct.has_fma))
+        def square(o: Dim, i: Dim) -> None:
+            load = element(o, i)
+            build.transpose(turned, place(o, i), columns, load.src[0], load.src[1], apart, direct.lanes)
 
-        along(build, 0, columns, direct.lanes, values)
+        in_squares(build, own, run, direct.lanes, square, one)
+    with build.loop(subtract(columns, own), AxisKind.LOOP) as o, build.loop(run, AxisKind.LOOP) as i:
+        build.store(turned, place(add(own, o), i), zero)
+    with build.loop(mul(subtract(direct.toom.taps, there), inner), AxisKind.LOOP) as i:  # behind the last tap
+        along(build, 0, columns, direct.lanes, lambda o: build.store(turned, place(o, add(mul(there, inner), i)), zero))
 
 
 def join_results(direct: Direct, memory: Op, build: Builder) -> None:
     """Puts the results of each `Toom` in the place of the sums at its first points."""
     toom, size = direct.toom, prod(direct.shape)
-    # Of 3 q the product with the float nearest to 1/3 is q, rounded; so it is of 6 q and 24 q.
+    # The float nearest to 1/3 is off by 2**-25 of itself, less than half a step of any q: 3 q times it rounds to q. Powers
+    # of two change nothing, so it is the same for 6 q and 24 q, as long as these are exact.
     scale = const(1.0 / toom.divisor, direct.dtype)
 
     def join(i: Dim) -> None:
         sums = [build.load(memory, add(point * size, i)) for point in range(toom.num_points)]
         for which, row in enumerate(toom.of_results):
-            total = combined(row, sums, direct.has_fma)
+            total = linear_combination(row, sums, direct.has_fma)
             build.store(memory, add(which * size, i), Op(OpCode.MUL, total.dtype, (total, scale)))
 
     along(build, 0, size, direct.lanes, join)

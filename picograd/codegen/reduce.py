@@ -5,8 +5,9 @@ Out:   statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/rows.py
 
 A row is read once for each level of reductions (softmax: the maximum, then the sum, then the result); after the
-first time it is in cache. An exponential that two levels need is computed once and kept. Elements of several long rows
-that share a weight are written together. The order in which a float sum adds depends on shapes alone.
+first time it is in cache. An exponential that two levels need is computed once and kept, and the next row asked for
+meanwhile. Elements of several long rows that share a weight are written together. The order in which a float sum
+adds depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from itertools import chain, zip_longest
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import along, nested, split
+from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.reduce_columns import UNROLLED, emit_columns
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
@@ -127,7 +129,8 @@ def emit_rows(
     settled = {r: build.alloc(r.dtype, count, MemorySpace.SHARED) for level in rows.levels for r in level if count > 1}
     with build.loop(count, AxisKind.LOOP) as index:
         at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
-        after = split(add(first, 1), rows.row_extents) if any(kept) else None  # of one row
+        # What is kept is of one row at a time (count is 1), so the next one follows the first.
+        after = split(add(first, 1), rows.row_extents) if any(kept) else None
         results, memories = reduce_row(rows, at, build, lanes, kept, after)
         for r, memory in settled.items():
             build.store(memory, index, results[r])
@@ -238,9 +241,6 @@ def _reduce_level(
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
         coords, known = rows.coords(at, columns), known_at(rows, columns, results, there)
-        if next_row is not None and memory is vectors:
-            for load in rows.large_loads(rows.coords(next_row, columns)):
-                build.prefetch(load.src[0], load.src[1])
         for value in new:
             build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
         for r, accumulator in zip(level, memory):
@@ -256,7 +256,10 @@ def _reduce_level(
                 build.loop(lanes, AxisKind.VECTOR) as lane,
             ):
                 where = add(mul(copy, lanes), lane)
-                step(vectors, where, [*columns, add(mul(vector, width), where)])
+                here = [*columns, add(mul(vector, width), where)]
+                if next_row is not None:
+                    prefetch_large(build, rows.element_values(rows.coords(next_row, here)), numel(rows.nest.domain), lane)
+                step(vectors, where, here)
         done = mul(whole, width)
         if use_vectors:
             more = floordiv(subtract(last, done), lanes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread, steps_by_one
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import element_within, elements, is_as_large
+from picograd.codegen.index import element_within, elements
 from picograd.dtype import DType
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.fold import identity
@@ -59,13 +59,12 @@ class Rows:
         rows = self.nest.row_axes
         return element_within(op, coords, results, rows if op.shape == self.nest.domain else range(len(rows)))
 
-    def large_loads(self, coords: Coords) -> list[Op]:
-        """Returns the loads of an element from memory as large as the domain, at indices nothing has to be read for."""
+    def element_values(self, coords: Coords) -> list[Op]:
+        """Returns all that is computed for an element, as if every reduction were 0."""
         levels = [r for level in self.levels for r in level]
         known = {r: const(0, r.dtype) for r in levels}
-        values = [value for _, value in self.nest.outputs if value.shape == self.nest.domain] + [r.src[0] for r in levels]
-        order = toposort([self.value(value, coords, known) for value in values])
-        return [op for op in order if op.code is OpCode.LOAD and is_as_large(op, numel(self.nest.domain))]
+        outputs = [value for _, value in self.nest.outputs if value.shape == self.nest.domain]
+        return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
 
     @property
     def row_extents(self) -> list[Dim]:

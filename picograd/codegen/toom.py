@@ -4,16 +4,21 @@ In:    how many results stand together, of how many taps
 Out:   `Toom`, its three matrices; `PLAIN`, one result of one tap; `toom_for` the taps and results of an axis
 Called by: codegen/direct.py, codegen/points.py, codegen/convolution_direct.py.    Next: picograd/codegen/direct.py
 
-A window's m results of r taps are coefficients of a product of polynomials, turned round. That product is known from its
-values at m + r - 1 points, and a value of a product is one multiplication:
+    out[a] = sum over k < r of x[a + k] w[k]                      m r multiplications
+           = sum over p of A[a, p] (B x)[p] (G w)[p]              m + r - 1
 
-    out[a] = sum over k < r of x[a + k] w[k]        m r multiplications
-           = sum over p of A[a, p] (B x)[p] (G w)[p]        m + r - 1
+Toom multiplies polynomials u and w, of m and r coefficients, by their values at m + r - 1 points: u w = C ((E u) * (G w)),
+where E and G are powers of the points and C interpolates. For a fixed w that is a matrix, T[n, a] = w[n - a]. Its
+transpose takes m + r - 1 numbers x to the sums over n of x[n] w[n - a], which are those of the window at a. So B is C
+transposed, and A is E transposed.
 
 B x is shared by all output channels, G w by all positions, and A is applied to the sum over all channels, so what is left
 of a long sum are its multiplications: 6 for 10 (two results of 5 taps), for 12 (four of 3). At the points 0, 1, -1, 2, -2
 and infinity float32 is nearly as exact as the sum itself: 1.3 and 2.0 times its error, measured on 32 channels of 5x5 and
-3x3. All coefficients are whole; one division, by 24 or less, comes last: of whole numbers the results are whole.
+3x3. All coefficients are whole; one division, by 24 or less, comes last: of small whole numbers the results are whole.
+
+NOTE: results that stand together share their rounding. The error of each is relative to the largest of the m + r - 1 rows
+that they read, not of its own r; inf or NaN in one of these rows, or a value above about 1e36, makes NaN of all of them.
 
 Sources: Toom 1963; Winograd 1980, "Arithmetic Complexity of Computations"; for convolutions Lavin and Gray 2015,
 arXiv:1509.09308; for the choice of points Barabasz et al. 2018, arXiv:1803.10986.
@@ -31,7 +36,7 @@ from picograd.ir.op import Op, const
 from picograd.ir.opcode import OpCode
 
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))  # and infinity
-WORTH = 0.8  # of the multiplications, or less, that are left
+MOST_LEFT = 0.8  # of the multiplications: otherwise nothing stands together
 
 Row = tuple[Fraction, ...]
 Matrix = tuple[Row, ...]
@@ -96,18 +101,18 @@ def toom_for(results: int, taps: int) -> Toom:
     >>> toom_for(results=20, taps=5), toom_for(results=5, taps=20)  # a convolution, and the gradient of its weight
     (Toom(results=2, taps=5), Toom(results=5, taps=2))
     """
-    sizes = range(1, len(POINTS) + 2)
-    choices = [Toom(n - taps + 1, taps) for n in sizes if taps <= n]
-    choices += [Toom(results, n - results + 1) for n in sizes if results <= n]
+    counts = range(1, len(POINTS) + 2)  # of points
+    choices = [Toom(n - taps + 1, taps) for n in counts if taps <= n]
+    choices += [Toom(results, n - results + 1) for n in counts if results <= n]
 
     def multiplications(toom: Toom) -> int:
         return toom.num_points * -(-results // toom.results) * -(-taps // toom.taps)
 
     best = min(choices, key=lambda toom: (multiplications(toom), toom.num_points), default=PLAIN)
-    return best if multiplications(best) <= WORTH * results * taps else PLAIN
+    return best if multiplications(best) <= MOST_LEFT * results * taps else PLAIN
 
 
-def combined(coefficients: Row, values: list[Op], has_fma: bool) -> Op:
+def linear_combination(coefficients: Row, values: list[Op], has_fma: bool) -> Op:
     """Returns the sum of coefficient * value; one of 0 is left out."""
     terms = [(float(c), value) for c, value in zip(coefficients, values) if c]
     terms.sort(key=lambda term: abs(term[0]) != 1.0)  # 1 and -1 need no multiplication

@@ -3,7 +3,8 @@
 In:    a CONV Op
 Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); its `column` is an
        element of the windowed operand, read through an index expression, so that no window is stored
-Called by: codegen/blocks.py, codegen/direct.py, codegen/convolution_gpu.py.    Next: picograd/codegen/toom.py
+Called by: codegen/blocks.py, codegen/direct.py, codegen/convolution_direct.py, codegen/convolution_gpu.py.
+Next: picograd/codegen/toom.py
 
 out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows o of a group, columns (b, p).
 """
@@ -16,7 +17,7 @@ from math import prod
 
 from picograd import dtype as dtypes
 from picograd.codegen.index import element_anywhere_valid, is_loaded, put_in_all, zero_unless
-from picograd.ir.build import reshape, static_shape
+from picograd.ir.build import reshape, static_shape, swap_last
 from picograd.ir.coordinates import placeholders, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
@@ -68,6 +69,11 @@ class Windows:
         """Positions of a window along each axis."""
         return static_shape(self.anchor.shape[2:])
 
+    @property
+    def matrix(self) -> Op:
+        """The weight of each group as (groups, K, output channels)."""
+        return swap_last(reshape(self.anchor.src[1], (self.groups, self.m, self.k)))
+
     def weight(self, o: Dim, c: Dim, tap: Dim) -> Op:
         """Returns an element of w, `o` counted over all groups and `tap` over all axes; both inside."""
         w = self.anchor.src[1]
@@ -78,12 +84,6 @@ class Windows:
         """Returns an element of w by its k, which may run on from channel to channel."""
         w = self.anchor.src[1]
         return _at(reshape(w, (w.shape[0], self.k)), (o, k))
-
-    @property
-    def has_lines(self) -> bool:
-        """True where w lies in memory as it is: lines of K, one after the other."""
-        w = self.anchor.src[1]
-        return w.code is OpCode.PARAM
 
     def column(self, b: Dim, position: Sequence[Dim], group: Dim, c: Dim, tap: Dim, known: Op | bool) -> Op:
         """Returns what stands under `tap` of the window at `position`; 0 between and around the elements of x.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from picograd import dtype as dtypes
 from picograd.errors import VerifyError
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, OpCode
+from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
     Alloc,
@@ -195,6 +195,10 @@ class _Checker:
             yield "a stored value has the dtype of the memory"
         if min(statement.step, statement.stride) < statement.lanes or memory is into:
             yield "the lines of a transposed square do not overlap"
+        if statement.lanes < 2 or statement.lanes & (statement.lanes - 1):
+            yield "a transposed square has as many lanes as a vector: a power of two"
+        if any(m.code is OpCode.ALLOC and m.arg[2] is MemorySpace.REGISTER for m in (memory, into)):
+            yield "a transposed square lies in memory, not in registers"
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
         """Yields the rules that a Check breaks."""
@@ -216,7 +220,7 @@ class _Checker:
             yield "every VAR is named once"
 
     def access(self, memory: Op, index: Op, valid: Op | None, lanes: int, scope: _Scope) -> Failures:
-        """Yields the rules that the memory, the index or the condition of a Load or Store breaks."""
+        """Yields the rules that the memory, the index or the condition of an access breaks."""
         yield from self.memory(memory, scope)
         yield from self.expression(index, scope)
         if index.dtype is not dtypes.int64:

@@ -87,7 +87,10 @@ class Store:
 class Transpose:
     """into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes: a square, read and written by lines.
 
-    memory, into:  PARAM or ALLOC, not in registers, that do not overlap;  index, place: int64 of one lane, in elements
+    memory, into:   PARAM or ALLOC, not in registers, that do not overlap
+    index, place:   int64 of one lane, in elements
+    stride, step:   elements from line to line of each, `lanes` or more
+    lanes:          a power of two
     """
 
     into: Op
@@ -101,7 +104,10 @@ class Transpose:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory."""
+    """Asks for the line of the cache that memory[index] is in. Changes nothing, and the index may be outside of memory.
+
+    index:  int64 of one lane; in a VECTOR loop of the free form, that of its first lane
+    """
 
     memory: Op
     index: Op

@@ -1,6 +1,6 @@
 """Loads and stores in LLVM IR: scalars, consecutive lanes, gathers and scatters, each with an optional condition.
 
-In:    Load and Store statements
+In:    Load, Store and Transpose statements
 Out:   instructions
 Called by: picograd/render/llvm.py.    Next: picograd/render/llvm_checks.py
 

@@ -7,6 +7,7 @@ Called by: schedule/create.py.    Next: picograd/schedule/phases.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
+    several products or convolutions of one dear value  ->  the value is stored, once
     conv(x, w), one output a group, few long sums  ->  sums of windows of x times w, as vectors along the sum
 """
 
@@ -110,7 +111,7 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
 
 
 def shared_by_convolutions(order: Sequence[Op]) -> set[Op]:
-    """Returns what several convolutions would compute anew from two values or more as large as itself.
+    """Returns what several convolutions would compute anew from two values or more as large as itself, or in MANY_STEPS.
 
     As the gradient behind a normalization, which that of x and that of the weight read: windows overlap, so that blocks of
     positions compute their edges more than once.

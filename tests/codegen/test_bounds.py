@@ -46,11 +46,11 @@ for r1 in loop(4):
 for r1 in loop(5):
   v1: int64 = r1 * 8
   load v2: float32x8 = p0[v1]"""),
-    "a square that is transposed": (25, """
-alloc m1: float32[12] shared
+    "a square that is transposed": (35, """
+alloc m1: float32[16] shared
 for r1 in loop(2):
   v1: int64 = r1 * 4
-  transpose 3 to m1[0] by 4 of p0[v1] by 9"""),
+  transpose 4 to m1[0] by 4 of p0[v1] by 9"""),
     "an index for each lane": (22, """
 v1: int64x8 = lanes(8)
 v2: int64x8 = spread(3, 8)

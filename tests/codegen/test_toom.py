@@ -10,9 +10,9 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.autodiff.convolution import conv_w, conv_x
-from picograd.codegen.direct import direct_of
+from picograd.codegen.direct import direct_of, is_direct
 from picograd.codegen.lower import lower
-from picograd.codegen.toom import PLAIN, WORTH, Toom, combined, toom_for
+from picograd.codegen.toom import MOST_LEFT, PLAIN, Toom, linear_combination, toom_for
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.schedule.create import create_schedule
@@ -46,13 +46,13 @@ def test_which_is_taken() -> None:
         for taps in range(1, 40):
             toom = toom_for(results, taps)
             times = toom.num_points * -(-results // toom.results) * -(-taps // toom.taps)
-            assert toom == PLAIN or times <= WORTH * results * taps
+            assert toom == PLAIN or times <= MOST_LEFT * results * taps
             assert toom.taps >= taps or toom.results >= results or toom == PLAIN, "blocks of one of them alone"
 
 
 def test_a_combination_has_an_operation_a_term() -> None:
     values = [Op(OpCode.VAR, dtypes.float32, (), (f"v{i}", 1)) for i in range(4)]
-    total = combined((Fraction(1), Fraction(0), Fraction(-1), Fraction(4)), values, has_fma=True)
+    total = linear_combination((Fraction(1), Fraction(0), Fraction(-1), Fraction(4)), values, has_fma=True)
     assert (total.code, total.src[0], total.src[1].arg) == (OpCode.FMA, values[3], 4.0)
     assert (total.src[2].code, total.src[2].src) == (OpCode.SUB, (values[0], values[2]))
 
@@ -79,9 +79,15 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
     check(rng, conv_w(grad, out), x, grad)
 
 
-@pytest.mark.parametrize("case", [((1, 12, 5, 3), (16, 12, 3, 2), {}), ((12, 1, 6, 4), (8, 1, 4, 3), {})], ids=str)
-def test_programs_on_each_width_of_vectors(case: Case, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("case", "toom"),
+    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 10, 4), (16, 1, 8, 3), {}), Toom(3, 4))],
+    ids=str,
+)
+def test_programs_on_each_width_of_vectors(case: Case, toom: Toom, rng: np.random.Generator) -> None:
+    """All taps together, and some of them."""
     x, w, out = operands(case)
+    assert [direct_of(out, target).toom for target in CPU_TARGETS] == [toom] * 3
     check(rng, out, x, w, targets=CPU_TARGETS)
 
 
@@ -106,6 +112,31 @@ def test_float32_is_as_exact_as_the_sum(taps: int, rng: np.random.Generator) -> 
     size = windows_times(abs(arrays[x].astype(np.float64)), abs(arrays[w].astype(np.float64)))
     roundings = abs(found - exact) / size * 2.0**24
     assert roundings.max() < 16 < prod(w.shape[1:]), "measured: 4 to 8"
+
+
+def test_rows_that_are_not_read_together_do_not_touch_each_other(rng: np.random.Generator) -> None:
+    """inf spoils the results that stand together and read it, no others, and no other image or bit."""
+    x, w = param(0, 2, 16, 14, 9), param(1, 32, 16, 3, 3)
+    out = conv(x, w)
+    toom = direct_of(out, AVX2).toom
+    assert toom == Toom(4, 3)
+    arrays = {p: rng.standard_normal(p.shape).astype(np.float32) for p in (x, w)}
+    (sound,) = run_on("CPU", [out], arrays, {})
+    arrays[x][0, 3, 9, 4] = np.inf  # of rows 8 to 13, which results 8 to 11 read, and of 4 to 9, which 4 to 7 read
+    (found,) = run_on("CPU", [out], arrays, {})
+    assert not np.isfinite(found[0, :, 7:10, 2:5]).any()
+    touched = np.zeros_like(found, bool)
+    touched[0, :, 4:12, 2:5] = True
+    np.testing.assert_array_equal(found[~touched], sound[~touched])
+
+
+def test_a_wide_row_is_cut_by_output_channels(rng: np.random.Generator) -> None:
+    """A row of 1024 for several panels of channels would not fit a stack."""
+    x, w = param(0, 1, 12, 6, 1024), param(1, 64, 12, 3, 3)
+    out = conv(x, w)
+    direct = direct_of(out, AVX2)
+    assert is_direct(out, AVX2) and direct.toom != PLAIN and direct.panels < direct.num_panels
+    check(rng, out, x, w)
 
 
 def windows_times(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -93,7 +93,8 @@ def _count(statements: Iterable[Statement], times: int, found: Counter[str]) -> 
             found["ifs"] += 1
             run += _count(statement.body, times, found)
         else:
-            found[f"{type(statement).__name__.lower()}s"] += 1
+            name = type(statement).__name__.lower()
+            found[name + ("es" if name.endswith("ch") else "s")] += 1
     return run
 
 

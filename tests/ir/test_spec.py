@@ -167,6 +167,7 @@ def test_a_reduce_nest_stores_rows_and_the_whole_domain() -> None:
 
 # ---- programs ----
 P0, P1 = param(0, 8), param(1, 8)
+HELD = Op(OpCode.ALLOC, dtypes.float32, (), ("held", 8, MemorySpace.REGISTER))
 ACC = Op(OpCode.ALLOC, dtypes.float32, (), ("acc", 8, MemorySpace.SHARED))
 LONG, WIDE, MASK = var("i", 1, dtypes.int64), var("w", 8), var("m", 4, dtypes.bool_)
 V, FOUR = var("v"), var("l", 4, dtypes.int64)
@@ -212,6 +213,8 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("stores go to out or scratch params or to ALLOCs", program(Transpose(P0, ONE, 2, P1, ONE, 2, 2))),
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 1, P0, ONE, 2, 2))),
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 2, P1, ONE, 2, 2))),
+    ("a transposed square has as many lanes as a vector: a power of two", program(Transpose(P1, ONE, 3, P0, ONE, 3, 3))),
+    ("a transposed square lies in memory, not in registers", program(Alloc(HELD), Transpose(HELD, ONE, 2, P0, ONE, 2, 2))),
     ("a condition is bool", program(If(ONE, ()))),
     ("a condition is bool", program(Load(V, P0, ONE, ONE))),
     ("a VAR has the dtype of its value", program(Let(V, Op(OpCode.ADD, dtypes.int64, (ONE, ONE))))),

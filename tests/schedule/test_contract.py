@@ -10,7 +10,7 @@ from picograd.ir.build import expand, pad, permute, reduce, reshape, swap_last, 
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
-from picograd.schedule.contract import contract, is_joined, shared_by_convolutions, shared_by_products
+from picograd.schedule.contract import MANY_STEPS, contract, is_joined, shared_by_convolutions, shared_by_products
 from tests.calls import calls
 from tests.same_meaning import check_same_meaning
 
@@ -145,6 +145,13 @@ def test_what_two_convolutions_would_compute_from_two_large_values_is_stored() -
 def test_what_is_computed_from_one_large_value_is_left_to_the_convolutions() -> None:
     one = IMAGES * expand(param(3, 1, 3, 1, 1), IMAGES.shape)
     assert stored([conv(one, TAPS), conv(one, TAPS * 2.0)]) == []
+
+
+def test_what_takes_a_great_many_steps_is_stored_too() -> None:
+    many = IMAGES
+    for _ in range(MANY_STEPS):
+        many = many * 1.5 + 0.5
+    assert shared_by_convolutions(toposort([conv(many, TAPS), conv(many, TAPS * 2.0)])) == {many}
 
 
 def test_looking_for_shared_images_takes_work_in_proportion_to_the_graph() -> None:

@@ -1,0 +1,170 @@
+"""Panels: the columns of an operand, or its rows, copied such that what the micro-kernel reads next lies next.
+
+In:    an operand, and how wide a panel is
+Out:   `pack_columns`, what it is made of, and which operands are packed quickly
+Called by: codegen/matmul.py, codegen/opts.py, codegen/heads.py, codegen/direct.py, codegen/points.py,
+           codegen/convolution_direct.py.
+Next: picograd/codegen/matmul.py
+
+Packing evaluates the operand's expression, so whatever stands before a product (a transpose, a mask, an activation) costs
+one pass over the operand and no memory of its own. Where K is contiguous and columns are wanted side by side, squares of as
+many lines as a vector has lanes are transposed in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from picograd.codegen.axes import steps_by_one
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.index import element_anywhere, element_within
+from picograd.codegen.loops import along, in_squares, split
+from picograd.dtype import DType
+from picograd.ir.build import cast
+from picograd.ir.coordinates import flatten, placeholder
+from picograd.ir.op import Dim, Op, Shape, const, toposort
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import add, affine, floordiv, less, minimum, mod, mul, subtract
+
+PACK_ROWS = 32  # rows of K that one GRID iteration packs
+PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
+PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
+
+# One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
+Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
+
+
+def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratch: Scratch) -> Operand:
+    """Packs b (..., K, N) in panels of nr columns, row after row of K; the last is filled up with columns of zeros."""
+    *batch, k, n = b.shape
+    panels = floordiv(add(n, nr - 1), nr)
+    shape: Shape = (*batch, panels, k, nr)
+    memory, zero = scratch(dtype, numel(shape)), const(0, dtype)
+    along_k = contiguous_axis(b) == -2
+
+    def fill(at: Sequence[Dim], panel: Dim, width: Dim, first: Dim, count: Dim) -> None:
+        def place(kk: Dim, c: Dim) -> Dim:
+            return flatten((*at, panel, add(first, kk), c), shape)
+
+        def element(kk: Dim, c: Dim) -> Op:
+            return element_within(b, (*at, add(first, kk), add(mul(panel, nr), c)))
+
+        with pack.loop(rows_to_clear(count, width, nr), AxisKind.LOOP) as kk:
+            along(pack, 0, nr, lanes, lambda c: pack.store(memory, place(kk, c), zero))
+        fill_panel(b, memory, nr, lanes, along_k, (width, count), place, element, pack)
+
+    in_blocks(pack, batch, k, rows_to_transpose(k) if along_k else PACK_ROWS, n, nr, fill)
+    return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
+
+
+def fill_panel(
+    b: Op, memory: Op, nr: int, lanes: int, along_k: bool, size: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
+    element: Callable[[Dim, Dim], Op], pack: Builder,
+) -> None:  # fmt: skip
+    """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
+
+    Args:
+      size:           columns, and rows of K
+      place, element: where an element (row of K, column) goes in memory, and its value
+    """
+    width, count = size
+
+    def put(kk: Dim, c: Dim) -> None:
+        pack.store(memory, place(kk, c), cast(element(kk, c), memory.dtype))
+
+    apart = lines_apart(b, memory.dtype, lanes)
+    if not along_k:
+        with pack.loop(count, AxisKind.LOOP) as kk:
+            along(pack, 0, width, lanes, lambda c: put(kk, c))
+    elif apart is None:
+        with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
+            put(kk, c)
+    else:
+
+        def square(c: Dim, kk: Dim) -> None:
+            load = element(kk, c)
+            pack.transpose(memory, place(kk, c), nr, load.src[0], load.src[1], apart, lanes)
+
+        in_squares(pack, width, count, lanes, square, lambda c, kk: put(kk, c))
+
+
+def in_blocks(
+    pack: Builder, batch: Sequence[Dim], k: Dim, block: int, length: Dim, width: int,
+    fill: Callable[[Sequence[Dim], Dim, Dim, Dim, Dim], None],
+) -> None:  # fmt: skip
+    """Fills panels of `width` a block of K at a time: what is written together stays in cache, what is read in the TLB.
+
+    fill(batch, panel, how much of its width, first k, how many)
+    """
+    blocks, whole, rest = floordiv(add(k, block - 1), block), floordiv(length, width), mod(length, width)
+    with pack.loop(numel((*batch, blocks)), AxisKind.GRID) as position:
+        *at, number = split(position, [*batch, blocks])
+        first = mul(number, block)
+        count = minimum(subtract(k, first), block)
+        with pack.loop(whole, AxisKind.LOOP) as panel:
+            fill(at, panel, width, first, count)
+        with pack.when(less(0, rest)):
+            fill(at, whole, rest, first, count)
+
+
+def rows_to_transpose(k: Dim) -> int:
+    """Returns how many rows of K packing transposes at a time."""
+    return PACK_LINES if isinstance(k, int) and k >= 8 * PACK_LINES else PACK_TRANSPOSED
+
+
+def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
+    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing.
+
+    What is made of these zeros is never stored. But of what happens to be in memory it may be subnormal numbers, with
+    which a processor takes a hundred times as long to multiply.
+    """
+    return mul(count, minimum(subtract(whole, width), 1))
+
+
+def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:
+    """True where packing transposes columns element by element."""
+    return contiguous_axis(rhs) == -2 and lines_apart(rhs, dtype, lanes) is None
+
+
+def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
+    """Returns the distance in memory between columns of b (..., K, N) whose elements along K lie side by side, or None.
+
+    None too where squares of them cannot be transposed: in another dtype, or with single lanes.
+    """
+    if b.dtype is not dtype or lanes == 1 or not is_plain(b):
+        return None
+    load = element_anywhere(b)
+    k, column = (placeholder(len(b.shape) - 2 + i, dim) for i, dim in enumerate(b.shape[-2:]))
+    if len(load.src) > 2 or not isinstance(k, Op) or not isinstance(column, Op):  # a condition, or one line alone
+        return None
+    terms = affine(load.src[1])[0]
+    if any({k, column} & {*toposort([atom])} for atom in terms if atom not in (k, column)):  # an axis in a quotient
+        return None
+    apart = terms.get(column, 0)
+    return apart if terms.get(k) == 1 and apart >= lanes else None
+
+
+@lru_cache(maxsize=256)
+def contiguous_axis(operand: Op) -> int:
+    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
+
+    Equal indices count once: of a softmax's gradient, what is read for a row (its sum, its label) is less than the row.
+    """
+    ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
+    indices = {load.src[1] for load in _outer_loads(operand)}
+    second_last, last = [sum(steps_by_one(index, place) for index in indices) for place in ranges[-2:]]
+    return -1 if last >= second_last else -2
+
+
+def _outer_loads(operand: Op) -> list[Op]:
+    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements."""
+    order = toposort([element_anywhere(operand)], sources=lambda op: () if op.code is OpCode.LOAD else op.src)
+    return [op for op in order if op.code is OpCode.LOAD]
+
+
+def is_plain(operand: Op) -> bool:
+    """True for an operand that lies in memory, at places that nothing has to be read for."""
+    loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
+    return loads == [element_anywhere(operand)]
