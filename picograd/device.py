@@ -89,6 +89,7 @@ class Target:
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     has_fma:           an instruction computes a * b + c with one rounding
+    plain_sums:        each result of a convolution is made of its own products alone (codegen/toom.py)
     """
 
     device: str
@@ -101,6 +102,7 @@ class Target:
     features: str = ""
     triple: str = ""
     has_fma: bool = True
+    plain_sums: bool = False
 
     @property
     def is_gpu(self) -> bool:

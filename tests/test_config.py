@@ -32,7 +32,7 @@ def test_a_debug_of_other_programs_shows_nothing(text, monkeypatch):
     assert shown_stages() == frozenset(STAGES)
 
 
-@pytest.mark.parametrize("name", ["PICOGRAD_VERIFY", "PICOGRAD_TUNE"])
+@pytest.mark.parametrize("name", ["PICOGRAD_VERIFY", "PICOGRAD_TUNE", "PICOGRAD_PLAIN_SUMS"])
 def test_switches_are_0_or_1(name, monkeypatch):
     monkeypatch.setenv(name, "1")
     assert is_on(name)

@@ -45,6 +45,7 @@ MANY_POSITIONS = 288  # of one that packs the weight for itself
 MOST_PANELS = 4  # of an iteration of GRID
 ENOUGH = 16  # iterations of GRID; with fewer, a long sum is split
 FEWEST_SHARED = 12  # channels, positions or images: with fewer, values at points cost more than they save
+MANY_TAPS = 128  # more than a kernel of 11 x 11 has
 FEWEST_POSITIONS = 4  # of an image: fewer fill no tile
 WELL_FILLED = 0.6  # of the lanes
 MOST_STACK = 1 << 20  # bytes
@@ -66,7 +67,7 @@ def is_direct(anchor: Op, target: Target) -> bool:
 def direct_of(anchor: Op, target: Target) -> Direct:
     """Returns how the loops of `emit_direct` cut a CONV."""
     windows = Windows(anchor)
-    toom = _toom_of(windows)
+    toom = PLAIN if target.plain_sums else _toom_of(windows)
     return Direct(windows, toom, lanes_of(anchor, target), most_rows(target), accumulator_dtype(anchor), target.has_fma)
 
 
@@ -79,9 +80,12 @@ def _toom_of(windows: Windows) -> Toom:
     if len(windows.taps) == 1 or arg.stride[0] > 1 or arg.dilation[0] > 1 or windows.m < FEWEST_SHARED:
         return PLAIN
     toom = toom_for(length, taps)
-    # Results are made of sums over input channels; values of the weight meet all positions, or all images.
-    positions = -(-length // toom.results) * prod(windows.spatial[1:])
-    shared = min(windows.channels, positions) if toom.taps == taps else windows.anchor.shape[0]
+    # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
+    # there are is asked of long sums alone, as a weight's gradient has: an image has the same bits alone or among others.
+    if toom.taps == taps:
+        shared: Dim = min(windows.channels, -(-length // toom.results) * prod(windows.spatial[1:]))
+    else:
+        shared = windows.anchor.shape[0] if windows.num_taps >= MANY_TAPS else 0
     return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
 
 

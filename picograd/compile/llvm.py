@@ -18,9 +18,11 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from picograd.config import is_on
 from picograd.device import Target
 from picograd.errors import CompileError, DeviceError
 from picograd.ir.stages import Binary, Source
@@ -151,7 +153,8 @@ def host_target() -> Target:
     """Returns a description of the processor this process runs on."""
     binding = _binding()
     features = str(binding.get_host_cpu_features().flatten())
-    return processor_target(binding.get_default_triple(), str(binding.get_host_cpu_name()), features)
+    target = processor_target(binding.get_default_triple(), str(binding.get_host_cpu_name()), features)
+    return replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
 
 
 def processor_target(triple: str, arch: str, features: str) -> Target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
@@ -65,7 +66,7 @@ SHAPES: list[Case] = [
     ((2, 12, 5, 4, 6), (16, 12, 3, 2, 2), {"padding": 1}),
     ((3, 60, 9, 9), (72, 60, 3, 3), {"padding": 1}),  # several blocks of K and images
     ((1, 512, 7, 8), (520, 512, 3, 3), {"padding": 1}),  # each iteration packs its own weight
-    ((12, 14, 13, 13), (16, 14, 10, 9), {}),  # the gradient of a weight: several taps together, the last beyond the end
+    ((12, 14, 17, 17), (16, 14, 13, 12), {}),  # as the gradient of a weight: several taps together, the last beyond the end
 ]
 
 
@@ -81,7 +82,7 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("case", "toom"),
-    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 10, 4), (16, 1, 8, 3), {}), Toom(3, 4))],
+    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 18, 8), (16, 1, 16, 8), {}), Toom(3, 4))],
     ids=str,
 )
 def test_programs_on_each_width_of_vectors(case: Case, toom: Toom, rng: np.random.Generator) -> None:
@@ -128,6 +129,20 @@ def test_rows_that_are_not_read_together_do_not_touch_each_other(rng: np.random.
     touched = np.zeros_like(found, bool)
     touched[0, :, 4:12, 2:5] = True
     np.testing.assert_array_equal(found[~touched], sound[~touched])
+
+
+def test_plain_sums_leave_every_result_its_own_products(rng: np.random.Generator) -> None:
+    x, w = param(0, 2, 16, 14, 9), param(1, 32, 16, 3, 3)
+    assert direct_of(conv(x, w), replace(AVX2, plain_sums=True)).toom == PLAIN != direct_of(conv(x, w), AVX2).toom
+
+
+def test_the_batch_decides_nothing_for_an_image() -> None:
+    """7x7 over 4 rows has fewer results than taps, and so have all the images a kernel is larger than."""
+    for batch in (1, 40):
+        x, w = param(0, batch, 16, 4, 12), param(1, 16, 16, 7, 7)
+        assert direct_of(conv(x, w, padding=3), AVX2).toom == PLAIN
+        x, w = param(0, batch, 16, 14, 12), param(1, 16, 16, 3, 3)
+        assert direct_of(conv(x, w), AVX2).toom == Toom(4, 3)
 
 
 def test_a_wide_row_is_cut_by_output_channels(rng: np.random.Generator) -> None:

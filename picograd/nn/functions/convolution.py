@@ -68,9 +68,9 @@ def conv2d(
       DTypeError:    the dtypes differ.
       ArgumentError: an argument is no number that fits.
 
-    NOTE: on a CPU, with 12 channels or more and a stride of 1, up to six rows of input make several rows of the result together
-    (Toom-Cook, codegen/toom.py): errors are relative to the largest of these rows, and inf or NaN in one of them makes NaN of
-    all they make, where a sum alone would leave some of them untouched.
+    NOTE: on a CPU, with 12 channels or more and a stride of 1, up to six rows of input make several rows of the result
+    together (Toom-Cook, codegen/toom.py): errors are relative to the largest of these rows, and inf or NaN in one of them
+    makes NaN of all they make. PICOGRAD_PLAIN_SUMS=1 leaves each result the sum of its own products, and is slower.
 
     >>> conv2d(Tensor.ones(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[4., 4.],
