@@ -267,7 +267,7 @@ class Sums:
 
         acc = tile.new(build, lambda i, c: build.load(self.memory, where(i, c)))
         start, count = self._taps_inside(block, position(0)[0], position(tile.rows - 1)[0])
-        extents = [block.num_channels, count, *direct.num_taps[1:]]
+        extents = [block.num_channels, count, *direct.tap_extents[1:]]
         last = extents[-1]
         is_short = isinstance(last, int) and last <= UNROLLED
 
@@ -275,7 +275,7 @@ class Sums:
             with build.loop(last, AxisKind.UNROLL if is_short else AxisKind.LOOP) as inner:
                 c, first, *others = [*outer, inner]
                 tap = [add(start, first), *others]
-                k = flatten((c, *tap), (direct.channels, direct.taps, *direct.num_taps[1:]))
+                k = flatten((c, *tap), (direct.channels, direct.taps, *direct.tap_extents[1:]))
                 tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
 
         nested(build, extents[:-1], [], taps)

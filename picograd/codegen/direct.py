@@ -203,19 +203,24 @@ class Direct:
 
     # ---- K ----
     @cached_property
-    def num_taps(self) -> tuple[int, ...]:
-        """Taps along each axis."""
+    def tap_extents(self) -> tuple[int, ...]:
+        """Taps along each axis; along the first, how many times all those of a `Toom`."""
         first, *inner = self.windows.taps
         return (-(-first // self.toom.taps), *inner)
 
     @property
+    def has_all_taps(self) -> bool:
+        """True where all taps along the first axis stand together."""
+        return self.tap_extents[0] == 1
+
+    @property
     def k(self) -> int:
-        return self.windows.channels * prod(self.num_taps)
+        return self.windows.channels * prod(self.tap_extents)
 
     @cached_property
     def taps(self) -> int:
         """Taps of a block of K along the first axis: all, unless they or their values at points are many."""
-        first, *others = self.num_taps
+        first, *others = self.tap_extents
         most = MOST_K // prod(others)
         if self.toom != PLAIN:
             most = min(most, MOST_VALUES // (self.images * self.toom.num_points * prod(self.padded)))
@@ -226,15 +231,15 @@ class Direct:
         """Input channels of a block of K: one, unless all taps are in it."""
         if self.num_tap_blocks > 1:
             return 1
-        most = max(1, min(MOST_K // prod(self.num_taps), MOST_STAGED // self.numel_of_channel))
+        most = max(1, min(MOST_K // prod(self.tap_extents), MOST_STAGED // self.numel_of_channel))
         if not self.is_shared:
             columns = self.toom.num_points * self.panels * self.tile.columns
-            most = max(1, min(most, MOST_OWN // (columns * prod(self.num_taps))))
+            most = max(1, min(most, MOST_OWN // (columns * prod(self.tap_extents))))
         return -(-self.windows.channels // -(-self.windows.channels // most))
 
     @property
     def num_tap_blocks(self) -> int:
-        return -(-self.num_taps[0] // self.taps)
+        return -(-self.tap_extents[0] // self.taps)
 
     @property
     def num_channel_blocks(self) -> int:
@@ -257,7 +262,7 @@ class Direct:
     @property
     def depth(self) -> int:
         """Most of K in a block."""
-        return self.channels * self.taps * prod(self.num_taps[1:])
+        return self.channels * self.taps * prod(self.tap_extents[1:])
 
     # ---- what is read of an image ----
     @cached_property
@@ -285,7 +290,7 @@ class Direct:
     @property
     def step(self) -> int:
         """Rows of x from one of `rows` to the next: all results of a `Toom` are behind each other, or all taps."""
-        return self.toom.results if self.num_taps[0] == 1 else self.toom.taps
+        return self.toom.results if self.has_all_taps else self.toom.taps
 
     @cached_property
     def is_computed(self) -> bool:
@@ -348,10 +353,10 @@ class Block:
 
     @property
     def num_taps(self) -> Dim:
-        return minimum(subtract(self.direct.num_taps[0], self.tap), self.direct.taps)
+        return minimum(subtract(self.direct.tap_extents[0], self.tap), self.direct.taps)
 
     @property
     def first(self) -> Dim:
         """The first k of the block; the others follow, for it has all taps, or one channel."""
-        first, *inner = self.direct.num_taps
+        first, *inner = self.direct.tap_extents
         return add(mul(self.channel, first * prod(inner)), mul(self.tap, prod(inner)))

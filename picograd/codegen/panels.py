@@ -60,25 +60,24 @@ def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratc
 
 
 def fill_panel(
-    b: Op, memory: Op, nr: int, lanes: int, along_k: bool, size: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
+    b: Op, memory: Op, nr: int, lanes: int, along_k: bool, extents: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
     element: Callable[[Dim, Dim], Op], pack: Builder,
 ) -> None:  # fmt: skip
     """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
 
     Args:
-      size:           columns, and rows of K
+      extents:        columns, and rows of K
       place, element: where an element (row of K, column) goes in memory, and its value
     """
-    width, count = size
+    width, count = extents
 
     def put(kk: Dim, c: Dim) -> None:
         pack.store(memory, place(kk, c), cast(element(kk, c), memory.dtype))
 
-    apart = lines_apart(b, memory.dtype, lanes)
     if not along_k:
         with pack.loop(count, AxisKind.LOOP) as kk:
             along(pack, 0, width, lanes, lambda c: put(kk, c))
-    elif apart is None:
+    elif (apart := lines_apart(b, memory.dtype, lanes)) is None:
         with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
             put(kk, c)
     else:

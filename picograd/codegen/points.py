@@ -32,7 +32,7 @@ def pack_weight(direct: Direct, pack: Builder, scratch: Scratch) -> Callable[[Di
     """Packs the values of the whole weight at all points, output channels side by side, and returns how to read them."""
     windows, each = direct.windows, _channels_of_a_run(direct)
     shape = (direct.toom.num_points, windows.groups, direct.num_panels, direct.k, direct.tile.columns)
-    memory, (taps, *inner) = scratch(direct.dtype, prod(shape)), direct.num_taps
+    memory, (taps, *inner) = scratch(direct.dtype, prod(shape)), direct.tap_extents
     runs = -(-windows.channels // each)
     with pack.loop(windows.groups * runs, AxisKind.GRID) as number:
         group, run = split(number, [windows.groups, runs])
@@ -52,7 +52,7 @@ def pack_own_weight(
     direct: Direct, group: Dim, first_panel: Dim, panels: Dim, block: Block, memory: Op, build: Builder
 ) -> Callable[[Dim, Dim, Dim, Dim], Op]:
     """Packs the values of a block of K, and returns how to read them."""
-    each, inner = _channels_of_a_run(direct), prod(direct.num_taps[1:])
+    each, inner = _channels_of_a_run(direct), prod(direct.tap_extents[1:])
     shape = (direct.toom.num_points, direct.panels, direct.depth, direct.tile.columns)
     with (
         build.loop(floordiv(add(block.num_channels, each - 1), each), AxisKind.LOOP) as run,
@@ -73,7 +73,7 @@ def pack_own_weight(
 
 def _channels_of_a_run(direct: Direct) -> int:
     """Returns how many input channels are turned together: elements of the weight that lie behind each other."""
-    return max(1, MOST_TURNED // prod(direct.windows.taps)) if direct.num_taps[0] == 1 else 1
+    return max(1, MOST_TURNED // prod(direct.windows.taps)) if direct.has_all_taps else 1
 
 
 def _weight_at_points(
