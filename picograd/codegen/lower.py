@@ -33,6 +33,7 @@ from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
 from picograd.codegen.sort_network import emit_sort_network, has_network
 from picograd.codegen.update import emit_update
+from picograd.codegen.vector_product import as_reduction, emit_vector_product, is_vector_product
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
@@ -113,6 +114,10 @@ def _emit(
         emit_direct(nest, params, first, second, third, target, scratch)
     elif nest.kind is NestKind.CONV:
         emit_convolution(nest, params, first, second, target, scratch)
+    elif is_vector_product(nest) and target.is_gpu:
+        emit_reduce_gpu(as_reduction(nest), params, first, target)
+    elif is_vector_product(nest):
+        emit_vector_product(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):
         emit_matmul_gpu(nest, params, first, tile)
     else:

@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/heads.py
+Called by: codegen/lower.py.    Next: picograd/codegen/vector_product.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from panels
 (codegen/panels.py). What its epilogue reads of large values is asked for before the tile is computed.
@@ -290,11 +290,11 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
         def place(kk: Dim, c: Dim) -> Dim:
             return add(mul(add(start, kk), nr), c)
 
-        def element(kk: Dim, c: Dim) -> Op:
-            return element_within(b, (*batch, add(start, kk), add(first, c)))
+        def coords(kk: Dim, c: Dim) -> Coords:
+            return (*batch, add(start, kk), add(first, c))
 
         size = (width, minimum(subtract(k, start), length))
-        fill_panel(b, memory, nr, lanes, along_k, size, place, element, build)
+        fill_panel(b, memory, nr, lanes, along_k, size, place, coords, build)
     return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))
 
 

@@ -17,6 +17,7 @@ from picograd.codegen.matmul import MOST_REPEATS, lanes_of
 from picograd.codegen.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
+from picograd.codegen.vector_product import is_vector_product
 from picograd.device import Target
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
@@ -49,7 +50,9 @@ def guess(kernel: Kernel, target: Target) -> Opts:
 
 
 def _products(kernel: Kernel) -> list[Nest]:
-    return [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
+    """Returns the products of which there is something to choose."""
+    nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
+    return [nest for nest in nests if not is_vector_product(nest)]
 
 
 def _product(nest: Nest) -> Op:

@@ -20,13 +20,14 @@ from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import along, in_squares, split
+from picograd.codegen.squares import columns_apart, last_axes, squares_of
 from picograd.dtype import DType
 from picograd.ir.build import cast
-from picograd.ir.coordinates import flatten, placeholder
+from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op, Shape, const, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
-from picograd.ir.symbolic import add, affine, floordiv, less, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
@@ -48,12 +49,12 @@ def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratc
         def place(kk: Dim, c: Dim) -> Dim:
             return flatten((*at, panel, add(first, kk), c), shape)
 
-        def element(kk: Dim, c: Dim) -> Op:
-            return element_within(b, (*at, add(first, kk), add(mul(panel, nr), c)))
+        def coords(kk: Dim, c: Dim) -> Coords:
+            return (*at, add(first, kk), add(mul(panel, nr), c))
 
         with pack.loop(rows_to_clear(count, width, nr), AxisKind.LOOP) as kk:
             along(pack, 0, nr, lanes, lambda c: pack.store(memory, place(kk, c), zero))
-        fill_panel(b, memory, nr, lanes, along_k, (width, count), place, element, pack)
+        fill_panel(b, memory, nr, lanes, along_k, (width, count), place, coords, pack)
 
     in_blocks(pack, batch, k, rows_to_transpose(k) if along_k else PACK_ROWS, n, nr, fill)
     return lambda at, panel, c, kk: read(memory, flatten((*at, panel, kk, c), shape))
@@ -61,32 +62,40 @@ def pack_columns(b: Op, nr: int, lanes: int, dtype: DType, pack: Builder, scratc
 
 def fill_panel(
     b: Op, memory: Op, nr: int, lanes: int, along_k: bool, extents: tuple[Dim, Dim], place: Callable[[Dim, Dim], Dim],
-    element: Callable[[Dim, Dim], Op], pack: Builder,
+    coords: Callable[[Dim, Dim], Coords], pack: Builder,
 ) -> None:  # fmt: skip
     """Copies columns and rows of K to a panel: along rows of it, or where K is contiguous square by square.
 
     Args:
-      extents:        columns, and rows of K
-      place, element: where an element (row of K, column) goes in memory, and its value
+      extents:       columns, and rows of K
+      place, coords: where an element (row of K, column) goes in memory, and where it is in b
     """
     width, count = extents
+    dtype = memory.dtype
 
     def put(kk: Dim, c: Dim) -> None:
-        pack.store(memory, place(kk, c), cast(element(kk, c), memory.dtype))
+        pack.store(memory, place(kk, c), cast(element_within(b, coords(kk, c)), dtype))
 
     if not along_k:
         with pack.loop(count, AxisKind.LOOP) as kk:
             along(pack, 0, width, lanes, lambda c: put(kk, c))
-    elif (apart := lines_apart(b, memory.dtype, lanes)) is None:
+        return
+    apart = lines_apart(b, dtype, lanes)
+
+    def square(c: Dim, kk: Dim) -> None:
+        if apart is not None:
+            load = element_within(b, coords(kk, c))
+            pack.transpose(memory, place(kk, c), nr, load.src[0], load.src[1], apart, lanes)
+            return
+        element = squares_of(b, dtype, lanes).at(pack, coords(kk, c))
+        with pack.loop(lanes, AxisKind.UNROLL) as i, pack.loop(lanes, AxisKind.VECTOR) as lane:
+            pack.store(memory, place(add(kk, i), add(c, lane)), element(i, lane))
+
+    if lanes > 1:
+        in_squares(pack, width, count, lanes, square, lambda c, kk: put(kk, c))
+    else:
         with pack.loop(width, AxisKind.LOOP) as c, pack.loop(count, AxisKind.LOOP) as kk:
             put(kk, c)
-    else:
-
-        def square(c: Dim, kk: Dim) -> None:
-            load = element(kk, c)
-            pack.transpose(memory, place(kk, c), nr, load.src[0], load.src[1], apart, lanes)
-
-        in_squares(pack, width, count, lanes, square, lambda c, kk: put(kk, c))
 
 
 def in_blocks(
@@ -134,26 +143,20 @@ def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
     """
     if b.dtype is not dtype or lanes == 1 or not is_plain(b):
         return None
-    load = element_anywhere(b)
-    k, column = (placeholder(len(b.shape) - 2 + i, dim) for i, dim in enumerate(b.shape[-2:]))
-    if len(load.src) > 2 or not isinstance(k, Op) or not isinstance(column, Op):  # a condition, or one line alone
-        return None
-    terms = affine(load.src[1])[0]
-    if any({k, column} & {*toposort([atom])} for atom in terms if atom not in (k, column)):  # an axis in a quotient
-        return None
-    apart = terms.get(column, 0)
-    return apart if terms.get(k) == 1 and apart >= lanes else None
+    return columns_apart(element_anywhere(b), *last_axes(b), lanes)
 
 
 @lru_cache(maxsize=256)
 def contiguous_axis(operand: Op) -> int:
     """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
 
-    Equal indices count once: of a softmax's gradient, what is read for a row (its sum, its label) is less than the row.
+    Equal indices count once, and what is the same for a row or a column not at all, such as a scale or a row's maximum: it
+    is less than what is read of the row.
     """
-    ranges = [placeholder(axis, dim) for axis, dim in enumerate(operand.shape)]
+    axes = set(last_axes(operand))
     indices = {load.src[1] for load in _outer_loads(operand)}
-    second_last, last = [sum(steps_by_one(index, place) for index in indices) for place in ranges[-2:]]
+    of_elements = [index for index in indices if axes <= {*toposort([index])}] or indices
+    second_last, last = [sum(steps_by_one(index, place) for index in of_elements) for place in last_axes(operand)]
     return -1 if last >= second_last else -2
 
 

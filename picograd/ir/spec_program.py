@@ -197,8 +197,8 @@ class _Checker:
             yield "the lines of a transposed square do not overlap"
         if statement.lanes < 2 or statement.lanes & (statement.lanes - 1):
             yield "a transposed square has as many lanes as a vector: a power of two"
-        if any(m.code is OpCode.ALLOC and m.arg[2] is MemorySpace.REGISTER for m in (memory, into)):
-            yield "a transposed square lies in memory, not in registers"
+        if memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER:
+            yield "a square that is transposed lies in memory"
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
         """Yields the rules that a Check breaks."""

@@ -87,7 +87,7 @@ class Store:
 class Transpose:
     """into[place + j * step + i] = memory[index + i * stride + j] for i, j < lanes: a square, read and written by lines.
 
-    memory, into:   PARAM or ALLOC, not in registers, that do not overlap
+    memory, into:   PARAM or ALLOC, that do not overlap; memory is not in registers
     index, place:   int64 of one lane, in elements
     stride, step:   elements from line to line of each, `lanes` or more
     lanes:          a power of two

@@ -18,7 +18,9 @@ from picograd.dtype import DType
 from picograd.ir.op import Op
 from picograd.ir.statements import Load, Store, Transpose, lanes_of
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
-from picograd.render.registers import Slot, is_register, slot_of
+from picograd.render.registers import Slot, is_register, slot_of, slots_of
+
+BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
 
 
 class Writer(Protocol):
@@ -86,10 +88,7 @@ def write_store(write: Writer, store: Store) -> None:
 
 
 def write_transpose(write: Writer, square: Transpose) -> None:
-    """Writes a Transpose: lines loaded, exchanged by halves, and stored.
-
-    In step d lines j and j + d exchange lanes, such that bit d of the line and bit d of the lane change places.
-    """
+    """Writes a Transpose: lines loaded, exchanged lane by lane, and stored unless registers are where they should be."""
     dtype, lanes = square.memory.dtype, square.lanes
     kind, scalar = memory_type(dtype, lanes), memory_type(dtype)
 
@@ -98,17 +97,45 @@ def write_transpose(write: Writer, square: Transpose) -> None:
 
     base = write.address(square.memory, square.index)
     lines = [_load(write, line(base, i * square.stride), dtype, lanes) for i in range(lanes)]
-    d = lanes // 2
-    while d:
-        low = [k if k & d == 0 else lanes + k - d for k in range(lanes)]
-        high = [k + d if k & d == 0 else lanes + k for k in range(lanes)]
-        for j in [j for j in range(lanes) if j & d == 0]:
-            a, b = lines[j], lines[j + d]
-            lines[j], lines[j + d] = (_picked(write, kind, a, b, lanes_of_both) for lanes_of_both in (low, high))
-        d //= 2
+    lines = _transposed(write, kind, lines, min(lanes, BLOCK_BYTES // dtype.itemsize))
+    if is_register(square.into):
+        write.held |= zip(slots_of(square), lines)
+        return
     base = write.address(square.into, square.place)
     for j, value in enumerate(lines):
         write.lines.append(f"  store {kind} {value}, ptr {line(base, j * square.step)}, align {dtype.itemsize}")
+
+
+def _transposed(write: Writer, kind: str, lines: list[str], block: int) -> list[str]:
+    """Returns the columns of a square: those of each block x block first, in place, then whole blocks change lines."""
+    squares = [_interleaved(write, kind, lines[i : i + block], len(lines)) for i in range(0, len(lines), block)]
+    columns = [_dealt(write, kind, [square[j] for square in squares], block, len(lines)) for j in range(block)]
+    return [columns[j][number] for number in range(len(squares)) for j in range(block)]
+
+
+def _interleaved(write: Writer, kind: str, lines: list[str], lanes: int) -> list[str]:
+    """Returns the columns of the blocks of as many lines as a block has lanes: x86's unpack, NEON's zip.
+
+    Each step interleaves a line of the first half with one of the second: a bit of a line's number becomes a lane's.
+    """
+    half = len(lines) // 2
+    low = [lane for i in range(lanes) if i % len(lines) < half for lane in (i, lanes + i)]
+    high = [lane + half for lane in low]
+    for _ in range(half.bit_length()):  # as often as two makes so many lines
+        pairs = [(lines[j], lines[j + half]) for j in range(half)]
+        lines = [_picked(write, kind, a, b, picked) for a, b in pairs for picked in (low, high)]
+    return lines
+
+
+def _dealt(write: Writer, kind: str, lines: list[str], block: int, lanes: int) -> list[str]:
+    """Returns lines of which the first has the first block of each of `lines`, the second the second ones, and so on."""
+    if len(lines) == 1:
+        return lines
+    even = [lane for lane in range(2 * lanes) if lane // block % 2 == 0]
+    parts = [even, [lane + block for lane in even]]
+    chosen = [[_picked(write, kind, a, b, part) for a, b in zip(lines[::2], lines[1::2])] for part in parts]
+    evens, odds = (_dealt(write, kind, part, block, lanes) for part in chosen)
+    return [line for pair in zip(evens, odds) for line in pair]
 
 
 def _picked(write: Writer, kind: str, a: str, b: str, lanes: list[int]) -> str:

@@ -1,7 +1,7 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`; `changes(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`; `changes(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, lanes_of
+from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, lanes_of
 
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
@@ -39,11 +39,21 @@ def slot_of(access: Load | Store) -> Slot:
     Raises:
       VerifyError: the place is computed when the kernel runs.
     """
-    if access.index.code is not OpCode.CONST:
-        raise VerifyError(f"render llvm: {access.memory} is in registers, and {access.index} is no constant place.")
     value = access.var if isinstance(access, Load) else access.value
     lanes = lanes_of(value) if access.valid is None else max(lanes_of(value), lanes_of(access.valid))
-    return access.memory, int(access.index.arg), lanes
+    return access.memory, _place(access.memory, access.index), lanes
+
+
+def slots_of(square: Transpose) -> list[Slot]:
+    """Returns the values of the lines that a Transpose writes to REGISTER memory."""
+    first = _place(square.into, square.place)
+    return [(square.into, first + j * square.step, square.lanes) for j in range(square.lanes)]
+
+
+def _place(memory: Op, index: Op) -> int:
+    if index.code is not OpCode.CONST:
+        raise VerifyError(f"render llvm: {memory} is in registers, and {index} is no constant place.")
+    return int(index.arg)
 
 
 def changes(body: Iterable[Statement]) -> dict[int, list[Slot]]:
@@ -68,19 +78,26 @@ def _add_changes(
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
-        if isinstance(statement, Load | Store):
-            if is_register(statement.memory):
-                slot = memory, place, lanes = slot_of(statement)
+        if isinstance(statement, Load | Store | Transpose):
+            slots = _slots(statement)
+            for memory, place, lanes in slots:
                 if lanes_at.setdefault((memory, place), lanes) != lanes:
                     raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
-                if isinstance(statement, Store):
-                    stored[slot] = None
+            if not isinstance(statement, Load):
+                stored.update(dict.fromkeys(slots))
         elif isinstance(statement, For | If):
             inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at)
             stored.update(dict.fromkeys(inside))
         elif isinstance(statement, Alloc):
             own.add(statement.memory)
     return [slot for slot in stored if slot[0] not in own]
+
+
+def _slots(access: Load | Store | Transpose) -> list[Slot]:
+    """Returns what an access reads or writes in registers."""
+    if isinstance(access, Transpose):
+        return slots_of(access) if is_register(access.into) else []
+    return [slot_of(access)] if is_register(access.memory) else []
 
 
 def _check_places(lanes_at: dict[tuple[Op, int], int]) -> None:

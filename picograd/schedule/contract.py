@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd import dtype as dtypes
 from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
@@ -67,9 +68,15 @@ def is_transposed_product(op: Op) -> bool:
 
 
 def product(a: Op, b: Op) -> Op:
-    """Returns a @ b; with one row or one column multiplied and added up, narrow floats in float32 as MATMUL does."""
+    """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
+
+    So are batches of products with one row, and one with a matrix of integers of one byte: to add up along them is twice
+    as fast as to turn them. Any other has a kernel of its own, which adds in the order of products of many rows.
+    """
     *batch, m, k = a.shape
     n = b.shape[-1]
+    if m == 1 and n != 1 and not batch and not is_of_bytes(b):
+        return Op(OpCode.MATMUL, a.dtype, (a, b))
     if m != 1 and n != 1:
         return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]))
     wide = a.dtype.compute_dtype
@@ -78,6 +85,12 @@ def product(a: Op, b: Op) -> Op:
     lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
     total = cast(reduce(lhs * rhs, OpCode.ADD, (len(batch) + 1,)), a.dtype)
     return reshape(total, (*batch, m, n))
+
+
+def is_of_bytes(operand: Op) -> bool:
+    """True for what is computed from integers of one byte, element by element: a weight that is dequantised."""
+    order = toposort([operand], sources=_of_elements)
+    return any(op.dtype.itemsize == 1 and not op.dtype.is_float and op.dtype is not dtypes.bool_ for op in order)
 
 
 def widened(attention: Op, sources: Sequence[Op]) -> Op:

@@ -214,7 +214,7 @@ IN_BOTH_FORMS: list[tuple[str, Program]] = [
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 1, P0, ONE, 2, 2))),
     ("the lines of a transposed square do not overlap", program(Transpose(P1, ONE, 2, P1, ONE, 2, 2))),
     ("a transposed square has as many lanes as a vector: a power of two", program(Transpose(P1, ONE, 3, P0, ONE, 3, 3))),
-    ("a transposed square lies in memory, not in registers", program(Alloc(HELD), Transpose(HELD, ONE, 2, P0, ONE, 2, 2))),
+    ("a square that is transposed lies in memory", program(Alloc(HELD), Transpose(P1, ONE, 2, HELD, ONE, 2, 2))),
     ("a condition is bool", program(If(ONE, ()))),
     ("a condition is bool", program(Load(V, P0, ONE, ONE))),
     ("a VAR has the dtype of its value", program(Let(V, Op(OpCode.ADD, dtypes.int64, (ONE, ONE))))),
