@@ -36,7 +36,9 @@ def conv_x(grad: Op, out: Op) -> Op:
         extra, extra_after = max(0, -(before // apart)), max(0, -(after // apart))
         padding.append((before + extra * apart, after + extra_after * apart))
         bounds.append((extra, extra + length))
-    transposed = ConvArg(arg.input_dilation, tuple(padding), arg.dilation, arg.stride, arg.groups)
+    transposed = replace(
+        arg, stride=arg.input_dilation, padding=tuple(padding), input_dilation=arg.stride
+    )  # fmt: skip
     return shrink(Op(OpCode.CONV, x.dtype, (grad, reversed_weight(w, arg.groups)), transposed), tuple(bounds))
 
 
@@ -53,6 +55,7 @@ def conv_w(grad: Op, out: Op) -> Op:
     """dw[o, c, t] = sum over b, p of grad[b, o, p] X[b, c, p s + t d]: a CONV of x with grad, batch as channels.
 
     Its stride is d and its dilation s. What x has beyond the last window is not padded, or cut off.
+    The gradient of such a gradient by its own weight, which is grad, is over a batch again.
     """
     x, w = out.src
     arg: ConvArg = out.arg
@@ -67,7 +70,9 @@ def conv_w(grad: Op, out: Op) -> Op:
         whole = (lengths[i] - 1) * arg.input_dilation[i] + 1 + lo + hi
         unseen = whole - span - (windows[i] - 1) * arg.stride[i]
         padding.append((lo, hi - min(hi, unseen)))
-    transposed = replace(arg, stride=arg.dilation, dilation=arg.stride, padding=tuple(padding))
+    transposed = replace(
+        arg, stride=arg.dilation, dilation=arg.stride, padding=tuple(padding), of_weight=not arg.of_weight
+    )  # fmt: skip
     by_channel = Op(OpCode.CONV, w.dtype, (operand, permute(grad, (1, 0, *spatial))), transposed)
     by_output = permute(by_channel, (1, 0, *spatial))  # (O, C / groups, *)
     return shrink(by_output, tuple((0, dim) for dim in w.shape))

@@ -45,7 +45,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, at_least_0, floordiv, minimum, mul, subtract
 
 DQ, DK, DV = range(3)  # the results
-UNITS = 8  # iterations of GRID at least, where heads are few and keys are many
+UNITS = 4  # iterations of GRID at least, where heads are few and keys are many
 
 
 def emit_attention_grad(
@@ -53,43 +53,38 @@ def emit_attention_grad(
 ) -> None:
     """Writes the gradients of an attention: GRID over heads of keys, and over parts of the keys of few heads.
 
-    Each part has a dq of its own; in a second phase they are added up, in order.
+    Each part has a dq of its own, and these are added up in order: in a second phase, or, where a batch makes iterations
+    enough, by each of them, which takes one part after the other. The bits are the same.
     """
     assert nest.anchor is not None
     heads = heads_of(nest.anchor, target)
-    H, G, T, S, D, _ = heads.sizes
+    H, G, T, _, D, _ = heads.sizes
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
-    blocks = -(-S // heads.block)
-    parts = num_parts(heads, blocks)
-    dq, length = slots.get(DQ), numel((heads.batch, H, T, D))
-    if dq is not None and parts > 1:
-        dq = scratch(heads.dtype, mul(length, parts))
-    with build.loop(numel((heads.batch, G, parts)), AxisKind.GRID) as position:
-        b, group, part = split(position, [heads.batch, G, parts])
-        first_head, offset = mul(group, H // G), mul(part, length)
-        if dq is not None:
-            start = add(offset, flatten((b, first_head, 0, 0), (heads.batch, H, T, D)))
-            heads.fill(build, dq, start, H // G * T * D, 0)
+    parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
+    beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
+    own = dq if dq is None or parts == 1 else scratch(heads.dtype, mul(length, beside))
+    with build.loop(numel((heads.batch, G, beside)), AxisKind.GRID) as position:
+        b, group, first_part = split(position, [heads.batch, G, beside])
+        start, count = flatten((b, mul(group, H // G), 0, 0), (heads.batch, H, T, D)), H // G * T * D
+        offset = mul(first_part, length)
         keys = Keys(heads, build, b, group)
-        with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
-            keys.begin(mul(add(mul(number, parts), part), heads.block))
-            first, stop = heads.queries_of(keys.first, heads.block)
-            first = mul(floordiv(first, keys.rows), keys.rows)
-            steps = minimum(num_blocks(subtract(stop, first), keys.query_block), -(-T // keys.query_block))
-            with build.loop(H // G, AxisKind.LOOP) as index:
-                queries = Queries(heads, b, add(first_head, index), dq, offset)
-                with build.loop(steps, AxisKind.LOOP) as step:
-                    keys.look_at(queries, add(first, mul(step, keys.query_block)))
-            keys.store(b, group, slots)
-    if dq is not None and parts > 1:
-        _add_up(heads, after, dq, parts, slots[DQ])
+        if dq is not None and beside < parts:
+            heads.fill(build, dq, start, count, 0)
+        with build.loop(parts // beside, AxisKind.LOOP) as step:
+            if own is not None:
+                heads.fill(build, own, add(offset, start), count, 0)
+            keys.take(add(first_part, step), parts, own, offset, slots)
+            if dq is not None and own is not None and beside < parts:
+                whole, part = dq, own
+                along(build, start, count, heads.lanes, lambda i: build.store(whole, i, read(whole, i) + read(part, i)))
+    if dq is not None and own is not None and beside > 1:
+        _add_up(heads, after, own, parts, dq)
 
 
-def num_parts(heads: Heads, blocks: int) -> int:
-    """Returns in how many parts the keys of a head are taken: by shapes alone, for bits must not depend on threads."""
-    _, G, _, _, _, _ = heads.sizes
-    units = heads.batch * G if isinstance(heads.batch, int) else UNITS
-    return max(1, min(blocks // 2, -(-UNITS // max(1, units))))
+def num_parts(heads: Heads) -> int:
+    """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide."""
+    _, G, _, S, _, _ = heads.sizes
+    return max(1, min(-(-S // heads.block) // 2, -(-UNITS // G)))
 
 
 def _add_up(heads: Heads, build: Builder, partial: Op, parts: int, dq: Op) -> None:
@@ -135,7 +130,7 @@ class Keys:
 
     def __init__(self, heads: Heads, build: Builder, b: Dim, group: Dim):
         _, _, T, _, D, E = heads.sizes
-        self.heads, self.build = heads, build
+        self.heads, self.build, self.b, self.group = heads, build, b, group
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
         self.rows = heads.tile_rows(T)
         self.query_block = -(-min(T, heads.block) // self.rows) * self.rows
@@ -144,6 +139,26 @@ class Keys:
         self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand
         self.slopes = heads.memory(build, self.query_block * heads.block)  # C, of the block
         self.sums = heads.memory(build, self.rows * heads.width)  # of a tile of dq
+
+    def take(self, part: Dim, parts: int, dq: Op | None, offset: Dim, slots: dict[int, Op]) -> None:
+        """Does every `parts`-th block of keys, from number `part` on.
+
+        Args:
+          dq, offset:  memory of the gradients of queries, and where those of the part at hand begin
+        """
+        build, heads = self.build, self.heads
+        H, G, T, S, _, _ = heads.sizes
+        blocks = -(-S // heads.block)
+        with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
+            self.begin(mul(add(mul(number, parts), part), heads.block))
+            first, stop = heads.queries_of(self.first, heads.block)
+            first = mul(floordiv(first, self.rows), self.rows)
+            steps = minimum(num_blocks(subtract(stop, first), self.query_block), -(-T // self.query_block))
+            with build.loop(H // G, AxisKind.LOOP) as index:
+                queries = Queries(heads, self.b, add(mul(self.group, H // G), index), dq, offset)
+                with build.loop(steps, AxisKind.LOOP) as step:
+                    self.look_at(queries, add(first, mul(step, self.query_block)))
+            self.store(slots)
 
     def begin(self, first: Dim) -> None:
         """Packs the block of keys from `first` on."""
@@ -291,14 +306,14 @@ class Keys:
             along(build, 0, tile.columns, tile.lanes, put)
 
     # ---- the gradients of keys and values ----
-    def store(self, b: Dim, group: Dim, slots: dict[int, Op]) -> None:
+    def store(self, slots: dict[int, Op]) -> None:
         """Stores the gradients of the block of keys."""
         _, _, _, _, D, E = self.heads.sizes
         for number, memory, features in ((DK, self.dk, D), (DV, self.dv, E)):
             if number in slots:
-                self._store(memory, features, b, group, slots[number])
+                self._store(memory, features, slots[number])
 
-    def _store(self, memory: Op, features: int, b: Dim, group: Dim, out: Op) -> None:
+    def _store(self, memory: Op, features: int, out: Op) -> None:
         build, heads = self.build, self.heads
         _, G, _, S, _, _ = heads.sizes
         with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
@@ -306,7 +321,7 @@ class Keys:
 
             def put(feature: Dim) -> None:
                 value = read(memory, heads.place(strip, features, feature, column))
-                index = flatten((b, group, add(self.first, key), feature), (heads.batch, G, S, features))
+                index = flatten((self.b, self.group, add(self.first, key), feature), (heads.batch, G, S, features))
                 build.store(out, index, cast(value, heads.anchor.dtype))
 
             along(build, 0, features, heads.lanes, put)

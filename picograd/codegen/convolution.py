@@ -28,7 +28,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
-ENOUGH = 16  # GRID iterations; with fewer, a long sum is split
+ENOUGH = 16  # GRID iterations; with fewer, the long sum of a gradient by a weight is split
 
 Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
 Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
@@ -39,7 +39,7 @@ def emit_convolution(
 ) -> None:
     """Writes a convolution: the weight packed in `first` if it is small, blocks of the result in `second`.
 
-    A sum over a long K for a small result is split: its parts in `first`, their sums in `second`.
+    A sum over a long K for a small gradient by a weight is split: its parts in `first`, their sums in `second`.
     """
     assert nest.anchor is not None
     blocks = blocks_of(nest.anchor, target)
@@ -64,10 +64,13 @@ def emit_convolution(
 
 
 def _num_splits(blocks: Blocks) -> int:
-    """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads."""
+    """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+
+    Not where axis 0 is a batch: an image has the same bits alone or among others.
+    """
     windows = blocks.windows
     parts, columns = windows.groups * blocks.num_pieces, blocks.num_columns
-    if not isinstance(columns, int) or parts * columns >= ENOUGH:
+    if not windows.arg.of_weight or not isinstance(columns, int) or parts * columns >= ENOUGH:
         return 1
     nbytes = windows.groups * windows.m * columns * blocks.width * blocks.lanes * blocks.dtype.itemsize
     return max(1, min(ENOUGH, blocks.num_k_blocks // 2, SCRATCH_NBYTES // nbytes))

@@ -14,7 +14,7 @@ loops with one axis more. `PLAIN` has one of each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -43,7 +43,7 @@ MOST_PARTS = 1 << 20  # bytes of the parts of split sums
 MOST_POSITIONS = 96  # of an iteration of GRID
 MANY_POSITIONS = 288  # of one that packs the weight for itself
 MOST_PANELS = 4  # of an iteration of GRID
-ENOUGH = 16  # iterations of GRID; with fewer, a long sum is split
+ENOUGH = 16  # iterations of GRID; with fewer, the long sum of a gradient by a weight is split
 FEWEST_SHARED = 12  # channels, positions or images: with fewer, values at points cost more than they save
 MANY_TAPS = 128  # more than a kernel of 11 x 11 has
 FEWEST_POSITIONS = 4  # of an image: fewer fill no tile
@@ -61,6 +61,8 @@ def is_direct(anchor: Op, target: Target) -> bool:
     if filled < WELL_FILLED or prod(windows.spatial) < FEWEST_POSITIONS or windows.k == 0:
         return False
     direct = direct_of(anchor, target)
+    if not arg.of_weight:  # images that are together take more of the stack: the answer is that for a large batch
+        direct = replace(direct, batch=MANY_POSITIONS)
     return direct.numel_on_stack * direct.dtype.itemsize <= MOST_STACK
 
 
@@ -68,7 +70,8 @@ def direct_of(anchor: Op, target: Target) -> Direct:
     """Returns how the loops of `emit_direct` cut a CONV."""
     windows = Windows(anchor)
     toom = PLAIN if target.plain_sums else _toom_of(windows)
-    return Direct(windows, toom, lanes_of(anchor, target), most_rows(target), accumulator_dtype(anchor), target.has_fma)
+    dtype = accumulator_dtype(anchor)
+    return Direct(windows, toom, anchor.shape[0], lanes_of(anchor, target), most_rows(target), dtype, target.has_fma)
 
 
 def _toom_of(windows: Windows) -> Toom:
@@ -81,11 +84,11 @@ def _toom_of(windows: Windows) -> Toom:
         return PLAIN
     toom = toom_for(length, taps)
     # Results are made of sums over input channels; values of the weight meet all positions, or all images. How many images
-    # there are is asked of long sums alone, as a weight's gradient has: an image has the same bits alone or among others.
+    # there are is asked of a weight's gradient alone, where they are channels: an image has the same bits alone or not.
     if toom.taps == taps:
         shared: Dim = min(windows.channels, -(-length // toom.results) * prod(windows.spatial[1:]))
     else:
-        shared = windows.anchor.shape[0] if windows.num_taps >= MANY_TAPS else 0
+        shared = windows.anchor.shape[0] if arg.of_weight and windows.num_taps >= MANY_TAPS else 0
     return toom if isinstance(shared, int) and shared >= FEWEST_SHARED else PLAIN
 
 
@@ -95,6 +98,7 @@ class Direct:
 
     windows:  the product
     toom:     results and taps along the first axis that stand together
+    batch:    images
     lanes:    of a vector
     most:     rows of a tile of two vectors
     dtype:    accumulated in
@@ -103,14 +107,11 @@ class Direct:
 
     windows: Windows
     toom: Toom
+    batch: Dim
     lanes: int
     most: int
     dtype: DType
     has_fma: bool
-
-    @property
-    def batch(self) -> Dim:
-        return self.windows.anchor.shape[0]
 
     @cached_property
     def tile(self) -> Tile:
@@ -251,9 +252,12 @@ class Direct:
 
     @cached_property
     def splits(self) -> int:
-        """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads."""
+        """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+
+        Not where axis 0 is a batch: an image has the same bits alone or among others.
+        """
         units = self.num_image_blocks
-        if not isinstance(units, int):
+        if not isinstance(units, int) or not self.windows.arg.of_weight:
             return 1
         units *= self.windows.groups * self.num_pieces * self.num_chunks
         most = MOST_PARTS // max(1, units * self.numel * self.dtype.itemsize)

@@ -28,6 +28,7 @@ class ConvArg:
     dilation:        (D,) steps between kernel taps
     input_dilation:  (D,) steps between inputs (a transposed convolution's stride)
     groups:          how many independent slices the channels form
+    of_weight:       x and w are those of a gradient by a weight: channels are examples, and axis 0 is no batch
     """
 
     stride: tuple[int, ...]
@@ -35,6 +36,7 @@ class ConvArg:
     dilation: tuple[int, ...]
     input_dilation: tuple[int, ...]
     groups: int = 1
+    of_weight: bool = False
 
 
 @dataclass(frozen=True)

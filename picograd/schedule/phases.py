@@ -14,6 +14,7 @@ Source: Dumoulin and Visin 2016, arXiv:1603.07285, chapter 4; the phases are tho
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -70,7 +71,7 @@ def _phase(op: Op, x: Op, w: Op, at: tuple[int, ...], counts: list[int]) -> Op:
         kept.append((max(0, start), min(lengths[i], stop)))
         padding.append((max(0, -start), max(0, stop - lengths[i])))
     steps = tuple(arg.input_dilation)
-    plain = ConvArg(arg.stride, tuple(padding), arg.dilation, (1,) * len(steps), arg.groups)
+    plain = replace(arg, padding=tuple(padding), input_dilation=(1,) * len(steps))
     return Op(OpCode.CONV, op.dtype, (shrink(x, tuple(kept)), _every(shrink(w, tuple(taps)), steps)), plain)
 
 

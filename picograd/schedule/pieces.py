@@ -1,4 +1,4 @@
-"""Takes a reduction with few results and many terms in two steps: pieces, then the results of these.
+"""Takes a reduction of many terms in two steps: pieces, then the results of these.
 
 In:    a REDUCE of a simplified graph
 Out:   `is_long`; `in_pieces`: two REDUCEs
@@ -15,9 +15,10 @@ from __future__ import annotations
 from math import prod
 
 from picograd.ir.build import cast, reduce, reshape
-from picograd.ir.op import Op
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
+from picograd.ir.symbolic import floordiv
 
 FEW_RESULTS = 8
 MANY_TERMS = 1 << 17
@@ -26,29 +27,35 @@ FEWEST_PIECES = 4
 
 
 def is_long(op: Op) -> bool:
-    """True for a REDUCE with few results, of many terms each, whose numbers are known."""
+    """True for a REDUCE of many terms, whose number is known.
+
+    Where axis 0 is kept, it may be a batch: how a row is added up must not depend on how many there are. Where it is
+    reduced, only few results are cut: of many, as of the columns of a matrix, each thread has its own.
+    """
     if op.code is not OpCode.REDUCE:
         return False
-    results, terms = numel(op.shape), numel(op.src[0].shape)
-    if not isinstance(results, int) or not isinstance(terms, int) or not 0 < results <= FEW_RESULTS:
+    x, results = op.src[0], numel(op.shape)
+    terms = numel(x.shape[axis] for axis in op.arg[1])
+    if not isinstance(terms, int) or terms < MANY_TERMS or results == 0:
         return False
-    return terms // results >= MANY_TERMS and prod(_pieces(op)) >= FEWEST_PIECES
+    if 0 in op.arg[1] and not (isinstance(results, int) and results <= FEW_RESULTS):
+        return False
+    return prod(_pieces(op)) >= FEWEST_PIECES
 
 
 def in_pieces(op: Op, x: Op) -> Op:
     """Returns what a long REDUCE gives of `x`: a piece is a part of the outermost axes, so that it is walked in order."""
     code, axes = op.arg
     pieces = dict(zip(sorted(axes), _pieces(op)))
-    split: list[int] = []  # the shape of x with each axis that is cut as two
+    split: list[Dim] = []  # the shape of x with each axis that is cut as two
     inner: list[int] = []  # its axes that are reduced first
     outer: list[int] = []  # and those of what is left of it then
     for axis, dim in enumerate(x.shape):
-        assert isinstance(dim, int), "is_long"
-        piece = pieces.get(axis)
-        if piece is not None and piece > 1:
+        piece = pieces.get(axis, 1)
+        if piece > 1:
             outer.append(len(split) - len(inner))
             split.append(piece)
-            dim //= piece
+            dim = floordiv(dim, piece)
         if axis in axes:
             inner.append(len(split))
         split.append(dim)

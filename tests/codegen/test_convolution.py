@@ -30,10 +30,13 @@ def param(slot: int, *shape: Dim, dtype: DType = F32) -> Op:
     return Op(OpCode.PARAM, dtype, (), (slot, shape))
 
 
-def conv(x: Op, w: Op, stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1, apart: int = 1) -> Op:
+def conv(
+    x: Op, w: Op, stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1, apart: int = 1,
+    of_weight: bool = False,
+) -> Op:  # fmt: skip
     axes = len(x.shape) - 2
     pads = ((padding, padding),) * axes
-    arg = ConvArg((stride,) * axes, pads, (dilation,) * axes, (apart,) * axes, groups)
+    arg = ConvArg((stride,) * axes, pads, (dilation,) * axes, (apart,) * axes, groups, of_weight)
     return Op(OpCode.CONV, x.dtype, (x, w), arg)
 
 
@@ -114,7 +117,7 @@ def test_views_of_operands(rng: np.random.Generator) -> None:
 
 def test_a_long_sum_for_a_small_result_is_split(rng: np.random.Generator) -> None:
     x, w = param(0, 1, 5, 21, 20), param(1, 2, 5, 20, 19)
-    root = conv(x, w) * 2.0
+    root = conv(x, w, of_weight=True) * 2.0
     item = create_schedule([root]).kernel_items()[0]
     assert [p.role for p in lower(item.kernel, CPU_TARGETS[2]).params].count("scratch") == 1
     check_same_meaning([root], {op: whole(rng, op) for op in (x, w)}, targets=())

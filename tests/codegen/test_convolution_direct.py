@@ -61,7 +61,8 @@ def test_programs_on_each_width_of_vectors(padding: int, rng: np.random.Generato
 
 def test_a_split_sum_is_added_up_in_a_third_phase(rng: np.random.Generator) -> None:
     x, w = param(0, 1, 260, 6, 6), param(1, 16, 260, 5, 5)  # of four positions, over 6500 terms each
-    out = conv(x, w)
+    assert direct_of(conv(x, w), AVX2).splits == 1, "axis 0 may be a batch"
+    out = conv(x, w, of_weight=True)
     assert direct_of(out, AVX2).splits > 1
     (item,) = create_schedule([out]).kernel_items()
     assert len(lower(item.kernel, AVX2).phases) == 3
@@ -111,14 +112,15 @@ def test_how_it_is_cut() -> None:
         "tile": (5, 2), "toom": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
         "channels": 8, "taps": 5, "splits": 1, "is_staged": False,
     }  # fmt: skip
-    gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), {}))  # of that weight: 51,200 terms, 25 positions
+    of_weight = {"of_weight": True}
+    gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), of_weight))  # of that weight: 51,200 terms, 25 positions
     assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
     assert (gradient["channels"], gradient["taps"]) == (1, 20) and gradient["splits"] > 1
     assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
         "tile": (5, 2), "toom": Toom(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
         "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
     }  # fmt: skip
-    gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), {}))
+    gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), of_weight))
     assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (Toom(5, 2), (5, 2), 5, 32)
     assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
     assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows

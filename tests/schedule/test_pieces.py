@@ -1,4 +1,4 @@
-"""Long reductions with few results: taken in pieces, with the same meaning, and with less rounding."""
+"""Long reductions: taken in pieces, with the same meaning, and with less rounding."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def shape_of_pieces(root: Op) -> tuple[object, ...] | None:
         ((1 << 17,), (0,), (4,)),
         (((1 << 17) - 2,), (0,), None),  # few terms
         ((1000003,), (0,), None),  # a prime: no parts of one length
-        ((16, 1 << 17), (1,), None),  # a row for many threads each
+        ((16, 1 << 17), (1,), (16, 4)),  # of many rows as of one
         ((8, 1 << 17), (1,), (8, 4)),
         ((1 << 17, 8), (0,), (4, 8)),
+        ((1 << 17, 16), (0,), None),  # a column for many threads each
         ((3, 8, 1 << 17), (0, 2), (3, 8, 4)),
         ((100, 7, 999, 10), (0, 1, 2, 3), (100,)),
     ],
