@@ -135,11 +135,11 @@ def _joined(
     own = _stored_here(nest, params)
     loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
     rows, lanes_on_rows = plan_rows(nest, params, sources)
-    if lanes_on_rows or not loads <= own.keys():
-        return None
+    lanes = vector_lanes([value for _, value in nest.outputs], target)
+    if lanes_on_rows or plan_rows(nest, params)[1] or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
+        return None  # a row is added up as it is where there are fewer, and nothing goes together
     block = _rows_of_block(nest)
     num_blocks = -(-int(numel(nest.row_shape)) // block)
-    lanes = vector_lanes([*sources, *(value for _, value in nest.outputs)], target)
     sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
     return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
 

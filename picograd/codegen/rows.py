@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread, steps_by_one
 from picograd.codegen.builder import Builder
-from picograd.codegen.index import element_within, elements
+from picograd.codegen.index import element_within, elements, put_in_all
 from picograd.dtype import DType
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.fold import identity
@@ -106,18 +106,34 @@ def plan_rows(nest: Nest, params: Sequence[Op], beside: Sequence[Op] = ()) -> tu
     stored = ((whole, coords, nest.domain), (of_rows, row, nest.row_shape))
     values += [to_op(flatten(at, shape)) for outputs, at, shape in stored if outputs]
     groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
-    indices = index_roots(values)
     columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
     row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
-
-    def unit_strides(chosen: list[int]) -> int:
-        if not chosen:
-            return -1
-        axis = groups[chosen[-1]][-1]
-        return sum(steps_by_one(index, placeholder(axis, nest.domain[axis])) for index in indices)
-
     rows = Rows(nest, params, groups, group_extents(groups, nest.domain), row_groups, columns, _levels(reductions))
-    return rows, unit_strides(row_groups) > unit_strides(columns)
+    return rows, _runs_over_rows(rows, values)
+
+
+def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
+    """True where more indices step by one from row to row than along a row.
+
+    Axis 0 may be a batch, whose rows add up in the same order alone or together. So indices are counted as those of one
+    row of it; and rows that are numbered by it alone are beside each other only where their elements are.
+    """
+    if not rows.row_groups:
+        return False
+    nest, groups = rows.nest, rows.groups
+    places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
+    columns = [places[axis] for group in rows.column_groups for axis in groups[group]]
+    last = groups[rows.row_groups[-1]][-1]
+    if last == 0:
+        indices = index_roots(values)
+        of_rows = [index for index in indices if not set(columns).isdisjoint(toposort([index]))]
+    else:
+        of_rows = indices = index_roots(put_in_all(values, {places[0]: 0}) if 0 in nest.row_axes else values)
+
+    def unit_strides(indices: Sequence[Op], place: Op) -> int:
+        return sum(steps_by_one(index, place) for index in indices)
+
+    return unit_strides(of_rows, places[last]) > (unit_strides(indices, columns[-1]) if columns else -1)
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
     _check_attention(query, key, value)
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
     if attn_mask is None and dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa):
-        return _fused(query, key, value, is_causal, _scale(query) if scale is None else scale)
+        return _fused(query, key, value, is_causal, enable_gqa, _scale(query) if scale is None else scale)
     key, value = (x.repeat_interleave(n, x.ndim - 3) if n > 1 else x for x, n in zip((key, value), repeats))
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p) @ value
@@ -92,18 +92,20 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
     return L >= FEWEST_QUERIES and not (is_causal and L > S)
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, scale: float) -> Tensor:
+def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool, scale: float) -> Tensor:
     """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
     if is_causal:
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
-    sources = tuple(_with_four_axes(x).op for x in (query, key, value))
+    sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value))
     attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal))
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
     return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
 
 
-def _with_four_axes(x: Tensor) -> Tensor:
+def _with_four_axes(x: Tensor, shares_heads: bool) -> Tensor:
     """Returns (batch, heads, length, features), of what may have more axes of a batch, or lack it, or heads too."""
+    if x.ndim == 3 and not shares_heads:
+        return x.unsqueeze(1)  # axis 0 is a batch
     return x.flatten(0, -4) if x.ndim > 4 else x[(None,) * (4 - x.ndim)]
 
 
