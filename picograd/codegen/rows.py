@@ -122,18 +122,16 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
         return False
     nest, groups = rows.nest, rows.groups
     places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
-    columns = [places[axis] for group in rows.column_groups for axis in groups[group]]
+    columns = {places[axis] for group in rows.column_groups for axis in groups[group]}
     last = groups[rows.row_groups[-1]][-1]
-    if last == 0:
-        indices = index_roots(values)
-        of_rows = [index for index in indices if not set(columns).isdisjoint(toposort([index]))]
-    else:
-        of_rows = indices = index_roots(put_in_all(values, {places[0]: 0}) if 0 in nest.row_axes else values)
-
-    def unit_strides(indices: Sequence[Op], place: Op) -> int:
-        return sum(steps_by_one(index, place) for index in indices)
-
-    return unit_strides(of_rows, places[last]) > (unit_strides(indices, columns[-1]) if columns else -1)
+    indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
+    across = [index for index in indices if steps_by_one(index, places[last])]
+    if not columns:
+        return True
+    if last == 0 and all(columns.isdisjoint(toposort([index])) for index in across):
+        return False
+    along = places[groups[rows.column_groups[-1]][-1]]
+    return len(across) > sum(steps_by_one(index, along) for index in indices)
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:
