@@ -46,6 +46,7 @@ from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
 MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written together, and operations for all of them
 FEWEST_ROWS = 32  # that are written together: pieces for several threads
+MANY_STEPS = 14  # of an element: more take longer than adding it
 MOST_KEPT = 16384  # elements of a row that stay in the second-level cache
 
 
@@ -278,9 +279,12 @@ def _reduce_level(
 
 
 def _num_copies(level: Sequence[Op]) -> int:
-    """How many independent accumulators hide the latency of adding: fewer where each step is long anyway."""
-    steps = toposort([r.src[0] for r in level])
-    if len(steps) > 40:
+    """How many independent accumulators hide the latency of adding: fewer where each step is long anyway.
+
+    Movements do not count: of one row there are fewer of them than of a batch, and it adds up in the same order.
+    """
+    steps = [op for op in toposort([r.src[0] for r in level]) if op.code in ELEMENTWISE]
+    if len(steps) > MANY_STEPS:
         return 1
     return 2 if any(op.code in TRANSCENDENTAL for op in steps) else 4
 
