@@ -20,7 +20,7 @@ from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import to_op
+from picograd.ir.symbolic import affine, to_op
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
 
@@ -120,17 +120,15 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     """
     if not rows.row_groups:
         return False
+    if not rows.column_groups:
+        return True
     nest, groups = rows.nest, rows.groups
     places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
-    columns = {places[axis] for group in rows.column_groups for axis in groups[group]}
-    last = groups[rows.row_groups[-1]][-1]
+    last, along = groups[rows.row_groups[-1]][-1], places[groups[rows.column_groups[-1]][-1]]
     indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
     across = [index for index in indices if steps_by_one(index, places[last])]
-    if not columns:
-        return True
-    if last == 0 and all(columns.isdisjoint(toposort([index])) for index in across):
+    if last == 0 and not any(affine(index)[0].get(along) for index in across):
         return False
-    along = places[groups[rows.column_groups[-1]][-1]]
     return len(across) > sum(steps_by_one(index, along) for index in indices)
 
 

@@ -88,6 +88,18 @@ def masked_means(x: Tensor, mask: Tensor) -> Tensor:
     return (x * mask.unsqueeze(2) * steps.unsqueeze(1)).sum(1) / mask.sum(1, keepdim=True)
 
 
+def twice_softmax(x: Tensor) -> Tensor:
+    return (x.flatten(1) * factors).softmax(1).softmax(1)
+
+
+def centred_half(x: Tensor) -> Tensor:
+    """Its gradient is 0 at every second place, so that what a row has is read where a condition of places holds."""
+    y = x.flip(1).cumsum(1)
+    y = (y * (y.square().mean(1, keepdim=True) + 1e-3).rsqrt()).flatten(1)
+    return (y - y.mean(1, keepdim=True))[:, 1::2]
+
+
+factors = draw(85)
 steps, table, long_weight = draw(21), draw(50, 37), draw(200_000)
 ROWS: list[Case] = [
     *of_rows(7, FEW), *of_rows(40, MANY), *of_rows(1100, MANY),
@@ -98,6 +110,8 @@ ROWS: list[Case] = [
     *with_gradients("group_norm", lambda x: F.group_norm(x, 4), [(8, 5, 9)], MANY),
     ("cross_entropy", lambda x, t: F.cross_entropy(x, t.abs().floor().cast(pg.int64), reduction="none"), [(40,), ()], MANY),
     ("embedding", lambda x: F.embedding((x.abs() * 9.0).cast(pg.int64), table), [(5,)], MANY),
+    ("gradient of two softmaxes", partial(gradients, twice_softmax), [(17, 5)], (3, 5, 33)),
+    ("gradient of what every second is read of", partial(gradients, centred_half), [(130, 1)], MANY),
     ("linear", lambda x: F.gelu(x @ table), [(4, 50)], MANY),
     # so long that they are added up in pieces
     ("long sums", lambda x: (x.sum(-1), x.mean(-1), x.var(-1), x.amax(-1), x.argmax(-1)), [(200_000,)], LONG),
