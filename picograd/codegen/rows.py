@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread, steps_by_one
+from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within, elements, put_in_all
 from picograd.dtype import DType
@@ -116,7 +116,8 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     """True where more indices step by one from row to row than along a row.
 
     Axis 0 may be a batch, whose rows add up in the same order alone or together. So indices are counted as those of one
-    row of it; and rows that are numbered by it alone are beside each other only where their elements are.
+    row of it; and rows that are numbered by it alone are beside each other only where their elements are. What is divided
+    is not counted: of one row it may be simpler.
     """
     if not rows.row_groups:
         return False
@@ -126,10 +127,11 @@ def _runs_over_rows(rows: Rows, values: Sequence[Op]) -> bool:
     places = [placeholder(axis, extent) for axis, extent in enumerate(nest.domain)]
     last, along = groups[rows.row_groups[-1]][-1], places[groups[rows.column_groups[-1]][-1]]
     indices = index_roots(put_in_all(values, {places[0]: 0}) if last and 0 in nest.row_axes else values)
-    across = [index for index in indices if steps_by_one(index, places[last])]
-    if last == 0 and not any(affine(index)[0].get(along) for index in across):
+    steps = [terms for terms, _ in map(affine, indices) if all(atom.code is OpCode.RANGE for atom in terms)]
+    across = [terms for terms in steps if terms.get(places[last]) == 1]
+    if last == 0 and not any(terms.get(along) for terms in across):
         return False
-    return len(across) > sum(steps_by_one(index, along) for index in indices)
+    return len(across) > sum(terms.get(along) == 1 for terms in steps)
 
 
 def _levels(reductions: list[Op]) -> list[list[Op]]:

@@ -66,7 +66,7 @@ SHAPES: list[Case] = [
     ((2, 12, 5, 4, 6), (16, 12, 3, 2, 2), {"padding": 1}),
     ((3, 60, 9, 9), (72, 60, 3, 3), {"padding": 1}),  # several blocks of K and images
     ((1, 512, 7, 8), (520, 512, 3, 3), {"padding": 1}),  # each iteration packs its own weight
-    ((12, 14, 17, 17), (16, 14, 13, 12), {}),  # as the gradient of a weight: several taps together, the last beyond the end
+    ((12, 14, 17, 17), (16, 14, 13, 12), {"of_weight": True}),  # several taps together, the last beyond the end
 ]
 
 
@@ -82,7 +82,7 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("case", "toom"),
-    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 18, 8), (16, 1, 16, 8), {}), Toom(3, 4))],
+    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 18, 8), (16, 1, 16, 8), {"of_weight": True}), Toom(3, 4))],
     ids=str,
 )
 def test_programs_on_each_width_of_vectors(case: Case, toom: Toom, rng: np.random.Generator) -> None:
