@@ -82,7 +82,10 @@ def test_whole_numbers_stay_whole(case: Case, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("case", "toom"),
-    [(((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)), (((12, 1, 18, 8), (16, 1, 16, 8), {"of_weight": True}), Toom(3, 4))],
+    [
+        (((1, 12, 6, 12), (16, 12, 3, 1), {}), Toom(4, 3)),
+        (((12, 1, 18, 8), (16, 1, 16, 8), {"of_weight": True}), Toom(3, 4)),
+    ],
     ids=str,
 )
 def test_programs_on_each_width_of_vectors(case: Case, toom: Toom, rng: np.random.Generator) -> None:
