@@ -10,7 +10,7 @@ begin..end of the phase's GRID loops, counted one loop after the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -31,6 +31,7 @@ from picograd.ir.statements import (
     Store,
     Transpose,
     lanes_of,
+    walk,
 )
 from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
@@ -46,6 +47,7 @@ from picograd.render.llvm_rows import (
     type_of,
     write_operation,
 )  # fmt: skip
+from picograd.render.llvm_streams import NONTEMPORAL, choice_of_streams, streamed_stores
 from picograd.render.registers import Slot, changes, is_register
 
 
@@ -56,15 +58,24 @@ def render(program: Program, target: Target) -> Source:
       VerifyError: an operation that `legalize` should have replaced is left.
     """
     functions, launches = [], []
+    streamed = streamed_stores(program, target)
     for phase, statements in enumerate(program.phases):
         symbol = f"{program.name}_{phase}"
-        functions.append(_Function(program, target).write(symbol, statements))
+        slots = {streamed[id(s)] for s in walk(statements) if id(s) in streamed} if streamed else ()
+        if slots:
+            functions.append(_Function(program, target, streamed).write(f"{symbol}_streamed", statements))
+            functions.append(_Function(program, target).write(f"{symbol}_plain", statements))
+            functions.append(choice_of_streams(symbol, sorted(slots)))
+        else:
+            functions.append(_Function(program, target).write(symbol, statements))
         launches.append(launch_of(symbol, statements))
     text = "\n".join(functions)
     if "@zeros" in text:
         text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
     if "!prof !0" in text:
         text = f"{text}\n{LIKELY}"
+    if streamed:
+        text = f"{text}\n{NONTEMPORAL}"
     return Source(program.name, "llvm", text, program.params, program.variables, tuple(launches))
 
 
@@ -82,12 +93,13 @@ class _Function:
     depths:  VAR -> how many loops were open where it was named
     waiting: VAR that nobody has asked for -> where its instruction will stand
     held:    a place of REGISTER memory -> the name of the value stored there last
+    streamed: ids of the Stores that pass by the cache
     changes: id of a loop or branch -> the places of REGISTER memory it changes
     block:   the label of the basic block that is being written
     """
 
-    def __init__(self, program: Program, target: Target):
-        self.program, self.target = program, target
+    def __init__(self, program: Program, target: Target, streamed: Collection[int] = ()):
+        self.program, self.target, self.streamed = program, target, streamed
         self.entry: list[str] = []
         self.lines: list[str] = []
         self.values: dict[Op, str] = {}

@@ -10,6 +10,7 @@ zeros or writes to a block nobody reads. Only lanes that differ need the masked 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from picograd import dtype as dtypes
@@ -31,6 +32,7 @@ class Writer(Protocol):
     held: dict[Slot, str]
     lines: list[str]
     sink_nbytes: int
+    streamed: Collection[int]
 
     def emit(self, instruction: str, name: str | None = None) -> str: ...
     def operand(self, op: Op, lanes: int) -> str: ...
@@ -84,7 +86,11 @@ def write_store(write: Writer, store: Store) -> None:
             f"ptr align {dtype.itemsize} {address}, <{lanes} x i1> {mask})"
         )
         return
-    write.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
+    if id(store) in write.streamed:
+        where = f"align {lanes * dtype.itemsize}, !nontemporal !1"
+        write.lines.append(f"  store {kind} {value}, ptr {address}, {where}")
+    else:
+        write.lines.append(f"  store {kind} {value}, ptr {address}, align {dtype.itemsize}")
 
 
 def write_transpose(write: Writer, square: Transpose) -> None:

@@ -1,0 +1,96 @@
+"""Stores that pass by the cache: which those are, and that memory at any address is written all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.compile.llvm import assembly, processor_target
+from picograd.device import Target
+from picograd.ir.build import expand, permute, reduce, reshape
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.render.llvm import render
+from picograd.render.llvm_streams import STREAMED_NBYTES, streamed_stores
+from picograd.schedule.create import create_schedule
+from tests.same_meaning import CPU_TARGETS
+
+SIDE = 4096
+LARGE = STREAMED_NBYTES // 4  # elements of float32
+
+
+def param(slot: int, *shape: int) -> Op:
+    return Op(OpCode.PARAM, dtypes.float32, (), (slot, shape))
+
+
+def streams(root: Op, target: Target = CPU_TARGETS[2]) -> int:
+    """Returns how many stores of a graph's one kernel pass by the cache."""
+    (item,) = create_schedule([root]).items
+    return len(streamed_stores(lower(item.kernel, target), target))
+
+
+def normalized(x: Op) -> Op:
+    total = reshape(reduce(x, OpCode.ADD, (1,)), (x.shape[0], 1))
+    return x * expand(total, x.shape)
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        (param(0, LARGE) * 2, 1),
+        (param(0, LARGE - 1) * 2, 0),  # the next kernel finds it in the cache
+        (normalized(param(0, SIDE, SIDE)), 1),
+        (normalized(param(0, SIDE, SIDE + 1)), 0),  # rows that do not begin at a multiple of a vector
+        (permute(param(0, SIDE, SIDE), (1, 0)) * 2, 1),
+        (reduce(param(0, SIDE, SIDE), OpCode.ADD, (1,)), 0),
+    ],
+    ids=["elementwise", "small", "rows", "odd rows", "turned", "sums"],
+)
+def test_whole_vectors_of_large_results_pass_by_the_cache(root: Op, expected: int) -> None:
+    assert min(streams(root), 1) == expected
+
+
+@pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda target: str(target.vector_bytes))
+def test_vectors_of_every_width_do(target: Target) -> None:
+    assert streams(param(0, LARGE) * 2, target)
+
+
+def test_what_the_kernel_reads_again_stays() -> None:
+    """Packed panels and partial sums are read in the next phase; so is an UPDATE's base."""
+    a, b = param(0, SIDE, SIDE), param(1, SIDE, SIDE)
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (a * 2, b))]).items
+    program = lower(item.kernel, CPU_TARGETS[2])
+    roles = {program.params[slot].role for slot in streamed_stores(program, CPU_TARGETS[2]).values()}
+    assert any(p.role == "scratch" for p in program.params) and roles <= {"out"}
+
+
+@pytest.mark.parametrize(
+    ("arch", "features", "instruction"),
+    [
+        ("x86-64-v4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma", "vmovntps\t%zmm"),
+        ("x86-64-v3", "+avx2,+fma,-avx512f", "vmovntps\t%ymm"),
+        ("x86-64-v2", "-avx,-fma", "movntps\t%xmm"),
+    ],
+)
+def test_processors_have_an_instruction_for_it(arch: str, features: str, instruction: str) -> None:
+    target = processor_target("x86_64-unknown-linux-gnu", arch, features)
+    (item,) = create_schedule([param(0, LARGE) * 2]).items
+    source = render(lower(item.kernel, target), target)
+    assert "fence seq_cst" in source.text and instruction in assembly(source, target)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 15])
+@pytest.mark.parametrize("compute", [lambda x: x * 2, lambda x: x.reshape(-1, 64).T.reshape(-1)], ids=["row", "turned"])
+def test_memory_may_lie_anywhere(offset: int, compute: Callable[[pg.Tensor], pg.Tensor]) -> None:
+    """Memory of other libraries, at an address that is no multiple of a vector, is written through the cache."""
+    memory = np.zeros(LARGE + 16, np.float32)
+    shared = memory[offset : offset + LARGE]
+    x = pg.Tensor(np.arange(LARGE, dtype=np.float32))
+    pg.from_dlpack(shared).copy_(compute(x)).realize()
+    np.testing.assert_array_equal(shared, compute(x).numpy())
+    assert not memory[:offset].any() and not memory[offset + LARGE :].any()
