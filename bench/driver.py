@@ -77,6 +77,8 @@ class Worker:
     def ask(self, do: str, limit_s: float = 60.0, **arguments: Any) -> dict[str, Any]:
         """Sends one request of `bench.worker.Session` and waits for its answer."""
         assert self.process.stdin is not None
+        if self.process.stdin.closed:
+            raise WorkerError("the process was ended")
         try:
             self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         except BrokenPipeError:

@@ -101,6 +101,7 @@ def centred_half(x: Tensor) -> Tensor:
 
 factors = draw(85)
 steps, table, long_weight = draw(21), draw(50, 37), draw(200_000)
+wide, last = draw(130, 37), draw(10, 300)
 ROWS: list[Case] = [
     *of_rows(7, FEW), *of_rows(40, MANY), *of_rows(1100, MANY),
     ("a sum by a vector of the rows", lambda x, a: (a.unsqueeze(1) * steps[::2] + x).sum(1), [(11,), ()], MANY),
@@ -113,6 +114,8 @@ ROWS: list[Case] = [
     ("gradient of two softmaxes", partial(gradients, twice_softmax), [(17, 5)], (3, 5, 33)),
     ("gradient of what every second is read of", partial(gradients, centred_half), [(130, 1)], MANY),
     ("linear", lambda x: F.gelu(x @ table), [(4, 50)], MANY),
+    *with_gradients("two layers", lambda x: F.linear(F.gelu(x @ table), wide), [(50,)], MANY),
+    ("a classifier", lambda x: F.linear(x, last).softmax(-1), [(300,)], MANY),
     # so long that they are added up in pieces
     ("long sums", lambda x: (x.sum(-1), x.mean(-1), x.var(-1), x.amax(-1), x.argmax(-1)), [(200_000,)], LONG),
     ("long softmax", lambda x: x.softmax(-1), [(200_000,)], LONG),
