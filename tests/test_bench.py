@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench import growth  # noqa: E402
-from bench.driver import without_paths  # noqa: E402
+from bench.driver import Worker, WorkerError, without_paths  # noqa: E402
 from bench.grids import Figures, all_grids, history_grid, step_grids  # noqa: E402
 from bench.kernels import KernelTimes  # noqa: E402
 from bench.peers import VARIANTS, has  # noqa: E402
@@ -62,6 +62,14 @@ def test_unknown_selection_names_the_groups() -> None:
 def test_messages_keep_no_absolute_path() -> None:
     assert without_paths("ImportError: /opt/x/lib/libfoo.so: bad") == "ImportError: libfoo.so: bad"
     assert without_paths("--json bench/results/a.json --to=/opt/x/b.json") == "--json bench/results/a.json --to=b.json"
+
+
+def test_a_worker_whose_time_was_over_says_so_when_it_is_asked_again() -> None:
+    """And the run goes on: before, the pipe that was closed ended it."""
+    worker = Worker("picograd", 1)
+    worker.close()
+    with pytest.raises(WorkerError, match="the process was ended"):
+        worker.ask("drop")
 
 
 def test_tables_replace_only_what_stands_between_their_markers(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def write_transpose(write: Writer, square: Transpose) -> None:
     lines = [_load(write, line(base, i * square.stride), dtype, lanes) for i in range(lanes)]
     lines = _transposed(write, kind, lines, min(lanes, BLOCK_BYTES // dtype.itemsize))
     if is_register(square.into):
-        write.held |= zip(slots_of(square), lines)
+        write.held |= zip(slots_of(square), [_from_memory(write, value, dtype, lanes) for value in lines])
         return
     base = write.address(square.into, square.place)
     for j, value in enumerate(lines):

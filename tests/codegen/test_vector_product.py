@@ -31,21 +31,24 @@ def whole_numbers(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("k", "n"), SHAPES, ids=str)
-@pytest.mark.parametrize("layout", ["columns", "K", "K computed", "K of halves", "masked"])
+@pytest.mark.parametrize("layout", ["columns", "K", "K computed", "K of halves", "padded", "masked"])
 def test_it_means_the_same_however_the_matrix_lies(k: int, n: int, layout: str) -> None:
     row, scale = param(0, 1, k), param(1, 1, n)
     dtype = dtypes.float16 if layout == "K of halves" else dtypes.float32
+    mask = param(3, n, k, dtype=dtypes.bool_)
     w = param(2, k, n) if layout == "columns" else param(2, n, k, dtype=dtype)
     matrix = {
         "columns": lambda: w,
         "K": lambda: swap_last(w),
         "K computed": lambda: swap_last(w) * expand(scale, (k, n)),
         "K of halves": lambda: swap_last(cast(w, dtypes.float32)),
-        "masked": lambda: swap_last(pad(shrink(w, ((0, n), (1, k))), ((0, 0), (1, 0)))),
+        "masked": lambda: swap_last(Op(OpCode.WHERE, w.dtype, (mask, w, w * 2))),
+        "padded": lambda: swap_last(pad(shrink(w, ((0, n), (1, k))), ((0, 0), (1, 0)))),
     }[layout]()  # fmt: skip
     root = Op(OpCode.MATMUL, dtypes.float32, (row, matrix)) + scale
     arrays = {row: whole_numbers(1, k), scale: whole_numbers(1, n), w: whole_numbers(*w.shape).astype(dtype.numpy)}
-    check_same_meaning([root], {op: arrays[op] for op in arrays}, tolerance=1e-5)
+    arrays[mask] = np.random.default_rng(1).integers(0, 2, (n, k)).astype(bool)
+    check_same_meaning([root], arrays, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [pg.float32, pg.float64, pg.float16, pg.bfloat16, pg.int32], ids=lambda d: d.name)
