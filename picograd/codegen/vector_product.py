@@ -157,6 +157,8 @@ class _VectorProduct:
             self._columns(row, mul(vector, lanes))
         done = mul(whole, lanes)
         rest = subtract(self.n, done)
+        if rest == 0:
+            return
         at_once = rest if isinstance(rest, int) else 1
         with build.loop(1 if at_once == rest else rest, AxisKind.GRID) as c:
             self._single_columns(row, add(done, c), at_once)
@@ -164,7 +166,7 @@ class _VectorProduct:
     def _single_columns(self, row: Row, start: Dim, count: int) -> None:
         """Writes a few columns, each a sum of its own."""
         build = self.build
-        totals = build.alloc(self.dtype, max(1, count), MemorySpace.REGISTER)
+        totals = build.alloc(self.dtype, count, MemorySpace.REGISTER)
         with build.loop(count, AxisKind.UNROLL) as c:
             build.store(totals, c, const(0, self.dtype))
         with build.loop(self.k, AxisKind.LOOP) as k, build.loop(count, AxisKind.UNROLL) as c:
