@@ -7,24 +7,37 @@ Called by: codegen/matmul.py, codegen/reduce.py.    Next: picograd/codegen/squar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder
 from picograd.ir.op import Dim, Op, toposort
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.symbolic import add, from_op, mul, to_op
+
+LINE_BYTES = 64  # of a cache
 
 
-def prefetch_large(build: Builder, values: Sequence[Op], numel: Dim, along: Op | None = None) -> None:
-    """Asks for what `values` read of memory of `numel` elements or more.
+def prefetch_large(build: Builder, values: Sequence[Op], numel: Dim) -> None:
+    """Asks for what `values` read of memory of `numel` elements or more."""
+    for load in toposort(values):
+        if load.code is OpCode.LOAD and _is_large(load, numel):
+            build.prefetch(load.src[0], load.src[1])
+
+
+def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start: Dim, count: int, numel: Dim) -> None:
+    """Asks for what values(column) read at `count` columns from `start` on, once for each line of the cache.
 
     Args:
-      along: the axis that lanes run along. What is not side by side along it, or the same, is in as many lines as there are
-             lanes: to ask for them takes as long as to read them.
+      numel: of memory that is asked for: so many elements or more, side by side along the columns
     """
-    for load in toposort(values):
-        if load.code is OpCode.LOAD and _is_large(load, numel) and (along is None or _is_in_a_line(load.src[1], along)):
-            build.prefetch(load.src[0], load.src[1])
+    here, beside = (toposort(values(column)) for column in (start, add(start, 1)))
+    for load in here:
+        if load.code is OpCode.LOAD and _is_large(load, numel):
+            index = from_op(load.src[1])
+            if any(op.code is OpCode.LOAD and op.src[:2] == (load.src[0], to_op(add(index, 1))) for op in beside):
+                of_line = LINE_BYTES // load.dtype.itemsize
+                with build.loop(-(-count // of_line), AxisKind.UNROLL) as line:
+                    build.prefetch(load.src[0], add(index, mul(line, of_line)))
 
 
 def _is_large(load: Op, numel: Dim) -> bool:
@@ -34,7 +47,3 @@ def _is_large(load: Op, numel: Dim) -> bool:
         return False
     (length,) = memory.arg[1]
     return isinstance(length, int) and isinstance(numel, int) and length >= numel
-
-
-def _is_in_a_line(index: Op, along: Op) -> bool:
-    return along not in toposort([index]) or steps_by_one(index, along)

@@ -13,12 +13,13 @@ adds depends on shapes alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, zip_longest
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.prefetch import prefetch_large
+from picograd.codegen.prefetch import prefetch_lines
 from picograd.codegen.reduce_columns import UNROLLED, emit_columns
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
@@ -44,7 +45,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
-MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written together, and operations for all of them
+MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written or added up together, and operations of writing all of them
 FEWEST_ROWS = 32  # that are written together: pieces for several threads
 MANY_STEPS = 14  # of an element: more take longer than adding it
 MOST_KEPT = 16384  # elements of a row that stay in the second-level cache
@@ -55,7 +56,7 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
 
     Lanes run along the row where it is contiguous and not too short, else over neighbouring rows.
     """
-    rows, lanes_on_rows = plan_rows(nest, params)
+    rows, lanes_on_rows = plan_rows(nest, params, target)
     values = [value for _, value in nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     lanes = vector_lanes(values, target)
     if lanes_on_rows or _is_narrow(rows, lanes):
@@ -64,12 +65,20 @@ def emit_reduce(nest: Nest, params: Sequence[Op], build: Builder, target: Target
     total, below = numel(rows.row_extents), numel(rows.column_extents)
     per_piece = max(1, PIECE_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
     kept = worth_keeping(rows)
-    at_once = rows_at_once(rows, values) if _share_elements(rows) and not any(kept) else 1
+    together = _rows_together(rows, target)
+    at_once = together or (rows_at_once(rows, values) if _share_elements(rows) and not any(kept) else 1)
     per_piece += -per_piece % at_once
+
+    def write(first: Dim, count: int) -> None:
+        if together:
+            emit_together(rows, first, count, build, lanes)
+        else:
+            emit_rows(rows, first, count, build, lanes, kept)
+
     with build.loop(floordiv(add(total, per_piece - 1), per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
         count = minimum(subtract(total, start), per_piece)
-        some_rows(count, at_once, build, lambda n, number: emit_rows(rows, add(start, n), number, build, lanes, kept))
+        some_rows(count, at_once, build, lambda n, number: write(add(start, n), number))
 
 
 def _is_narrow(rows: Rows, lanes: int) -> bool:
@@ -91,6 +100,21 @@ def _share_elements(rows: Rows) -> bool:
     row = {coords[axis] for axis in rows.nest.row_axes}
     loads = [op for op in toposort([rows.value(v, coords, results) for v in values]) if op.code is OpCode.LOAD]
     return any(row.isdisjoint(index := toposort([op.src[1]])) and not set(coords).isdisjoint(index) for op in loads)
+
+
+def _rows_together(rows: Rows, target: Target) -> int:
+    """Returns how many rows are added up side by side, as where all are multiplied with one vector; 0 for none.
+
+    What they share is read once for all, and the processor has several lines of memory to wait for.
+    """
+    if len(rows.levels) != 1 or has_elements(rows) or len(rows.row_groups) != 1:
+        return 0
+    coords = placeholders(rows.nest.domain)
+    row = {coords[axis] for axis in rows.groups[rows.row_groups[0]]}
+    values = rows.element_values(coords)
+    indices = [set(toposort([op.src[1]])) for op in toposort(values) if op.code is OpCode.LOAD]
+    shared = [index for index in indices if index.isdisjoint(row) and not index.isdisjoint(coords)]
+    return MOST_AT_ONCE // (1 if target.num_registers >= 32 else 2) if 0 < len(shared) < len(indices) else 0
 
 
 def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
@@ -131,8 +155,8 @@ def emit_rows(
     with build.loop(count, AxisKind.LOOP) as index:
         at = places[0] if count == 1 else split(add(first, index), rows.row_extents)
         # What is kept is of one row at a time (count is 1), so the next one follows the first.
-        after = split(add(first, 1), rows.row_extents) if any(kept) else None
-        results, memories = reduce_row(rows, at, build, lanes, kept, after)
+        after = [split(add(first, 1), rows.row_extents)] if any(kept) else []
+        (results,), memories = reduce_rows(rows, [at], build, lanes, kept, after)
         for r, memory in settled.items():
             build.store(memory, index, results[r])
     known = [{r: read(memory, n) for r, memory in settled.items()} or results for n in range(count)]
@@ -151,20 +175,32 @@ def emit_rows(
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
 
 
-def reduce_row(
-    rows: Rows, at: list[Dim], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (), after: list[Dim] | None = None
-) -> tuple[Results, dict[Op, Op]]:
-    """Writes the reductions of one row, level after level; returns them, and memory that holds values of its elements.
+def emit_together(rows: Rows, first: Dim, count: int, build: Builder, lanes: int) -> None:
+    """Writes the reductions of `count` rows side by side on one thread, and the values of those rows."""
+    places, after = ([split(add(start, n), rows.row_extents) for n in range(count)] for start in (first, add(first, count)))
+    results, _ = reduce_rows(rows, places, build, lanes, (), after)
+    for at, of_row in zip(places, results):
+        write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
+
+
+def reduce_rows(
+    rows: Rows, places: list[list[Dim]], build: Builder, lanes: int, kept: Sequence[Sequence[Op]] = (),
+    after: Sequence[list[Dim]] = (),
+) -> tuple[list[Results], dict[Op, Op]]:  # fmt: skip
+    """Writes the reductions of some rows, level after level; returns them, and memory that holds values of their elements.
 
     Args:
-      after: the next row, which is asked for while values of this one are computed that are dear enough to be kept
+      places: where the rows stand: one, if values are kept
+      after:  the rows that follow, which are asked for meanwhile
     """
-    results: Results = {}
+    results: list[Results] = [{} for _ in places]
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
-        next_row = after if new and not is_short(rows, CACHED) else None
-        results |= zip(level, _reduce_level(rows, level, at, results, build, lanes, memories, new, next_row))
+        next_rows = after if (new or not kept) and not is_short(rows, CACHED) else ()
+        found = _reduce_level(rows, level, places, results, build, lanes, memories, new, next_rows)
+        for of_row, values in zip(results, found):
+            of_row |= zip(level, values)
     return results, memories
 
 
@@ -216,22 +252,23 @@ def _length_kept(rows: Rows) -> int:
 
 
 def _reduce_level(
-    rows: Rows, level: Sequence[Op], at: list[Dim], results: Results, build: Builder, lanes: int, memories: dict[Op, Op],
-    new: Collection[Op], next_row: list[Dim] | None,
-) -> list[Op]:  # fmt: skip
-    """Runs along one row once and returns the value of each reduction.
+    rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
+    memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
+) -> list[list[Op]]:  # fmt: skip
+    """Runs along some rows once, side by side, and returns the value of each reduction of each row.
 
     Args:
       memories: values of elements that are kept; those that are `new` are stored now, the others are there
-      next_row: what is read of it is asked for on the way
+      next_rows: what is read of them is asked for on the way
     """
     *outer, last = rows.column_loops
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
     width = lanes * copies
-    vectors = [build.alloc(accumulator_dtype(r), width, MemorySpace.REGISTER) for r in level]
-    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level]
+    sums = [r for _ in places for r in level]
+    vectors = [build.alloc(accumulator_dtype(r), width, MemorySpace.REGISTER) for r in sums]
+    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
-    for r, vector, single in zip(level, vectors, singles):
+    for r, vector, single in zip(sums, vectors, singles):
         start = start_of(r.arg[0], accumulator_dtype(r))
         build.store(single, 0, start)
         if use_vectors:
@@ -241,26 +278,29 @@ def _reduce_level(
     there = {value: memory for value, memory in memories.items() if value not in new}
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
-        coords, known = rows.coords(at, columns), known_at(rows, columns, results, there)
-        for value in new:
-            build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
-        for r, accumulator in zip(level, memory):
-            value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
-            build.store(accumulator, where, combined(r.arg[0], build.load(accumulator, where), value))
+        accumulators = iter(memory)
+        for at, of_row in zip(places, results):
+            coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, there)
+            for value in new:
+                build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
+            for r, accumulator in zip(level, accumulators):
+                value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
+                build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
+
+    def values_at(row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
+        return rows.element_values(rows.coords(row, [*columns, column]))
 
     def line(columns: list[Dim]) -> None:
         whole = floordiv(last, width) if use_vectors else 0
         if whole != 0:
-            with (
-                build.loop(whole, AxisKind.LOOP) as vector,
-                build.loop(copies, AxisKind.UNROLL) as copy,
-                build.loop(lanes, AxisKind.VECTOR) as lane,
-            ):
-                where = add(mul(copy, lanes), lane)
-                here = [*columns, add(mul(vector, width), where)]
-                if next_row is not None:
-                    prefetch_large(build, rows.element_values(rows.coords(next_row, here)), numel(rows.nest.domain), lane)
-                step(vectors, where, here)
+            with build.loop(whole, AxisKind.LOOP) as vector:
+                first = mul(vector, width)
+                for row in next_rows:
+                    values = partial(values_at, row, columns)
+                    prefetch_lines(build, values, first, width, numel(rows.nest.domain))
+                with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+                    where = add(mul(copy, lanes), lane)
+                    step(vectors, where, [*columns, add(first, where)])
         done = mul(whole, width)
         if use_vectors:
             more = floordiv(subtract(last, done), lanes)
@@ -274,8 +314,9 @@ def _reduce_level(
                 step(singles, 0, [*columns, add(done, index)])
 
     nested(build, outer, [], line)
-    joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(level, vectors, singles)]
-    return [value if value.dtype is r.dtype else Op(OpCode.CAST, r.dtype, (value,)) for r, value in zip(level, joined)]
+    joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(sums, vectors, singles)]
+    values = [cast(value, r.dtype) for r, value in zip(sums, joined)]
+    return [values[i : i + len(level)] for i in range(0, len(sums), len(level))]
 
 
 def _num_copies(level: Sequence[Op]) -> int:

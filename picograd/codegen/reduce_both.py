@@ -31,7 +31,6 @@ from picograd.codegen.rows import (
     plan_rows,
     start_of,
 )
-from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, reduce
 from picograd.ir.coordinates import Coords, flatten, placeholders
@@ -134,9 +133,10 @@ def _joined(
     values = elements_anywhere(sources)
     own = _stored_here(nest, params)
     loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
-    rows, lanes_on_rows = plan_rows(nest, params, sources)
+    rows, lanes_on_rows = plan_rows(nest, params, target, sources)
     lanes = vector_lanes([value for _, value in nest.outputs], target)
-    if lanes_on_rows or plan_rows(nest, params)[1] or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
+    runs_along_rows = not lanes_on_rows and not plan_rows(nest, params, target)[1]
+    if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
         return None  # a row is added up as it is where there are fewer, and nothing goes together
     block = _rows_of_block(nest)
     num_blocks = -(-int(numel(nest.row_shape)) // block)
@@ -208,7 +208,7 @@ def _add_up(both: Both, line: Dim, build: Builder, columns: list[Dim], here: lis
     found = {r: build.load(memory, place) for r, memory in both.sums.items()}
     for at, known in here:
         for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
-            found[r] = combined(r.arg[0], found[r], cast(value, found[r].dtype))
+            found[r] = rows.accumulated(r, found[r], cast(value, found[r].dtype))
     for r, memory in both.sums.items():
         build.store(memory, place, found[r])
 

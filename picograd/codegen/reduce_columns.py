@@ -200,7 +200,7 @@ class _Strip:
             found = {r: build.load(part, i) for r, part in parts.items()}
             for number in range(count):
                 here = self.put_in(values, i, [*outside, add(first, number)])
-                found = {r: combined(r.arg[0], total, value) for (r, total), value in zip(found.items(), here)}
+                found = {r: self.rows.accumulated(r, total, value) for (r, total), value in zip(found.items(), here)}
             for r, part in parts.items():
                 build.store(part, i, found[r])
 
@@ -238,7 +238,7 @@ def _written_out(rows: Rows, at: list[Dim], build: Builder, lane: Dim, lanes: in
             coords = rows.coords(at, split(index, rows.column_extents))
             for r, total in zip(level, totals):
                 value = cast(rows.value(r.src[0], coords, results), total.dtype)
-                build.store(total, lane, combined(r.arg[0], build.load(total, lane), value))
+                build.store(total, lane, rows.accumulated(r, build.load(total, lane), value))
         results |= {r: cast(build.load(total, lane), r.dtype) for r, total in zip(level, totals)}
     if has_elements(rows):
         nested(

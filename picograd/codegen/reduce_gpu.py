@@ -30,7 +30,7 @@ FEW = 31  # a row no longer than this is one thread's
 
 def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
     """Writes the loops of a reduce nest: a block a row, joined through shared memory; short or strided rows a thread."""
-    rows, lanes_on_rows = plan_rows(nest, params)
+    rows, lanes_on_rows = plan_rows(nest, params, target)
     if not lanes_on_rows and not is_short(rows, FEW):
         _emit_block_rows(rows, build, target)
         return
@@ -84,7 +84,7 @@ def _block_partials(
         coords = rows.coords(at, split(column, rows.column_extents))
         for r in level:
             value = cast(rows.value(r.src[0], coords, results), own[r].dtype)
-            build.store(own[r], 0, combined(r.arg[0], build.load(own[r], 0), value))
+            build.store(own[r], 0, rows.accumulated(r, build.load(own[r], 0), value))
 
     strided(build, thread, threads, columns, step)
     for r in level:

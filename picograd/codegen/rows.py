@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within, elements, put_in_all
+from picograd.codegen.scalar import combined
+from picograd.codegen.tile import multiply_add
+from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.coordinates import Coords, flatten, placeholder, placeholders
 from picograd.ir.fold import identity
@@ -23,6 +26,7 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import affine, to_op
 
 PIECE_ELEMENTS = 8192  # of one GRID iteration on a CPU
+MOST_TERMS = 8  # of an element that are added to a sum one by one
 
 Results = dict[Op, Op]  # reductions that are done, with their values
 Where = tuple[Op, Dim, Op]  # memory, index, value
@@ -35,6 +39,7 @@ class Rows:
     groups:      loops in the order of the domain's axes, from `merge_axes`
     row_groups, column_groups: positions in `groups`
     levels:      reductions by how many other reductions stand below them
+    has_fma:     an instruction multiplies and adds
     """
 
     nest: Nest
@@ -44,6 +49,7 @@ class Rows:
     row_groups: list[int]
     column_groups: list[int]
     levels: list[list[Op]]
+    has_fma: bool
 
     def coords(self, rows: Sequence[Dim], columns: Sequence[Dim]) -> Coords:
         """Returns the coordinates in the domain of a row's and a column's position."""
@@ -66,6 +72,15 @@ class Rows:
         outputs = [value for _, value in self.nest.outputs if value.shape == self.nest.domain]
         return [self.value(value, coords, known) for value in [*outputs, *(r.src[0] for r in levels)]]
 
+    def accumulated(self, r: Op, total: Op, value: Op) -> Op:
+        """Returns what a reduction makes of one more element; a product, or several, is added with one rounding each."""
+        code, terms = r.arg[0], _terms(value)
+        if code is not OpCode.ADD or any(term.code is not OpCode.MUL for term in terms):
+            return combined(code, total, value)
+        for term in terms:
+            total = multiply_add(term.src[0], term.src[1], total, self.has_fma)
+        return total
+
     @property
     def row_extents(self) -> list[Dim]:
         return [self.extents[g] for g in self.row_groups]
@@ -80,6 +95,20 @@ class Rows:
         return [self.extents[g] for g in self.column_groups]
 
 
+def _terms(value: Op) -> list[Op]:
+    """Returns the terms of a sum, from left to right; of one with a great many itself."""
+    terms, stack = [], [value]
+    while stack:
+        term = stack.pop()
+        if term.code is OpCode.ADD:
+            stack += term.src[::-1]
+        else:
+            terms.append(term)
+        if len(terms) + len(stack) > MOST_TERMS:  # shared ones count as often as they are read: 2^60, maybe
+            return [value]
+    return terms
+
+
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
     return op.dtype.compute_dtype
@@ -90,7 +119,7 @@ def start_of(code: OpCode, dtype: DType) -> Op:
     return const(identity(code, dtype), dtype)
 
 
-def plan_rows(nest: Nest, params: Sequence[Op], beside: Sequence[Op] = ()) -> tuple[Rows, bool]:
+def plan_rows(nest: Nest, params: Sequence[Op], target: Target, beside: Sequence[Op] = ()) -> tuple[Rows, bool]:
     """Returns how to walk a nest, and whether lanes should run over rows rather than along them.
 
     Args:
@@ -108,7 +137,8 @@ def plan_rows(nest: Nest, params: Sequence[Op], beside: Sequence[Op] = ()) -> tu
     groups, _ = merge_axes(nest.domain, values, frozenset(nest.reduced))
     columns = [g for g, group in enumerate(groups) if group[0] in nest.reduced]
     row_groups = [g for g, group in enumerate(groups) if group[0] not in nest.reduced]
-    rows = Rows(nest, params, groups, group_extents(groups, nest.domain), row_groups, columns, _levels(reductions))
+    extents = group_extents(groups, nest.domain)
+    rows = Rows(nest, params, groups, extents, row_groups, columns, _levels(reductions), target.has_fma)
     return rows, _runs_over_rows(rows, values)
 
 

@@ -282,9 +282,8 @@ def _divide(a: Dim, divisor: Dim) -> tuple[Dim, Dim]:
     if isinstance(divisor, int):
         whole = {atom: c // divisor for atom, c in terms.items() if c % divisor == 0}
         rest = {atom: c for atom, c in terms.items() if c % divisor}
-        return _assemble(whole, constant // divisor if not rest else 0), _assemble(
-            rest, constant % divisor if not rest else constant
-        )
+        extra = constant // divisor if not rest or constant % divisor == 0 else 0
+        return _assemble(whole, extra), _assemble(rest, constant - extra * divisor)
     whole, rest = {}, {}
     for atom, coefficient in terms.items():
         if atom is divisor:

@@ -277,7 +277,7 @@ class _Function:
             write_transpose(self, statement)
         elif isinstance(statement, Prefetch):
             address = self.address(statement.memory, statement.index)
-            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
+            self.lines.append(f"  call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
         elif isinstance(statement, Alloc):
             self._alloc(statement.memory)
         elif isinstance(statement, Check):

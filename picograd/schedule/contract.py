@@ -3,7 +3,7 @@
 In:    a simplified graph
 Out:   the same, where products with a vector are sums along rows, as are convolutions like them, transposed
        products are products, and long sums are sums of sums
-Called by: schedule/create.py.    Next: picograd/schedule/phases.py
+Called by: schedule/create.py.    Next: picograd/schedule/packed.py
 
     (..., M, K) @ (..., K, 1)  ->  sum over K of a[m, k] * b[k]       read as it lies, and fused like any other sum
     (a @ b).T                  ->  b.T @ a.T                          the same sums, stored as they are asked for
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd import dtype as dtypes
 from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.schedule.packed import is_of_bytes, sum_of_products
 from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
 
@@ -71,7 +71,8 @@ def product(a: Op, b: Op) -> Op:
     """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
 
     So are batches of products with one row, and one with a matrix of integers of one byte: to add up along them is twice
-    as fast as to turn them. Any other has a kernel of its own, which adds in the order of products of many rows.
+    as fast as to turn them (schedule/packed.py). Any other has a kernel of its own, which adds in the order of products of
+    many rows.
     """
     *batch, m, k = a.shape
     n = b.shape[-1]
@@ -80,17 +81,9 @@ def product(a: Op, b: Op) -> Op:
     if m != 1 and n != 1:
         return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]))
     wide = a.dtype.compute_dtype
-    length = m if n == 1 else n
-    whole = (*batch, length, k)
-    lhs, rhs = expand(cast(a, wide), whole), expand(cast(swap_last(b), wide), whole)  # (..., M or N, K)
-    total = cast(reduce(lhs * rhs, OpCode.ADD, (len(batch) + 1,)), a.dtype)
+    matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
+    total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
     return reshape(total, (*batch, m, n))
-
-
-def is_of_bytes(operand: Op) -> bool:
-    """True for what is computed from integers of one byte, element by element: a weight that is dequantised."""
-    order = toposort([operand], sources=_of_elements)
-    return any(op.dtype.itemsize == 1 and not op.dtype.is_float and op.dtype is not dtypes.bool_ for op in order)
 
 
 def widened(attention: Op, sources: Sequence[Op]) -> Op:

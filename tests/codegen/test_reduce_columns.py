@@ -129,7 +129,7 @@ def kept(roots: list[Op]) -> list[list[OpCode]]:
     (item,) = create_schedule(roots).items
     (nests,) = item.kernel.phases
     params = [Op(OpCode.PARAM, p.dtype, (), (i, (p.numel,))) for i, p in enumerate(item.kernel.params)]
-    rows, _ = plan_rows(nests[0], params)
+    rows, _ = plan_rows(nests[0], params, CPU_TARGETS[0])
     return [[op.code for op in level] for level in worth_keeping(rows)]
 
 
