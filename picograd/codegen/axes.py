@@ -99,9 +99,12 @@ def group_extents(groups: Groups, domain: Shape) -> list[Dim]:
 
 
 def vector_lanes(values: Iterable[Op], target: Target) -> int:
-    """Returns how many elements fill one vector register, for the widest element that is computed."""
+    """Returns how many elements fill one vector register, for the widest element that is computed.
+
+    Indices do not count, and so nothing does that only a GATHER's index is made of.
+    """
     widest = 4
-    for op in toposort(values):
+    for op in toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src):
         if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
             continue
         if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):

@@ -198,6 +198,10 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return value if op.dtype is dtypes.int64 else Op(OpCode.CAST, op.dtype, (value,))
     if op.code is OpCode.CHECK:
         return _check(op, sources[0], valid)
+    if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
+        return sources[1] if sources[0].arg else sources[2]
+    if op.code is OpCode.ADD and op.dtype.is_int and any(_is_zero(s) for s in sources):
+        return sources[_is_zero(sources[0])]  # of what was joined, the part that is here
     if op.code in ELEMENTWISE:
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
@@ -209,6 +213,10 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
             value = zero_unless(_place(op, index)[1], value)
         return _still_checked(value, index)
     return sources[-1]
+
+
+def _is_zero(value: Op) -> bool:
+    return value.code is OpCode.CONST and value.arg == 0
 
 
 def zero_unless(inside: Op | bool, value: Op) -> Op:

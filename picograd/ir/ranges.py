@@ -108,6 +108,11 @@ def _and(op: Op) -> Range:
     return (0, min(masks)) if masks else _whole(op.dtype)
 
 
+def _shift_right(op: Op) -> Range:
+    a, n = _sources(op)
+    return (a[0] >> n[0], a[1] >> n[0]) if n[0] == n[1] >= 0 else _whole(op.dtype)
+
+
 def _where(op: Op) -> Range:
     condition, a, b = op.src
     found = [r for r in (_chosen(a, condition, True), _chosen(b, condition, False)) if r is not None]
@@ -151,6 +156,7 @@ _RULES: dict[OpCode, Callable[[Op], Range]] = {
     OpCode.MIN: _minimum,
     OpCode.MAX: _maximum,
     OpCode.AND: _and,
+    OpCode.SHR: _shift_right,
     OpCode.WHERE: _where,
     OpCode.REDUCE: _reduce,
     OpCode.PAD: lambda op: _union((0, 0), _ranges[op.src[0]]),

@@ -127,6 +127,16 @@ def check_certain(out: Op) -> Op | None:
     return index if low >= 0 and high < bounds(length)[0] else None
 
 
+def compare_certain(out: Op) -> Op | None:
+    if out.src[0].dtype.is_float:
+        return None
+    (a_low, a_high), (b_low, b_high) = map(value_range, out.src)
+    is_strict = out.code is OpCode.CMPLT
+    if a_high < b_low + (not is_strict):
+        return filled(True, out.dtype, out.shape)
+    return filled(False, out.dtype, out.shape) if a_low >= b_high + (not is_strict) else None
+
+
 def is_lossless(source: DType, target: DType) -> bool:
     """True when `target` holds every value of `source`."""
     if source is target or source.kind == "b":
@@ -283,6 +293,7 @@ simplify = PatternMatcher(
         ("where constant", _on(OpCode.WHERE), where_constant),  # where(True, a, b) = a
         ("where same", _on(OpCode.WHERE), where_same),  # where(c, a, a) = a
         ("check of what is inside", _on(OpCode.CHECK), check_certain),
+        ("compare what is certain", _on((OpCode.CMPLT, OpCode.CMPLE)), compare_certain),  # (x & 15) < 16
         # ---- movement ----
         ("same movement", _on((*REPEATING, OpCode.PAD)), same_movement),
         ("reshape reshape", _twice(OpCode.RESHAPE), reshape_reshape),  # only the last shape counts

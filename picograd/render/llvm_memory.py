@@ -16,10 +16,11 @@ from typing import Protocol
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.statements import Load, Store, Transpose, lanes_of
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
-from picograd.render.registers import Slot, is_register, slot_of, slots_of
+from picograd.render.registers import Slot, is_lookup, is_register, slot_of, slots_of
 
 BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
 
@@ -155,7 +156,17 @@ def _held(write: Writer, load: Load) -> str:
     """Returns what a register holds; 0 where the condition is false."""
     slot = slot_of(load)
     value = write.held.get(slot, "poison")  # unspecified until something is stored
+    if is_lookup(load):
+        value = _looked_up(write, slot, value, load.index)
     return value if load.valid is None else _chosen(write, slot, load.valid, value, "zeroinitializer")
+
+
+def _looked_up(write: Writer, slot: Slot, table: str, index: Op) -> str:
+    """Returns lanes of a table: AVX-512's vpermps, which reads the low bits of an index alone."""
+    if type_of(slot[0].dtype, slot[2]) != "<16 x float>" or lanes_of(index) != slot[2]:
+        raise VerifyError(f"render llvm: {slot[0]} is no table of 16 float32 for as many lanes.")
+    narrow = write.emit(f"trunc <16 x i64> {write.operand(index, slot[2])} to <16 x i32>")
+    return write.emit(f"call <16 x float> @llvm.x86.avx512.permvar.sf.512(<16 x float> {table}, <16 x i32> {narrow})")
 
 
 def _hold(write: Writer, store: Store) -> None:

@@ -5,7 +5,8 @@ Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`; `
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
-the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out.
+the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out. A table
+(codegen/tables.py) is one place, and lanes of it are chosen.
 
     for r in loop(48):                   loop1:
       load v1 = acc[0]                     %acc = phi float [ %zero, %entry ], [ %sum, %loop1 ]
@@ -39,9 +40,16 @@ def slot_of(access: Load | Store) -> Slot:
     Raises:
       VerifyError: the place is computed when the kernel runs.
     """
+    if is_lookup(access):
+        return access.memory, 0, access.memory.arg[1]
     value = access.var if isinstance(access, Load) else access.value
     lanes = lanes_of(value) if access.valid is None else max(lanes_of(value), lanes_of(access.valid))
     return access.memory, _place(access.memory, access.index), lanes
+
+
+def is_lookup(access: Load | Store) -> bool:
+    """True for a Load that takes each of its lanes from a place of its own: memory is a table then, held as one vector."""
+    return isinstance(access, Load) and lanes_of(access.index) > 1
 
 
 def slots_of(square: Transpose) -> list[Slot]:

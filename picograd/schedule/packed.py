@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import prod
 
 from picograd import dtype as dtypes
 from picograd.ir.build import expand, permute, reduce, reshape, shrink
 from picograd.ir.coordinates import Coords, move, placeholder
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
+from picograd.ir.symbolic import affine
 
 FEW = 4  # elements of a byte
 
@@ -68,14 +68,14 @@ def _extents(matrix: Op) -> tuple[int, ...]:
         return ()
     sizes = [1]
     for size in sorted(set(_blocks(matrix))):
-        if size % sizes[-1] == 0 and depth % size == 0 and sizes[-1] < size < depth:
+        if sizes[-1] < size < depth and size % sizes[-1] == 0 and depth % size == 0:
             sizes.append(size)
     extents = tuple([outer // inner for inner, outer in zip(sizes, [*sizes[1:], depth])])[::-1]
-    return extents if prod(extents) > FEW ** len(extents) or max(extents) > FEW else ()
+    return extents if max(extents) > FEW else ()
 
 
 def _blocks(matrix: Op) -> Iterator[int]:
-    """Yields the lengths of blocks of K that its elements are computed from: of quotients, remainders and bounds of k."""
+    """Yields the lengths of blocks of K that its elements are computed from, and others that come to nothing."""
     axis = len(matrix.shape) - 1
     k = placeholder(axis, matrix.shape[axis])
     coords: Coords = (*[0] * axis, k)
@@ -83,32 +83,48 @@ def _blocks(matrix: Op) -> Iterator[int]:
     while stack:
         op, coords = stack.pop()
         sources: list[tuple[Op, Coords]] = []
-        if op.code in ELEMENTWISE or op.code is OpCode.CONTIGUOUS:
-            sources = [(s, coords) for s in op.src]
+        if op.code in ELEMENTWISE or op.code is OpCode.CONTIGUOUS or _is_chosen(op):
+            sources = [(s, coords) for s in op.src if s.shape == op.shape]
         elif op.code in MOVEMENT:
-            moved, inside = move(op, coords)
+            moved, _ = move(op, coords)
             sources = [(op.src[0], moved)]
-            for dim in (*moved, inside):
-                yield from _sizes(dim, k)
+            yield from _bounds_of_parts(op, coords, k) if op.code is OpCode.PAD else _divisors(moved, k)
         for source in sources:
             if source not in seen:
                 seen.add(source)
                 stack.append(source)
 
 
-def _sizes(expression: Dim | bool, k: Op) -> Iterator[int]:
-    """Yields b for each k // b, k < b, and (k // a) % (b / a) in an expression."""
-    if not isinstance(expression, Op):
-        return
-    for op in toposort([expression]):
-        if op.code in (OpCode.IDIV, OpCode.MOD, OpCode.CMPLT) and op.src[1].code is OpCode.CONST:
-            inner, size = op.src[0], int(op.src[1].arg)
-            if inner.code is OpCode.IDIV and inner.src[1].code is OpCode.CONST:
-                inner, size = inner.src[0], size * int(inner.src[1].arg)
-            if inner is k and size > 1:
-                yield size
+def _divisors(coords: Coords, k: Op) -> Iterator[int]:
+    """Yields b for each k // b, k % b, and (k // a) % (b / a) in coordinates."""
+    for op in toposort([coord for coord in coords if isinstance(coord, Op)]):
+        if op.code in (OpCode.IDIV, OpCode.MOD) and op.src[1].code is OpCode.CONST:
+            yield _unit(op.src[0], k) * int(op.src[1].arg)
+
+
+def _bounds_of_parts(pad: Op, coords: Coords, k: Op) -> Iterator[int]:
+    """Yields where, of k, a PAD begins and ends what it has around zeros: parts that are joined meet there."""
+    for coord, dim, (before, after) in zip(coords, pad.shape, pad.arg):
+        if isinstance(coord, Op) and isinstance(dim, int) and isinstance(before, int) and isinstance(after, int):
+            yield from (_unit(coord, k) * bound for bound in (before, dim - after))
+
+
+def _unit(coord: Op, k: Op) -> int:
+    """Returns by how much k grows while a coordinate made of it grows by one; 0 where it is not made of k alone."""
+    terms, _ = affine(coord)
+    ((atom, factor),) = terms.items() if len(terms) == 1 else ((coord, 0),)
+    if factor != 1 or atom is k:
+        return factor if factor == 1 else 0
+    if atom.code in (OpCode.IDIV, OpCode.MOD) and atom.src[1].code is OpCode.CONST:
+        return _unit(atom.src[0], k) * (int(atom.src[1].arg) if atom.code is OpCode.IDIV else 1)
+    return 0
 
 
 def _of_elements(op: Op) -> tuple[Op, ...]:
-    """Returns the sources of an operation that a packing computes element by element."""
-    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT else ()
+    """Returns the sources of an operation that is computed element by element."""
+    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT or _is_chosen(op) else ()
+
+
+def _is_chosen(op: Op) -> bool:
+    """True for elements of a list, each chosen by an integer: those of a code book."""
+    return op.code is OpCode.GATHER and len(op.src[0].shape) == 1

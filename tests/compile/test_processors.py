@@ -72,6 +72,7 @@ KERNELS: dict[str, Callable[[], pg.Tensor]] = {
     "from bfloat16": lambda: zeros(1000, dtype=pg.bfloat16).float() * 2,
     "to bfloat16": lambda: (zeros(1000) * 2).bfloat16(),
     "floor": lambda: zeros(1000).floor(),
+    "four bits": lambda: zeros(1, 256) @ ((zeros(64, 256, dtype=pg.uint8) & 15).float() - 8).T,
     "remainder": lambda: zeros(1000) % zeros(1000),
     "sort": lambda: zeros(1000).sort()[0],
     "random": lambda: pg.randn(1000),
@@ -151,6 +152,14 @@ def test_without_the_instruction_vectors_are_multiplied_then_added(kernel: str) 
     assert whole_vectors(text, "sse", "mulps") >= 12 and whole_vectors(text, "sse", "addps") >= 12
     assert not re.search("%[yz]mm", text) and not any("fmadd" in name for name in instructions(text))
     assert "cvtps2pd" not in text, "a sum of products is no function: two roundings do"
+
+
+@pytest.mark.parametrize(("processor", "converts"), [("avx512", False), ("avx2", True), ("sse", True), ("neon", True)])
+def test_four_bits_are_looked_up_where_lanes_can_be_chosen_by_a_vector(processor: str, converts: bool) -> None:
+    text = code("four bits", processor)
+    convert = re.findall(r"^	(?:v?cvtdq2ps|[su]cvtf)\b", text, re.MULTILINE)
+    look_up = re.findall(r"^	vperm(?:d|ps)\t.*zmm.*zmm.*zmm", text, re.MULTILINE)
+    assert (len(convert) >= 8, len(look_up) >= 16) == (converts, not converts)
 
 
 @pytest.mark.parametrize(("processor", "tile"), [("avx512", 24), ("avx2", 12), ("neon", 24)])

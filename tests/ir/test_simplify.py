@@ -98,6 +98,11 @@ CASES: dict[str, tuple[Op, tuple[Op, ...], Op]] = {
         (),
         filled(3, dtypes.int64, (4, 6)),
     ),
+    "compare what is certain": (
+        compare(OpCode.CMPLT, Op(OpCode.AND, i32, (n, filled(15, i32, (4, 6)))), filled(16, i32, (4, 6))),
+        (n,),
+        filled(True, bool_, (4, 6)),
+    ),
     "same movement": (Op(OpCode.FLIP, f32, (reshape(x, (1, 24)),), (0,)), (x,), reshape(x, (1, 24))),
     "reshape reshape": (Op(OpCode.RESHAPE, f32, (reshape(x, (24,)),), (8, 3)), (x,), reshape(x, (8, 3))),
     "permute permute": (

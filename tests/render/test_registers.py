@@ -60,6 +60,17 @@ def test_a_place_that_is_computed_is_refused() -> None:
         render(program(body), host_target())
 
 
+def test_a_table_of_another_length_is_refused() -> None:
+    """What a vector of lanes chooses of registers is one instruction's, or nothing."""
+    body = Body()
+    body.add(Alloc(HELD))
+    lanes = body.let(OpCode.LANES, arg=4, lanes=4)
+    body.store(HELD, 0, body.let(OpCode.CAST, lanes, dtype=F32, lanes=4))
+    body.load(HELD, lanes, lanes=4)
+    with pytest.raises(VerifyError, match="is no table of 16 float32 for as many lanes"):
+        render(program(body), host_target())
+
+
 def test_accesses_share_a_base_and_a_counter() -> None:
     """p[row * 48 + 3 * i + 2] and q at the same place: one counter of threes, a base for each memory."""
     x, y = param(0, 480), param(1, 480)

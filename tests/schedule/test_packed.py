@@ -7,7 +7,7 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.ir.build import cast, expand, pad, reshape, swap_last
+from picograd.ir.build import cast, expand, gather, pad, reshape, swap_last
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Prefetch
@@ -22,6 +22,7 @@ BYTES = Op(OpCode.PARAM, dtypes.uint8, (), (0, (N, K // 2)))
 CRUMBS = Op(OpCode.PARAM, dtypes.uint8, (), (0, (N, K // 4)))
 SIGNED = Op(OpCode.PARAM, dtypes.int8, (), (0, (N, K)))
 SCALES = Op(OpCode.PARAM, dtypes.float32, (), (1, (N, K // 16)))
+BOOK = Op(OpCode.PARAM, dtypes.float32, (), (3, (16,)))
 X = Op(OpCode.PARAM, dtypes.float32, (), (2, (1, K)))
 
 
@@ -51,6 +52,10 @@ def apart_in_groups(first: Op, second: Op) -> Op:
     return reshape(pad(low, (none, none, (0, 1), none)) + pad(high, (none, none, (1, 0), none)), (N, K))
 
 
+def chosen(number: Op) -> Op:
+    return gather(BOOK, cast(number, dtypes.int64), 0, 0)
+
+
 def scaled(weight: Op) -> Op:
     """With a scale for each group of 16."""
     groups = reshape(cast(weight, dtypes.float32), (N, K // 16, 16))
@@ -65,10 +70,11 @@ WEIGHTS = {
     "of a byte, in groups": scaled(SIGNED),
     "of two bits": beside([bits(CRUMBS, i, 2) for i in range(0, 8, 2)]),
     "of a byte": SIGNED,
+    "from a code book": chosen(beside([bits(BYTES, 0, 4), bits(BYTES, 4, 4)])),
 }
 EXTENTS = {
     "side by side": (48,), "half a row apart": (48,), "half a group apart": (6, 8), "in groups": (6, 8),
-    "of a byte, in groups": (6, 16), "of two bits": (24,), "of a byte": (96,),
+    "of a byte, in groups": (6, 16), "of two bits": (24,), "of a byte": (96,), "from a code book": (48,),
 }  # fmt: skip
 
 
@@ -81,7 +87,7 @@ def values() -> dict[Op, np.ndarray]:
     rng = np.random.default_rng(0)
     found: dict[Op, np.ndarray] = {p: rng.integers(0, 256, p.shape).astype(np.uint8) for p in (BYTES, CRUMBS)}
     found[SIGNED] = rng.integers(-128, 128, SIGNED.shape).astype(np.int8)
-    return found | {p: rng.integers(-4, 5, p.shape).astype(np.float32) for p in (SCALES, X)}
+    return found | {p: rng.integers(-4, 5, p.shape).astype(np.float32) for p in (SCALES, X, BOOK)}
 
 
 @pytest.mark.parametrize("is_column", [False, True], ids=["row", "column"])
@@ -103,13 +109,13 @@ def test_bytes_are_read_as_vectors_once_for_each_row(name: str) -> None:
     loads = [one for phase in program.phases for one in all_of(phase) if isinstance(one, Load)]
     of_bytes = [one for one in loads if one.memory.code is OpCode.PARAM and one.memory.arg[0] == slot]
     assert of_bytes and all(one.index.dtype is dtypes.int64 for one in of_bytes)
-    assert all(one.index.code is not OpCode.VAR or one.index.arg[1] == 1 for one in loads), "a gather"
+    assert all(one.index.code is not OpCode.VAR or one.index.arg[1] == 1 for one in of_bytes), "a gather"
     places = [one.index for one in of_bytes if one.var.arg[1] > 1]
     assert len(places) == len(set(places)), "a byte is read for each of its elements"
 
 
 def test_a_weight_of_floats_is_not_of_bytes() -> None:
-    mask = Op(OpCode.PARAM, dtypes.bool_, (), (3, (N, K)))
+    mask = Op(OpCode.PARAM, dtypes.bool_, (), (4, (N, K)))
     chosen = Op(OpCode.WHERE, dtypes.float32, (mask, cast(SIGNED, dtypes.float32), expand(X, (N, K))))
     assert is_of_bytes(chosen) and not is_of_bytes(expand(X, (N, K)))
     assert not is_of_bytes(Op(OpCode.WHERE, dtypes.float32, (mask, expand(X, (N, K)), expand(X * 2, (N, K)))))
