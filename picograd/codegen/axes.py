@@ -103,8 +103,10 @@ def vector_lanes(values: Iterable[Op], target: Target) -> int:
 
     Indices do not count, and so nothing does that only a GATHER's index is made of.
     """
-    widest = 4
-    for op in toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src):
+    widest, order = 4, toposort(values := list(values))
+    if OpCode.GATHER in {op.code for op in order}:
+        order = toposort(values, sources=lambda op: op.src[:1] if op.code is OpCode.GATHER else op.src)
+    for op in order:
         if op.code in (OpCode.RANGE, OpCode.PARAM) or (op.dtype is dtypes.int64 and op.code in INDEX_ARITHMETIC):
             continue
         if not (op.dtype is dtypes.int64 and op.code in (OpCode.CONST, OpCode.VARIABLE)):

@@ -198,11 +198,11 @@ def _value(point: Point, known: Mapping[Op, tuple[Coords, Op]], sources: list[Op
         return value if op.dtype is dtypes.int64 else Op(OpCode.CAST, op.dtype, (value,))
     if op.code is OpCode.CHECK:
         return _check(op, sources[0], valid)
-    if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
-        return sources[1] if sources[0].arg else sources[2]
-    if op.code is OpCode.ADD and op.dtype.is_int and any(_is_zero(s) for s in sources):
-        return sources[_is_zero(sources[0])]  # of what was joined, the part that is here
     if op.code in ELEMENTWISE:
+        if op.code is OpCode.WHERE and sources[0].code is OpCode.CONST:
+            return sources[1] if sources[0].arg else sources[2]
+        if op.code is OpCode.ADD and op.dtype.is_int and (_is_zero(sources[0]) or _is_zero(sources[1])):
+            return sources[_is_zero(sources[0])]  # of what was joined, the part that is here
         return Op(op.code, op.dtype, tuple(sources), op.arg)
     if op.code is OpCode.PAD:
         _, inside = move(op, coords)

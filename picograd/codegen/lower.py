@@ -32,7 +32,7 @@ from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
 from picograd.codegen.sort_network import emit_sort_network, has_network
-from picograd.codegen.tables import in_tables
+from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
 from picograd.codegen.vector_product import as_reduction, emit_vector_product, is_vector_product
 from picograd.device import Target
@@ -69,7 +69,9 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
                 _emit(nest, params, builders, target, tiles, new_scratch)
         phases += [statements for statements in (builder.finish() for builder in builders) if statements]
     numbers = itertools.count(1)
-    linear = tuple(linearize(legalize_statements(in_tables(statements, target), target), numbers) for statements in phases)
+    if may_look_up([value for nests in kernel.phases for nest in nests for _, value in nest.outputs], target):
+        phases = list(map(in_tables, phases))
+    linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
     program = Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
     return prove_bounds(program, numbers)

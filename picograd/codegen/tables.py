@@ -1,7 +1,7 @@
 """Reads what depends on an integer below 16, and on nothing else in a loop, from a table of 16 values in a register.
 
-In:    statements in the free form, Target
-Out:   the same, with tables filled before loops, where a vector has as many lanes as a table has values
+In:    statements in the free form, of a Kernel for which `may_look_up` holds
+Out:   the same, with tables filled before loops
 Called by: codegen/lower.py.    Next: picograd/codegen/legalize.py
 
 After:   the innermost loop around vectors of 16 floats reads such a value as LOAD(table, integer), one instruction.
@@ -38,10 +38,15 @@ BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)  # the same of an inte
 Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
 
 
-def in_tables(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:
-    """Returns the statements of a phase with tables, for processors that permute 16 lanes by a vector: those of AVX-512."""
+def may_look_up(values: Sequence[Op], target: Target) -> bool:
+    """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
     if target.is_gpu or target.vector_bytes != LENGTH * dtypes.float32.itemsize:
-        return tuple(statements)
+        return False
+    return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(values))
+
+
+def in_tables(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Returns the statements of a phase with tables."""
     used = [s.range.arg[0] for s in walk(statements) if isinstance(s, For)]
     return _body(statements, count(max(used, default=0) + 1))
 

@@ -9,7 +9,8 @@ order, with one rounding a step: the sum that codegen/matmul.py computes for eac
 alone and among others.
 
     columns lie side by side    a strip of columns, with its sums in the first-level cache, some rows of K at a time
-    K lies side by side         squares of lanes x lanes: lines along K, computed as vectors, transposed in registers
+    K lies side by side         squares of lanes x lanes: lines along K, computed as vectors, transposed in registers,
+                                while those of the next columns are asked for
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.loops import along
 from picograd.codegen.matmul import lanes_of, store_outputs
 from picograd.codegen.panels import contiguous_axis, is_plain
+from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.squares import squares_of
 from picograd.codegen.tile import multiply_add
@@ -189,6 +191,8 @@ class _VectorProduct:
         whole = floordiv(self.k, lanes)
         with build.loop(whole, AxisKind.LOOP) as block:
             first = mul(block, lanes)
+            with build.loop(lanes, AxisKind.UNROLL) as column:
+                prefetch_large(build, [self.element(first, add(add(start, lanes), column))], numel(self.matrix.shape))
             element = squares.at(build, (*self.first, first, start))
             with build.loop(lanes, AxisKind.UNROLL) as k:
                 step(add(first, k), partial(element, k))

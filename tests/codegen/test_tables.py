@@ -127,7 +127,7 @@ def loop_over(of_lane: str) -> tuple[Statement, ...]:
 @pytest.mark.parametrize("of_lane", ["the same", "of the lane", "of memory that is stored to", "a VAR loaded in the loop"])
 def test_only_what_stays_the_same_is_in_a_table(of_lane: str) -> None:
     """Else the table is of what does not need it."""
-    before, after = loop_over(of_lane), in_tables(loop_over(of_lane), WIDE)
+    before, after = loop_over(of_lane), in_tables(loop_over(of_lane))
     (table,) = tables_of(after)
     (filled,) = [one for one in after if isinstance(one, For) and one.range.arg[1] is AxisKind.VECTOR]
     (store,) = filled.body
