@@ -106,7 +106,7 @@ def checks_in(program: Program) -> list[Check]:
 
 
 def test_a_row_is_checked_once_and_not_for_every_element() -> None:
-    long = gather(param(0, 5, 40), checked(INDEX, 5))
+    long = gather(param(0, 5, 400), checked(INDEX, 5))
     for program, is_loop in ((program_of(reduce(long, OpCode.ADD, (1,))), True), (program_of(PICKED_SHORT), False)):
         loops = [s for phase in program.phases for s in walk(phase) if isinstance(s, For)]
         around = [loop for loop in loops if any(isinstance(s, Check) for s in loop.body)]
