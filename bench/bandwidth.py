@@ -16,19 +16,22 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import tyro
 
 from bench.driver import bind_to_cores
-from bench.turns import Arguments, Case, Rows, measure
+from bench.turns import Arguments, Bytes, Case, Rows, measure
 
 SIDE = 4096  # of the square arrays, 64 MiB each
 TABLE, WIDTH, LOOKUPS = 50257, 768, 8192  # an embedding of GPT-2's
 ACCESS = 4.0 * SIDE * SIDE  # bytes of one square array
+WIDE, GROUP = 8192, 128  # of a weight of small integers, and how many have one scale
 
 
 SQUARE, ROW = (SIDE, SIDE), (SIDE,)
+PACKED = (Bytes((WIDE, WIDE // 2), "uint8"), (WIDE, WIDE // GROUP, 1), (1, WIDE))
 CASES: dict[str, Case] = {
     "scale": Case(2 * ACCESS, (SQUARE,), lambda m, F, x: x * 2.0),
     "chain": Case(2 * ACCESS, (SQUARE, ROW, ROW), lambda m, F, x, a, b: F.relu(x * a + b)),
@@ -56,7 +59,17 @@ CASES: dict[str, Case] = {
     "embedding": Case(8.0 * LOOKUPS * WIDTH, ((TABLE, WIDTH), Rows(LOOKUPS, TABLE)), lambda m, F, t, i: t[i]),
     "vector": Case(ACCESS, (SQUARE, ROW), lambda m, F, w, x: w @ x),
     "one row": Case(ACCESS, (SQUARE, (1, SIDE)), lambda m, F, w, x: x @ w.T),
+    "one row, int8": Case(
+        ACCESS, (Bytes((WIDE, WIDE)), (WIDE, 1), (1, WIDE)), lambda m, F, q, scale, x: x @ (q.float() * scale).T
+    ),
+    "one row, int4": Case(ACCESS / 2, PACKED, lambda m, F, p, scale, x: x @ four_bits(m, p, scale).T),
 }
+
+
+def four_bits(m: Any, p: Any, scale: Any) -> Any:
+    """Returns a weight whose elements are side by side in bytes, two in each, with a scale for each group of them."""
+    q = m.stack([p & 15, p >> 4], -1).reshape(WIDE, -1, GROUP)
+    return ((q.float() - 8) * scale).reshape(WIDE, WIDE)
 
 
 class Copy:

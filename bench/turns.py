@@ -34,9 +34,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Bytes:
-    """An operand of int8 of any value."""
+    """An operand of int8, or uint8, of any value."""
 
     shape: tuple[int, ...]
+    dtype: str = "int8"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _operand(shape: Any, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     if isinstance(shape, Rows):
         return rng.integers(0, shape.limit, shape.count)
     if isinstance(shape, Bytes):
-        return rng.integers(-128, 128, shape.shape).astype(np.int8)
+        return rng.integers(0, 256, shape.shape).astype(np.uint8).view(shape.dtype)
     return rng.standard_normal(shape, dtype=np.float32)
 
 

@@ -46,7 +46,7 @@ from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
 
 CACHED = 1024  # elements of a row that stays in the first-level cache with what stands beside it: one at a time
 MOST_AT_ONCE, MOST_STEPS = 4, 64  # rows that are written or added up together, and operations of writing all of them
-FEWEST_ROWS = 32  # that are written together: pieces for several threads
+FEWEST_ROWS = 32  # of which some go together: pieces for several threads
 MANY_STEPS = 14  # of an element: more take longer than adding it
 MOST_KEPT = 16384  # elements of a row that stay in the second-level cache
 
@@ -107,7 +107,10 @@ def _rows_together(rows: Rows, target: Target) -> int:
 
     What they share is read once for all, and the processor has several lines of memory to wait for.
     """
+    total = numel(rows.row_extents)
     if len(rows.levels) != 1 or has_elements(rows) or len(rows.row_groups) != 1:
+        return 0
+    if not isinstance(total, int) or total < FEWEST_ROWS:
         return 0
     coords = placeholders(rows.nest.domain)
     row = {coords[axis] for axis in rows.groups[rows.row_groups[0]]}

@@ -33,7 +33,7 @@ FEWEST_STEPS = 2  # of computing a value: one is no dearer than to look it up
 MOST_TABLES = 8  # before a loop, or in it: registers
 FEWEST_READS = 4  # of a table that each iteration fills
 
-BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)  # the same of an integer with more bits
+BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)
 
 Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
 
@@ -172,11 +172,16 @@ def _is_small(op: Op) -> bool:
 
 def _widened(integer: Op) -> Op:
     """Returns the same integer of 32 bits: two that are made of one byte make it wide together."""
-    if integer.dtype.itemsize >= 4:
-        return integer
-    if integer.code in BITWISE:
-        return Op(integer.code, dtypes.int32, tuple(map(_widened, integer.src)))
-    return cast(integer, dtypes.int32)
+    wide: dict[Op, Op] = {}
+    for op in toposort([integer], sources=lambda op: op.src if _stays_the_same(op) else ()):
+        is_same = _stays_the_same(op)
+        wide[op] = Op(op.code, dtypes.int32, tuple([wide[s] for s in op.src])) if is_same else cast(op, dtypes.int32)
+    return wide[integer] if _stays_the_same(integer) else integer
+
+
+def _stays_the_same(op: Op) -> bool:
+    """True for an operation on narrow integers that gives the same on wider ones."""
+    return op.code in BITWISE and op.dtype.itemsize < dtypes.int32.itemsize
 
 
 def _replaced(body: Sequence[Statement], places: dict[Op, Op]) -> tuple[Statement, ...]:

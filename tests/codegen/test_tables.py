@@ -18,7 +18,7 @@ from picograd.ir.symbolic import add, mul
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
-N, K = 8, 512
+N, K = 32, 512
 BYTES = Op(OpCode.PARAM, dtypes.uint8, (), (0, (N, K)))
 SCALES = Op(OpCode.PARAM, dtypes.float32, (), (1, (N, 1)))
 GROUPS = Op(OpCode.PARAM, dtypes.float32, (), (1, (N, 8)))
@@ -63,7 +63,7 @@ SCALED = product(centred(low_bits(BYTES)) * expand(SCALES, (N, K)))
 
 
 def test_four_bits_are_looked_up_with_the_scale_of_their_row() -> None:
-    """Four rows together, four vectors each; the scale is in the table. Eight rows are no rest."""
+    """Four rows together, four vectors each; the scale is in the table."""
     assert lookups(SCALED) == (4, 16)
     check(SCALED)
 

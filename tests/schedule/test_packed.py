@@ -10,7 +10,7 @@ from picograd.codegen.lower import lower
 from picograd.ir.build import cast, expand, gather, pad, reshape, swap_last
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import Load, Prefetch
+from picograd.ir.statements import For, Load, Prefetch
 from picograd.schedule.contract import contract
 from picograd.schedule.create import create_schedule
 from picograd.schedule.packed import is_of_bytes
@@ -123,7 +123,7 @@ def test_a_weight_of_floats_is_not_of_bytes() -> None:
 
 # ---- several rows at once ----
 def test_rows_that_are_multiplied_with_one_vector_read_it_once_and_ask_for_the_next_ones() -> None:
-    shapes = ((10, 2048), (2048, 1))
+    shapes = ((34, 2048), (2048, 1))
     w, x = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate(shapes))
     root = Op(OpCode.MATMUL, dtypes.float32, (w, x))
     item = create_schedule([root]).items[-1]
@@ -136,6 +136,14 @@ def test_rows_that_are_multiplied_with_one_vector_read_it_once_and_ask_for_the_n
         assert {one.memory.arg[0] for one in asked} == {0} and len(asked) == (at_once + 1) * (target.vector_bytes // 16)
     rng = np.random.default_rng(0)
     check_same_meaning([root], {p: rng.integers(-4, 5, p.shape).astype(np.float32) for p in (w, x)})
+
+
+def test_few_rows_are_a_threads_each() -> None:
+    w, x = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate(((8, 8192), (8192, 1))))
+    item = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (w, x))]).items[-1]
+    (phase,) = lower(item.kernel, CPU_TARGETS[2]).phases
+    (grid,) = [one for one in phase if isinstance(one, For)]
+    assert grid.range.src[0].arg == 8
 
 
 def test_the_terms_of_a_sum_that_doubles_itself_are_not_counted_one_by_one() -> None:
