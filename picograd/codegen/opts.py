@@ -30,7 +30,7 @@ ROW_PANELS = 8
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
 OWN = 4
-WORTH_ANOTHER_TILE = 0.94  # of what the usual tile computes, edges and all
+WORTH_ANOTHER_TILE = 0.975  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 
