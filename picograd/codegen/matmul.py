@@ -12,7 +12,7 @@ Goto and van de Geijn 2008, "Anatomy of high-performance matrix multiplication",
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_within
@@ -41,8 +41,9 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
+MOST_VECTORS = 40  # of a row of the result: one less to compute is worth a loop of its own
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
 FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies vectors; where it goes element by element, once
@@ -56,6 +57,7 @@ class Product:
     tile:      how it is cut
     lanes:     of one vector
     has_fma:   an instruction multiplies and adds
+    panel:     columns from one panel to the next: those of a tile, or more
     """
 
     anchor: Op
@@ -64,6 +66,7 @@ class Product:
     tile: RegisterTile
     lanes: int
     has_fma: bool
+    panel: int
 
     @property
     def batch(self) -> tuple[Dim, ...]:
@@ -87,6 +90,15 @@ class Product:
         return self.tile.vectors * self.lanes
 
     @property
+    def row_panels(self) -> Dim:
+        return floordiv(add(self.m, self.tile.rows - 1), self.tile.rows)
+
+    @property
+    def pieces(self) -> Dim:
+        """Parts of the rows, each of some panels."""
+        return floordiv(add(self.row_panels, self.tile.panels - 1), self.tile.panels)
+
+    @property
     def dtype(self) -> DType:
         """In which dtype it is accumulated."""
         return accumulator_dtype(self.anchor)
@@ -100,7 +112,8 @@ def product_of(anchor: Op, tile: RegisterTile, target: Target) -> Product:
     """Returns the product that the loops of `emit_matmul` compute."""
     a, b = anchor.src
     lhs, rhs = (swap_last(b), swap_last(a)) if tile.turned else (a, b)
-    return Product(anchor, lhs, rhs, tile, lanes_of(anchor, target), target.has_fma)
+    lanes = lanes_of(anchor, target)
+    return Product(anchor, lhs, rhs, tile, lanes, target.has_fma, tile.vectors * lanes)
 
 
 def lanes_of(anchor: Op, target: Target) -> int:
@@ -114,19 +127,40 @@ def emit_matmul(
     """Writes a product: operands into panels in phase `pack`, tiles of the result in phase `build`."""
     assert nest.anchor is not None
     product = product_of(nest.anchor, tile, target)
-    row_panels = floordiv(add(product.m, tile.rows - 1), tile.rows)
-    column_panels = floordiv(add(product.n, product.nr - 1), product.nr)
-    pieces = floordiv(add(row_panels, tile.panels - 1), tile.panels)
     lhs = _left(product, pack, scratch)
-    shared = None if _packs_own_panels(product, pieces) else pack_columns(
+    shared = None if _packs_own_panels(product) else pack_columns(
         product.rhs, product.nr, product.lanes, product.dtype, pack, scratch
     )
-    batch = product.batch
-    with build.loop(numel((*batch, column_panels, pieces)), AxisKind.GRID) as position:
-        *at, piece, column = split(position, [*batch, pieces, column_panels])  # the rows of a piece stay in cache
-        start = mul(piece, tile.panels)
+    panels, last = floordiv(add(product.n, product.nr - 1), product.nr), _vectors_of_last(product)
+    if not last:
+        _multiply(nest, product, params, lhs, shared, (0, panels), build)
+        return
+    _multiply(nest, product, params, lhs, shared, (0, subtract(panels, 1)), build)
+    narrow = replace(product, tile=replace(tile, vectors=last))
+    _multiply(nest, narrow, params, lhs, shared, (subtract(panels, 1), 1), build)
+
+
+def _vectors_of_last(product: Product) -> int:
+    """Returns how many vectors the last panel of columns has, if that is so few that a tile of its own pays; else 0."""
+    n, nr, vectors = product.n, product.nr, product.tile.vectors
+    if not isinstance(n, int) or n <= nr:
+        return 0
+    last = -(-(n % nr) // product.lanes)
+    return last if last and (vectors - last) * MOST_VECTORS >= -(-n // product.lanes) else 0
+
+
+def _multiply(
+    nest: Nest, product: Product, params: Sequence[Op], lhs: Operand, shared: Operand | None, columns: tuple[Dim, Dim],
+    build: Builder,
+) -> None:  # fmt: skip
+    """Writes the loops over tiles of some panels of columns: the first, and how many."""
+    batch, tile, (first, count) = product.batch, product.tile, columns
+    with build.loop(numel((*batch, count, product.pieces)), AxisKind.GRID) as position:
+        *at, piece, number = split(position, [*batch, product.pieces, count])  # the rows of a piece stay in cache
+        start, column = mul(piece, tile.panels), add(first, number)
+        is_whole = _fits(product, add(first, count)) and _is_all(nest)
         rhs = shared or _own_right(product, at, column, build)
-        with build.loop(minimum(subtract(row_panels, start), tile.panels), AxisKind.LOOP) as index:
+        with build.loop(minimum(subtract(product.row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
             _prefetch(nest, product, at, row, column, build)
             acc = product.registers.multiply(
@@ -136,17 +170,18 @@ def emit_matmul(
                 lambda i, k: lhs(at, row, i, k),
                 lambda c, k: rhs(at, column, c, k),
             )
-            if _fits(product) and _is_all(nest):
+            if is_whole:
                 (slot, _), *_ = nest.outputs
                 _store_whole(product, params[slot], at, row, column, acc, build)
             else:
                 _store_tile(nest, product, params, at, row, column, _in_memory(product, acc, build), build)
 
 
-def _fits(product: Product) -> bool:
-    """True where the result is whole tiles, whose rows are rows of the result."""
-    whole = mod(product.m, product.tile.rows) == 0 and mod(product.n, product.nr) == 0
-    return whole and not product.tile.turned
+def _fits(product: Product, end: Dim) -> bool:
+    """True where panels up to `end` are whole tiles, whose rows are rows of the result."""
+    last = add(mul(subtract(end, 1), product.panel), product.nr)
+    whole_columns = mod(product.n, product.panel) == 0 or less(product.n, last) is False
+    return whole_columns and mod(product.m, product.tile.rows) == 0 and not product.tile.turned
 
 
 def _is_all(nest: Nest) -> bool:
@@ -160,7 +195,7 @@ def _store_whole(
     """Stores a tile of which nothing is computed any more."""
 
     def store(i: Dim, c: Dim, where: Dim) -> None:
-        at = (*batch, add(mul(row, product.tile.rows), i), add(mul(column, product.nr), c))
+        at = (*batch, add(mul(row, product.tile.rows), i), add(mul(column, product.panel), c))
         build.store(out, flatten(at, product.anchor.shape), cast(build.load(acc, where), product.anchor.dtype))
 
     product.registers.each(build, store)
@@ -174,7 +209,7 @@ def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, colu
         return
     zero = const(0, anchor.dtype)
     with build.loop(tile.rows, AxisKind.UNROLL) as i, build.loop(tile.vectors, AxisKind.UNROLL) as vector:
-        at = (add(mul(row, tile.rows), i), add(mul(column, product.nr), mul(vector, product.lanes)))
+        at = (add(mul(row, tile.rows), i), add(mul(column, product.panel), mul(vector, product.lanes)))
         coords = (*batch, *(at[::-1] if tile.turned else at))
         done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
         prefetch_large(build, done, size)
@@ -193,7 +228,7 @@ def _store_tile(
 ) -> None:  # fmt: skip
     """The epilogue: outputs from the tile, by rows, only where the result is."""
     anchor, tile = product.anchor, product.tile
-    first_row, first_column = mul(row, tile.rows), mul(column, product.nr)
+    first_row, first_column = mul(row, tile.rows), mul(column, product.panel)
     with build.loop(minimum(subtract(product.m, first_row), tile.rows), AxisKind.LOOP) as i:
 
         def store(c: Dim) -> None:
@@ -264,9 +299,9 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     return lambda at, panel, i, kk: read(memory, where(at, panel, i, kk))
 
 
-def _packs_own_panels(product: Product, pieces: Dim) -> bool:
+def _packs_own_panels(product: Product) -> bool:
     """True where each GRID iteration packs the panel of columns that it reads, and no memory is needed for all of them."""
-    k = product.k
+    k, pieces = product.k, product.pieces
     if not isinstance(k, int) or not isinstance(pieces, int) or k * product.nr * product.dtype.itemsize > MOST_OWN:
         return False
     return pieces <= (1 if packs_slowly(product.rhs, product.dtype, product.lanes) else MOST_REPEATS)
@@ -277,7 +312,7 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
     b, nr, lanes, dtype, k = product.rhs, product.nr, product.lanes, product.dtype, product.k
     assert isinstance(k, int)
     memory = build.alloc(dtype, k * nr, MemorySpace.SHARED)
-    first = mul(column, nr)
+    first = mul(column, product.panel)
     width = minimum(subtract(product.n, first), nr)
 
     along_k = contiguous_axis(b) == -2

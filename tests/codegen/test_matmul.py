@@ -14,8 +14,8 @@ from picograd.dtype import DType
 from picograd.ir.build import expand
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import RegisterTile
-from picograd.ir.statements import Prefetch, walk
+from picograd.ir.opts import Opts, RegisterTile
+from picograd.ir.statements import For, Prefetch, walk
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -71,3 +71,23 @@ def test_what_a_tiles_epilogue_reads_of_large_values_is_asked_for_before_it(n: i
     assert [item.kernel.params[slot].numel for slot in {*asked}] == [256 * n for _ in expected]
     arrays = {p: np.ones(p.shape, np.float32) for p in toposort([root]) if p.code is OpCode.PARAM}
     check_same_meaning([root], arrays, targets=())
+
+
+# ---- the last panel of columns ----
+@pytest.mark.parametrize(
+    ("n", "grids"),
+    [(80, 2), (96, 1), (65, 2), (32 * 16 + 1, 2), (32 * 20 + 1, 1)],
+    ids=["half a panel more", "whole panels", "one column more", "of seventeen panels", "of more: not worth it"],
+)
+@pytest.mark.parametrize("is_epilogue", [False, True], ids=["stored", "with a bias"])
+def test_a_last_panel_that_half_a_tile_computes_has_loops_of_its_own(n: int, grids: int, is_epilogue: bool) -> None:
+    """And the tiles before it are whole, so that they are stored from registers."""
+    shapes = [(24, 8), (8, n), (1, n)]
+    a, b, bias = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate(shapes))
+    root = Op(OpCode.MATMUL, dtypes.float32, (a, b))
+    root = root + expand(bias, (24, n)) if is_epilogue else root
+    (item,) = create_schedule([root]).items
+    program = lower(item.kernel, CPU_TARGETS[2], Opts((RegisterTile(12, 2, 8, False),)))
+    assert sum(isinstance(one, For) for one in program.phases[-1]) == grids and program.num_guards == 0
+    arrays = {p: np.random.default_rng(0).integers(-4, 5, p.shape).astype(np.float32) for p in (a, b, bias)}
+    check_same_meaning([root], {p: v for p, v in arrays.items() if p in toposort([root])}, targets=CPU_TARGETS)
