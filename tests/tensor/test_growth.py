@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,6 +23,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(growth, "_mentioned", set())
     monkeypatch.setattr(growth._Watch, "limit", 4000)
     monkeypatch.setattr(growth._Watch, "left", growth.EVERY * 4000)
+    gc.collect()  # what other tests left in cycles: collected later, it would be taken from the count of this one's
     monkeypatch.setattr(Op, "interned", CountedFromHere(Op.interned))
     yield
 
