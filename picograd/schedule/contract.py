@@ -19,7 +19,7 @@ from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repea
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
-from picograd.schedule.packed import is_of_bytes, sum_of_products
+from picograd.schedule.packed import is_of_bytes, of_elements, sum_of_products
 from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
 
@@ -101,14 +101,14 @@ def shared_by_products(order: Sequence[Op]) -> set[Op]:
     """
     needs_rows: set[Op] = set()  # what a packing would compute from a reduction
     for op in order:
-        if any(s.code is OpCode.REDUCE or s in needs_rows for s in _of_elements(op)):
+        if any(s.code is OpCode.REDUCE or s in needs_rows for s in of_elements(op)):
             needs_rows.add(op)
     products: dict[Op, set[Op]] = {}  # op -> those whose packing computes it, two at most: more tell no more
     for op in reversed(order):
         if op.code is OpCode.MATMUL and len(op.shape) > 2:
             readers, sources = {op}, op.src
         else:
-            readers, sources = products.get(op, set()), () if op.code in TRANSCENDENTAL else _of_elements(op)
+            readers, sources = products.get(op, set()), () if op.code in TRANSCENDENTAL else of_elements(op)
         for s in sources if readers else ():
             known = products.setdefault(s, set())
             known |= set(list(readers - known)[: 2 - len(known)])
@@ -144,11 +144,6 @@ def _reads_several(op: Op) -> bool:
             stack += [s for s in at.src if s not in seen]
             seen.update(at.src)
     return bool(stack) or len(large) > 1
-
-
-def _of_elements(op: Op) -> tuple[Op, ...]:
-    """Returns the sources of an operation that a packing computes element by element."""
-    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT else ()
 
 
 def is_joined(operand: Op) -> bool:

@@ -1,7 +1,7 @@
 """Adds up products with a matrix of small integers in the blocks that it was packed in, not element by element.
 
 In:    a matrix (..., N, K), computed from integers of one byte, and a vector (..., 1, K)
-Out:   `is_of_bytes`; `sum_of_products`: the sum over K of their products
+Out:   `is_of_bytes`; `sum_of_products`: the sum over K of their products; `of_elements`
 Called by: schedule/contract.py.    Next: picograd/schedule/phases.py
 
 A weight of four bits has two elements in a byte, side by side or half a row apart, and a scale for each group of, say,
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 
 from picograd import dtype as dtypes
 from picograd.ir.build import expand, permute, reduce, reshape, shrink
@@ -24,11 +25,12 @@ from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.symbolic import affine
 
 FEW = 4  # elements of a byte
+MOST_TERMS = 16  # that short axes are written out as
 
 
 def is_of_bytes(operand: Op) -> bool:
     """True for what is computed from integers of one byte, element by element: a weight that is dequantised."""
-    order = toposort([operand], sources=_of_elements)
+    order = toposort([operand], sources=lambda op: op.src if _is_chosen(op) else of_elements(op))
     return any(op.dtype.itemsize == 1 and not op.dtype.is_float and op.dtype is not dtypes.bool_ for op in order)
 
 
@@ -44,12 +46,12 @@ def sum_of_products(matrix: Op, vector: Op) -> Op:
     matrix, vector = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, vector))
     if short and short[-1] > long[0]:
         vector = Op(OpCode.CONTIGUOUS, vector.dtype, (vector,))  # its elements lie as far apart as those of the matrix
-    total: Op | None = None
-    for place in product(*(range(extents[axis]) for axis in short)):
-        a, b = (_at(op, front, place) for op in (matrix, vector))
-        term = a * expand(b, a.shape)
-        total = term if total is None else total + term
-    assert total is not None
+    total, *others = [
+        _at(matrix, front, place) * expand(_at(vector, front, place), (*whole[:-1], *(extents[axis] for axis in long)))
+        for place in product(*(range(extents[axis]) for axis in short))
+    ]
+    for term in others:
+        total = total + term
     return reduce(total, OpCode.ADD, tuple(range(front, front + len(long))))
 
 
@@ -71,7 +73,8 @@ def _extents(matrix: Op) -> tuple[int, ...]:
         if sizes[-1] < size < depth and size % sizes[-1] == 0 and depth % size == 0:
             sizes.append(size)
     extents = tuple([outer // inner for inner, outer in zip(sizes, [*sizes[1:], depth])])[::-1]
-    return extents if max(extents) > FEW else ()
+    written_out = prod(extent for extent in extents if extent <= FEW)
+    return extents if max(extents) > FEW and written_out <= MOST_TERMS else ()
 
 
 def _blocks(matrix: Op) -> Iterator[int]:
@@ -120,9 +123,9 @@ def _unit(coord: Op, k: Op) -> int:
     return 0
 
 
-def _of_elements(op: Op) -> tuple[Op, ...]:
-    """Returns the sources of an operation that is computed element by element."""
-    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT or _is_chosen(op) else ()
+def of_elements(op: Op) -> tuple[Op, ...]:
+    """Returns the sources of an operation that a packing computes element by element."""
+    return op.src if op.code in ELEMENTWISE or op.code in MOVEMENT else ()
 
 
 def _is_chosen(op: Op) -> bool:

@@ -7,13 +7,13 @@ import pytest
 
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
-from picograd.ir.build import cast, expand, gather, pad, reshape, swap_last
+from picograd.ir.build import cast, expand, gather, pad, permute, reshape, swap_last
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import For, Load, Prefetch
 from picograd.schedule.contract import contract
 from picograd.schedule.create import create_schedule
-from picograd.schedule.packed import is_of_bytes
+from picograd.schedule.packed import _extents, is_of_bytes
 from tests.codegen.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -154,3 +154,11 @@ def test_the_terms_of_a_sum_that_doubles_itself_are_not_counted_one_by_one() -> 
         value = value + value
     root = Op(OpCode.REDUCE, dtypes.float32, (value,), (OpCode.ADD, (1,)))
     check_same_meaning([root], {p: np.full(p.shape, 2.0**-30, np.float32) for p in (x, y)})
+
+
+def test_a_weight_of_a_great_many_short_axes_is_not_written_out() -> None:
+    shape = (N, 12, *(2,) * 3)
+    turned = permute(reshape(SIGNED, shape), (0, 1, 4, 3, 2))
+    assert len(_extents(reshape(turned, (N, K)))) == 4
+    wide = Op(OpCode.PARAM, dtypes.int8, (), (0, (N, 8 * 2**6)))
+    assert _extents(reshape(permute(reshape(wide, (N, 8, *(2,) * 6)), (0, 1, *range(7, 1, -1))), wide.shape)) == ()
