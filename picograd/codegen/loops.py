@@ -51,12 +51,19 @@ def in_squares(
             one(add(tall, i), j)
 
 
-def along(build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None]) -> None:
-    """Runs `body` for start .. start + count: whole vectors, then what is left one by one."""
+def along(
+    build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
+    before: Callable[[Dim], None] | None = None,
+) -> None:  # fmt: skip
+    """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one."""
     whole = floordiv(count, lanes) if lanes > 1 else 0
     if whole != 0:
-        with build.loop(whole, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-            body(add(start, add(mul(vector, lanes), lane)))
+        with build.loop(whole, AxisKind.LOOP) as vector:
+            first = add(start, mul(vector, lanes))
+            if before is not None:
+                before(first)
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                body(add(first, lane))
     rest = subtract(count, mul(whole, lanes))
     if rest != 0:
         with build.loop(rest, AxisKind.LOOP) as index:

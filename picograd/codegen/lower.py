@@ -20,6 +20,7 @@ from picograd.codegen.convolution_direct import emit_direct
 from picograd.codegen.convolution_gpu import emit_convolution_gpu
 from picograd.codegen.direct import is_direct
 from picograd.codegen.elementwise import emit_elementwise
+from picograd.codegen.few_rows import as_reduction, emit_few_rows, has_few_rows
 from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
@@ -34,7 +35,6 @@ from picograd.codegen.sort import emit_sort
 from picograd.codegen.sort_network import emit_sort_network, has_network
 from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
-from picograd.codegen.vector_product import as_reduction, emit_vector_product, is_vector_product
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
@@ -117,10 +117,10 @@ def _emit(
         emit_direct(nest, params, first, second, third, target, scratch)
     elif nest.kind is NestKind.CONV:
         emit_convolution(nest, params, first, second, target, scratch)
-    elif is_vector_product(nest) and target.is_gpu:
+    elif has_few_rows(nest, target) and target.is_gpu:
         emit_reduce_gpu(as_reduction(nest), params, first, target)
-    elif is_vector_product(nest):
-        emit_vector_product(nest, params, first, second, target, scratch)
+    elif has_few_rows(nest, target):
+        emit_few_rows(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):
         emit_matmul_gpu(nest, params, first, tile)
     else:

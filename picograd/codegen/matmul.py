@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL), whose anchor is the MATMUL, and a RegisterTile
 Out:   two phases of statements in the free form: pack, multiply
-Called by: codegen/lower.py.    Next: picograd/codegen/vector_product.py
+Called by: codegen/lower.py.    Next: picograd/codegen/few_rows.py
 
 The micro-kernel keeps an MR x NR tile of the result in registers while it walks all of K; its operands come from panels
 (codegen/panels.py). What its epilogue reads of large values is asked for before the tile is computed.
@@ -18,6 +18,7 @@ from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
 from picograd.codegen.panels import (
+    BETWEEN_ROWS,
     PACK_ROWS,
     Operand,
     contiguous_axis,
@@ -28,6 +29,7 @@ from picograd.codegen.panels import (
     packs_slowly,
     rows_to_clear,
     rows_to_transpose,
+    shares_cache_sets,
 )
 from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
@@ -252,12 +254,12 @@ def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, b
 def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
     """Panels of rows. They keep rows of K where K is contiguous, and otherwise put the rows of a panel side by side.
 
-    Rows are stored 16 elements longer than K: with a K of a power of two they would all share one cache set.
+    Rows are stored longer than K: with a K of a power of two they would all share one cache set.
     """
     a, n, rows, lanes, dtype = product.lhs, product.n, product.tile.rows, product.lanes, product.dtype
     *batch, m, k = a.shape
     along_k = contiguous_axis(a) == -1
-    if along_k and isinstance(n, int) and n <= 4 * product.nr and is_plain(a) and not _shares_cache_sets(k):
+    if along_k and isinstance(n, int) and n <= 4 * product.nr and is_plain(a) and not shares_cache_sets(k):
         last = subtract(m, 1)
 
         def direct(at: Sequence[Dim], panel: Dim, i: Dim, kk: Dim) -> Op:
@@ -265,7 +267,7 @@ def _left(product: Product, pack: Builder, scratch: Scratch) -> Operand:
 
         return direct
     panels = floordiv(add(m, rows - 1), rows)
-    length = add(k, 16) if along_k else k
+    length = add(k, BETWEEN_ROWS) if along_k else k
     memory = scratch(dtype, numel((*batch, panels, rows, length)))
     shape: Shape = (*batch, panels, rows, length) if along_k else (*batch, panels, length, rows)
 
@@ -331,7 +333,3 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
         size = (width, minimum(subtract(k, start), length))
         fill_panel(b, memory, nr, lanes, along_k, size, place, coords, build)
     return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))
-
-
-def _shares_cache_sets(k: Dim) -> bool:
-    return not isinstance(k, int) or k % 1024 == 0

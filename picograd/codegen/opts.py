@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from picograd.codegen.few_rows import has_few_rows
 from picograd.codegen.matmul import MOST_REPEATS, lanes_of
 from picograd.codegen.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
-from picograd.codegen.vector_product import is_vector_product
 from picograd.device import Target
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
@@ -38,7 +38,7 @@ def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
     """Returns what is worth trying: the best guess, then others that cut one product in another way."""
     best = guess(kernel, target)
     found = [best]
-    for place, (nest, tile) in enumerate(zip(_products(kernel), best.products)):
+    for place, (nest, tile) in enumerate(zip(_products(kernel, target), best.products)):
         for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(nest, tile, target):
             found.append(Opts((*best.products[:place], other, *best.products[place + 1 :])))
     return tuple(dict.fromkeys(found))
@@ -46,13 +46,13 @@ def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
 
 def guess(kernel: Kernel, target: Target) -> Opts:
     """Returns the choices that a rule of thumb takes."""
-    return Opts(tuple(best_guess(nest, target) for nest in _products(kernel)))
+    return Opts(tuple(best_guess(nest, target) for nest in _products(kernel, target)))
 
 
-def _products(kernel: Kernel) -> list[Nest]:
+def _products(kernel: Kernel, target: Target) -> list[Nest]:
     """Returns the products of which there is something to choose."""
     nests = [nest for phase in kernel.phases for nest in phase if nest.kind is NestKind.MATMUL]
-    return [nest for nest in nests if not is_vector_product(nest)]
+    return [nest for nest in nests if not has_few_rows(nest, target)]
 
 
 def _product(nest: Nest) -> Op:

@@ -32,6 +32,7 @@ from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtrac
 PACK_ROWS = 32  # rows of K that one GRID iteration packs
 PACK_TRANSPOSED = 16  # the same where packing transposes: a cache line of each column ...
 PACK_LINES = 64  # ... or four, which come faster one after the other, of a K long enough to be shared out all the same
+BETWEEN_ROWS = 16  # elements that rows are stored longer than K: of a K of a power of two, all would share one cache set
 
 # One operand as the micro-kernel reads it: (batch, panel, position in the panel, k) -> its expression.
 Operand = Callable[[Sequence[Dim], Dim, Dim, Dim], Op]
@@ -129,6 +130,11 @@ def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
     which a processor takes a hundred times as long to multiply.
     """
     return mul(count, minimum(subtract(whole, width), 1))
+
+
+def shares_cache_sets(k: Dim) -> bool:
+    """True where rows of k elements, one after the other, begin in few sets of a cache, or may."""
+    return not isinstance(k, int) or k % 1024 == 0
 
 
 def packs_slowly(rhs: Op, dtype: DType, lanes: int) -> bool:

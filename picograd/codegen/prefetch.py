@@ -2,7 +2,7 @@
 
 In:    values that will be computed, and how large memory must be that is not in a cache any more
 Out:   Prefetch statements in the free form
-Called by: codegen/matmul.py, codegen/vector_product.py, codegen/reduce.py.    Next: picograd/codegen/squares.py
+Called by: codegen/matmul.py, codegen/few_rows.py, codegen/reduce.py.    Next: picograd/codegen/squares.py
 """
 
 from __future__ import annotations

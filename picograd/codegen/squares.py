@@ -2,7 +2,7 @@
 
 In:    an operand (..., K, N), and a place in it
 Out:   `Squares`
-Called by: codegen/panels.py, codegen/vector_product.py.    Next: picograd/codegen/panels.py
+Called by: codegen/panels.py, codegen/few_rows.py.    Next: picograd/codegen/panels.py
 
 What is transposed is memory as it lies, in its own dtype: sixteen int8 are a quarter of sixteen float32. What is made of
 it, such as int8 times the scale of its column, is computed from lanes that stand side by side already.
@@ -21,9 +21,9 @@ from picograd.codegen.index import element_anywhere, put_in_all
 from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.coordinates import placeholder
-from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.symbolic import add, affine, mul
+from picograd.ir.symbolic import add, affine, mul, subtract
 
 Element = Callable[[Dim, Dim], Op]  # of a square: (k, column) from its first place on; they are in registers
 
@@ -42,9 +42,16 @@ class Squares:
     apart: dict[Op, int] | None
     lanes: int
 
-    def at(self, build: Builder, place: Sequence[Dim]) -> Element:
-        """Turns the square whose first element is at `place`, and returns how its elements are computed."""
-        return self._computed(build, place) if self.apart is None else self._loaded(build, place, self.apart)
+    def at(self, build: Builder, place: Sequence[Dim], columns: Dim | None = None) -> Element:
+        """Turns the square whose first element is at `place`, and returns how its elements are computed.
+
+        Args:
+          columns: that the operand has there; the others are zeros. By default it has all.
+        """
+        columns = self.lanes if columns is None else columns
+        if self.apart is None or columns != self.lanes:
+            return self._computed(build, place, columns)
+        return self._loaded(build, place, self.apart)
 
     def element(self, place: Sequence[Dim], k: Dim, column: Dim, loads: dict[Op, Op]) -> Op:
         """Returns the value of an element of the square at `place`, with what its LOADs read."""
@@ -65,12 +72,14 @@ class Squares:
 
         return element
 
-    def _computed(self, build: Builder, place: Sequence[Dim]) -> Element:
-        lanes = self.lanes
+    def _computed(self, build: Builder, place: Sequence[Dim], columns: Dim) -> Element:
+        lanes, zero = self.lanes, const(0, self.value.dtype)
         lines = build.alloc(self.value.dtype, lanes * lanes, MemorySpace.SHARED)
         square = build.alloc(self.value.dtype, lanes * lanes, MemorySpace.REGISTER)
-        with build.loop(lanes, AxisKind.LOOP) as column, build.loop(lanes, AxisKind.VECTOR) as k:
+        with build.loop(columns, AxisKind.LOOP) as column, build.loop(lanes, AxisKind.VECTOR) as k:
             build.store(lines, add(mul(column, lanes), k), self.element(place, k, column, {}))
+        with build.loop(subtract(lanes, columns), AxisKind.LOOP) as column, build.loop(lanes, AxisKind.VECTOR) as k:
+            build.store(lines, add(mul(add(columns, column), lanes), k), zero)
         build.transpose(square, 0, lanes, lines, 0, lanes, lanes)
         return lambda k, column: build.load(square, add(mul(k, lanes), column))
 

@@ -82,10 +82,10 @@ def test_what_a_tiles_epilogue_reads_of_large_values_is_asked_for_before_it(n: i
 @pytest.mark.parametrize("is_epilogue", [False, True], ids=["stored", "with a bias"])
 def test_a_last_panel_that_half_a_tile_computes_has_loops_of_its_own(n: int, grids: int, is_epilogue: bool) -> None:
     """And the tiles before it are whole, so that they are stored from registers."""
-    shapes = [(24, 8), (8, n), (1, n)]
+    shapes = [(36, 8), (8, n), (1, n)]
     a, b, bias = (Op(OpCode.PARAM, dtypes.float32, (), (slot, shape)) for slot, shape in enumerate(shapes))
     root = Op(OpCode.MATMUL, dtypes.float32, (a, b))
-    root = root + expand(bias, (24, n)) if is_epilogue else root
+    root = root + expand(bias, (36, n)) if is_epilogue else root
     (item,) = create_schedule([root]).items
     program = lower(item.kernel, CPU_TARGETS[2], Opts((RegisterTile(12, 2, 8, False),)))
     assert sum(isinstance(one, For) for one in program.phases[-1]) == grids and program.num_guards == 0

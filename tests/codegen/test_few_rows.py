@@ -1,4 +1,4 @@
-"""A product with one row: the sums of a product with many, from a matrix that is read once, where it lies."""
+"""A product with few rows: the sums of a product with many, from a matrix that is read once, where it lies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 import picograd as pg
 from picograd import dtype as dtypes
+from picograd.codegen.few_rows import has_few_rows
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess
 from picograd.dtype import DType
@@ -19,7 +20,7 @@ from picograd.ir.statements import Transpose, walk
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
-SHAPES = [(64, 64), (33, 17), (100, 50), (7, 3), (1, 5), (48, 1000), (130, 16)]  # K, N: whole vectors, rests, and both
+SHAPES = [(64, 64), (33, 17), (100, 50), (7, 3), (1, 5), (48, 200), (130, 16)]  # K, N: whole vectors, rests, and both
 
 
 def param(slot: int, *shape: int, dtype: DType = dtypes.float32) -> Op:
@@ -51,12 +52,49 @@ def test_it_means_the_same_however_the_matrix_lies(k: int, n: int, layout: str) 
     check_same_meaning([root], arrays, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("m", [2, 5])
+@pytest.mark.parametrize("layout", ["columns", "K", "K of bytes"])
+@pytest.mark.parametrize(("k", "n"), [(17, 75), (40, 64)], ids=str)
+def test_few_rows_mean_the_same(m: int, layout: str, k: int, n: int) -> None:
+    """Of rows and a matrix that are computed, with a bias and an activation behind them."""
+    rows, bias, scale = param(0, m, k), param(1, 1, n), param(2, 1, n)
+    w = param(3, *((k, n) if layout == "columns" else (n, k)), dtype=dtypes.int8 if "bytes" in layout else dtypes.float32)
+    matrix = w if layout == "columns" else swap_last(w)
+    matrix = cast(matrix, dtypes.float32) * expand(scale, (k, n)) if "bytes" in layout else matrix
+    total = Op(OpCode.MATMUL, dtypes.float32, (rows + rows, matrix)) + expand(bias, (m, n))
+    root = Op(OpCode.MAX, dtypes.float32, (total, total * 0.5))
+    arrays = {op: whole_numbers(*op.shape).astype(op.dtype.numpy) for op in (rows, bias, scale, w)}
+    check_same_meaning([root], arrays, tolerance=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "few"),
+    [(1, 1000, "all"), (2, 1000, "CPU"), (24, 1000, "32 registers"), (25, 1000, ""), (2, 10, "")],
+    ids=str,
+)
+def test_which_rows_are_few(m: int, n: int, few: str) -> None:
+    """As many as the registers hold vectors of sums; not where columns fill no few vectors."""
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (param(0, m, 64), param(1, 64, n)))]).items
+    ((nest,),) = item.kernel.phases
+    for target in (*CPU_TARGETS, GPU_TARGET):
+        is_wide = not target.is_gpu and target.num_registers >= 32
+        assert has_few_rows(nest, target) == (few == "all" or few == "CPU" and not target.is_gpu or few != "" and is_wide)
+
+
+def test_rows_of_a_power_of_two_are_spread_over_the_cache() -> None:
+    """Of 1024 elements each they would begin in the same set: a copy of them has more between two."""
+    for k, extra in ((1024, [2 * (1024 + 16)]), (1000, [])):
+        (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, (param(0, 2, k), param(1, k, 64)))]).items
+        program = lower(item.kernel, CPU_TARGETS[2])
+        assert [int(p.numel) for p in program.params if p.role == "scratch"] == extra
+
+
 @pytest.mark.parametrize("dtype", [pg.float32, pg.float64, pg.float16, pg.bfloat16, pg.int32], ids=lambda d: d.name)
 @pytest.mark.parametrize("is_turned", [True, False], ids=["K", "columns"])
 def test_a_row_has_the_same_bits_alone_and_among_others(dtype: DType, is_turned: bool) -> None:
     pg.manual_seed(0)
     for k, n in SHAPES:
-        x = (pg.randn(5, k) * 3).to(dtype).realize()
+        x = (pg.randn(30, k) * 3).to(dtype).realize()
         w = (pg.randn(n, k).T if is_turned else pg.randn(k, n)).to(dtype)
         bias = pg.randn(n).to(dtype)
 
@@ -64,9 +102,9 @@ def test_a_row_has_the_same_bits_alone_and_among_others(dtype: DType, is_turned:
             return rows @ w + bias
 
         together = layer(x).float().numpy()
-        for number in range(5):
-            alone = layer(x[number : number + 1]).float().numpy()
-            np.testing.assert_array_equal(alone[0], together[number], err_msg=f"{k} x {n}, row {number}")
+        for first, last in ((0, 1), (1, 3), (3, 8), (8, 30)):
+            alone = layer(x[first:last]).float().numpy()
+            np.testing.assert_array_equal(alone, together[first:last], err_msg=f"{k} x {n}, rows {first} to {last}")
 
 
 def test_a_row_that_is_computed_is_computed_once() -> None:
