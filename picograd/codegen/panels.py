@@ -167,9 +167,24 @@ def contiguous_axis(operand: Op) -> int:
 
 
 def _outer_loads(operand: Op) -> list[Op]:
-    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements."""
-    order = toposort([element_anywhere(operand)], sources=lambda op: () if op.code is OpCode.LOAD else op.src)
-    return [op for op in order if op.code is OpCode.LOAD]
+    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements.
+
+    But where an element is chosen from a table by a number that is read for it alone, the load of that number.
+    """
+    axes = set(last_axes(operand))
+
+    def sources(op: Op) -> tuple[Op, ...]:
+        if op.code is not OpCode.LOAD:
+            return op.src
+        at_once = toposort([op.src[1]], sources=_before_loads)
+        return op.src[1:2] if axes.isdisjoint(at_once) and not axes.isdisjoint(toposort([op.src[1]])) else ()
+
+    order = toposort([element_anywhere(operand)], sources=sources)
+    return [op for op in order if op.code is OpCode.LOAD and not sources(op)]
+
+
+def _before_loads(op: Op) -> tuple[Op, ...]:
+    return () if op.code is OpCode.LOAD else op.src
 
 
 def is_plain(operand: Op) -> bool:

@@ -89,14 +89,30 @@ def squares_of(b: Op, dtype: DType, lanes: int) -> Squares:
     value, (k, column) = cast(element_anywhere(b), dtype), last_axes(b)
     marks = tuple([placeholder(axis, dim) for axis, dim in enumerate(b.shape)])
     apart: dict[Op, int] = {}
-    for load in toposort([value], sources=lambda op: () if op.code is OpCode.LOAD else op.src):
-        if load.code is not OpCode.LOAD or not {k, column} <= {*toposort(load.src[1:])}:
-            continue  # it is the same for all of a line or of a column
+    for load in toposort([value]):
+        if load.code is not OpCode.LOAD or not _differs_in_a_square(load, k, column, lanes):
+            continue  # it is the same for all of a line or of a column, or chosen by what is read there
         distance = columns_apart(load, k, column, lanes)
         if distance is None or load.dtype is dtypes.int64:  # put_in_all takes int64 for places
             return Squares(marks, value, None, lanes)
         apart[load] = distance
     return Squares(marks, value, apart or None, lanes)
+
+
+def _differs_in_a_square(load: Op, k: Op, column: Op, lanes: int) -> bool:
+    """True for what is read at places that each element of a square has of its own."""
+    order = toposort(load.src[1:])
+    if column not in order or k not in order or any(op.code is OpCode.LOAD for op in order):
+        return False
+    atoms = [atom for atom in affine(load.src[1])[0] if k in toposort([atom])]
+    return len(load.src) > 2 or any(not _is_one_block(atom, k, lanes) for atom in atoms)
+
+
+def _is_one_block(atom: Op, k: Op, lanes: int) -> bool:
+    """True for k // n with an n that lines divide: the number of a block, such as that of a group of weights."""
+    if atom.code is not OpCode.IDIV or atom.src[0] is not k or atom.src[1].code is not OpCode.CONST:
+        return False
+    return int(atom.src[1].arg) % lanes == 0
 
 
 def last_axes(b: Op) -> tuple[Op, Op]:

@@ -71,13 +71,13 @@ def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
     several vectors read that.
     """
     reads = _values_of_vectors(loop.body)
-    changing = _changing(loop)
-    before = _lookups(list(reads), changing)
-    within = {v: i for v, i in _lookups(list(reads), changing - {loop.range}).items() if v not in before}
+    changing, of_lanes = _changing(loop), _of_lanes(loop)
+    before = _lookups(list(reads), changing, of_lanes)
+    within = {v: i for v, i in _lookups(list(reads), changing - {loop.range}, of_lanes).items() if v not in before}
     if within and sum(reads.values()) >= FEWEST_READS * len({_of_any(v, i) for v, i in within.items()}):
         filled, places = _tables(within, numbers)
         loop = replace(loop, body=(*filled, *_replaced(loop.body, places)))
-        before = _lookups(list(_values_of_vectors(loop.body)), _changing(loop))
+        before = _lookups(list(_values_of_vectors(loop.body)), _changing(loop), of_lanes)
     filled, places = _tables(before, numbers)
     return [*filled, replace(loop, body=_replaced(loop.body, places))] if places else [loop]
 
@@ -142,8 +142,19 @@ def _changing(loop: For) -> set[Op]:
     return changing
 
 
-def _lookups(values: Sequence[Op], changing: set[Op]) -> Lookups:
-    """Returns the largest parts of `values` that a table can hold."""
+def _of_lanes(loop: For) -> set[Op]:
+    """Returns what each lane has of its own: RANGEs of VECTOR loops, and VARs that are loaded where they say."""
+    found: set[Op] = set()
+    for statement in walk(loop.body):
+        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.VECTOR:
+            found.add(statement.range)
+        elif isinstance(statement, Load) and not found.isdisjoint(toposort([statement.index])):
+            found.add(statement.var)
+    return found
+
+
+def _lookups(values: Sequence[Op], changing: set[Op], of_lanes: set[Op]) -> Lookups:
+    """Returns the largest parts of `values` that a table can hold: each lane chooses by an integer of its own."""
     integers: dict[Op, Op | None] = {}  # what changes -> the one small integer it depends on, None: on more
     steps: dict[Op, int] = {}  # from that integer
     wanted: set[Op] = set(values)  # by something that is no table's
@@ -162,7 +173,8 @@ def _lookups(values: Sequence[Op], changing: set[Op]) -> Lookups:
         if integers.get(op, op) is None:
             wanted.update(op.src)
     found = {op: integers.get(op) for op in order if op in wanted and op.dtype is dtypes.float32}
-    return {op: integer for op, integer in found.items() if integer is not None and steps[op] >= FEWEST_STEPS}
+    of_one = {op: integer for op, integer in found.items() if integer is not None and steps[op] >= FEWEST_STEPS}
+    return {op: integer for op, integer in of_one.items() if not of_lanes.isdisjoint(toposort([integer]))}
 
 
 def _is_small(op: Op) -> bool:

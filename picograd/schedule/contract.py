@@ -19,7 +19,7 @@ from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repea
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
-from picograd.schedule.packed import is_of_bytes, of_elements, sum_of_products
+from picograd.schedule.packed import is_of_bytes, of_elements, product_of_parts, sum_of_products
 from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
 
@@ -78,6 +78,9 @@ def product(a: Op, b: Op) -> Op:
     n = b.shape[-1]
     if m == 1 and n != 1 and not batch and not is_of_bytes(b):
         return Op(OpCode.MATMUL, a.dtype, (a, b))
+    if m != 1 and n != 1 and is_of_bytes(b):
+        wide = a.dtype.compute_dtype
+        return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
     if m != 1 and n != 1:
         return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]))
     wide = a.dtype.compute_dtype

@@ -1,7 +1,7 @@
 """Adds up products with a matrix of small integers in the blocks that it was packed in, not element by element.
 
-In:    a matrix (..., N, K), computed from integers of one byte, and a vector (..., 1, K)
-Out:   `is_of_bytes`; `sum_of_products`: the sum over K of their products; `of_elements`
+In:    a matrix (..., N, K), computed from integers of one byte, and rows (..., M, K), or one
+Out:   `is_of_bytes`; `sum_of_products`, `product_of_parts`: the sum over K of their products; `of_elements`
 Called by: schedule/contract.py.    Next: picograd/schedule/phases.py
 
 A weight of four bits has two elements in a byte, side by side or half a row apart, and a scale for each group of, say,
@@ -18,10 +18,11 @@ from itertools import product
 from math import prod
 
 from picograd import dtype as dtypes
-from picograd.ir.build import expand, permute, reduce, reshape, shrink
+from picograd.ir.build import expand, permute, reduce, reshape, shrink, swap_last
 from picograd.ir.coordinates import Coords, move, placeholder
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
+from picograd.ir.shape import numel
 from picograd.ir.symbolic import affine
 
 FEW = 4  # elements of a byte
@@ -36,23 +37,53 @@ def is_of_bytes(operand: Op) -> bool:
 
 def sum_of_products(matrix: Op, vector: Op) -> Op:
     """Returns the sum over the last axis of matrix (..., N, K) times vector (..., 1, K): (..., N)."""
-    whole, extents = matrix.shape, _extents(matrix) if is_of_bytes(matrix) else ()
+    parts = _parts(matrix, vector, of_groups=True)
+    total, *others = [part * expand(of_vector, part.shape) for part, of_vector in parts]
+    for term in others:
+        total = total + term
+    front = len(matrix.shape) - 1
+    return reduce(total, OpCode.ADD, tuple(range(front, len(total.shape))))
+
+
+def product_of_parts(rows: Op, matrix: Op) -> Op:
+    """Returns rows (..., M, K) times the transposed matrix (..., N, K): one product for each element of a byte."""
+    parts = _parts(matrix, rows, of_groups=False)
+    total, *others = [_product(_in_one(of_rows, rows), _in_one(part, matrix)) for part, of_rows in parts]
+    for term in others:
+        total = total + term
+    return total
+
+
+def _product(rows: Op, matrix: Op) -> Op:
+    return Op(OpCode.MATMUL, rows.dtype, (rows, swap_last(matrix)))
+
+
+def _in_one(part: Op, whole: Op) -> Op:
+    """Returns a part with its axes of K as one."""
+    front = len(whole.shape) - 1
+    return reshape(part, (*part.shape[:front], numel(part.shape[front:])))
+
+
+def _parts(matrix: Op, rows: Op, of_groups: bool) -> list[tuple[Op, Op]]:
+    """Returns parts of matrix (..., N, K) and rows (..., M, K) whose products are summands of theirs: (..., N or M, *K).
+
+    One for each place along the short axes of K; all of it where it is not taken apart.
+
+    Args:
+      of_groups: K is taken apart into groups too, which share a scale
+    """
+    extents = _extents(matrix, of_groups) if is_of_bytes(matrix) else ()
     if len(extents) < 2:
-        return reduce(matrix * expand(vector, whole), OpCode.ADD, (len(whole) - 1,))
-    front = len(whole) - 1
+        return [(matrix, rows)]
+    front = len(matrix.shape) - 1
     short = [axis for axis, extent in enumerate(extents) if extent <= FEW]
     long = [axis for axis, extent in enumerate(extents) if extent > FEW]
     order = (*range(front), *(front + axis for axis in (*short, *long)))
-    matrix, vector = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, vector))
+    matrix, rows = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, rows))
     if short and short[-1] > long[0]:
-        vector = Op(OpCode.CONTIGUOUS, vector.dtype, (vector,))  # its elements lie as far apart as those of the matrix
-    total, *others = [
-        _at(matrix, front, place) * expand(_at(vector, front, place), (*whole[:-1], *(extents[axis] for axis in long)))
-        for place in product(*(range(extents[axis]) for axis in short))
-    ]
-    for term in others:
-        total = total + term
-    return reduce(total, OpCode.ADD, tuple(range(front, front + len(long))))
+        rows = Op(OpCode.CONTIGUOUS, rows.dtype, (rows,))  # its elements lie as far apart as those of the matrix
+    places = product(*(range(extents[axis]) for axis in short))
+    return [(_at(matrix, front, place), _at(rows, front, place)) for place in places]
 
 
 def _at(op: Op, front: int, place: tuple[int, ...]) -> Op:
@@ -63,13 +94,13 @@ def _at(op: Op, front: int, place: tuple[int, ...]) -> Op:
     return reshape(shrink(op, bounds), (*op.shape[:front], *rest))
 
 
-def _extents(matrix: Op) -> tuple[int, ...]:
+def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
     """Returns the lengths of the axes that K consists of, the outermost first: at least one is long; () where K is one."""
     depth = matrix.shape[-1]
     if not isinstance(depth, int):
         return ()
     sizes = [1]
-    for size in sorted(set(_blocks(matrix))):
+    for size in sorted(size for size, is_group in set(_blocks(matrix)) if of_groups or not is_group):
         if sizes[-1] < size < depth and size % sizes[-1] == 0 and depth % size == 0:
             sizes.append(size)
     extents = tuple([outer // inner for inner, outer in zip(sizes, [*sizes[1:], depth])])[::-1]
@@ -77,8 +108,11 @@ def _extents(matrix: Op) -> tuple[int, ...]:
     return extents if max(extents) > FEW and written_out <= MOST_TERMS else ()
 
 
-def _blocks(matrix: Op) -> Iterator[int]:
-    """Yields the lengths of blocks of K that its elements are computed from, and others that come to nothing."""
+def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
+    """Yields the lengths of blocks of K that its elements are computed from, and others that come to nothing.
+
+    And whether they are groups: places differ from one to the next, but nothing is chosen.
+    """
     axis = len(matrix.shape) - 1
     k = placeholder(axis, matrix.shape[axis])
     coords: Coords = (*[0] * axis, k)
@@ -91,7 +125,10 @@ def _blocks(matrix: Op) -> Iterator[int]:
         elif op.code in MOVEMENT:
             moved, _ = move(op, coords)
             sources = [(op.src[0], moved)]
-            yield from _bounds_of_parts(op, coords, k) if op.code is OpCode.PAD else _divisors(moved, k)
+            if op.code is OpCode.PAD:
+                yield from ((size, False) for size in _bounds_of_parts(op, coords, k))
+            else:
+                yield from ((size, size > FEW) for size in _divisors(moved, k))
         for source in sources:
             if source not in seen:
                 seen.add(source)
@@ -106,10 +143,10 @@ def _divisors(coords: Coords, k: Op) -> Iterator[int]:
 
 
 def _bounds_of_parts(pad: Op, coords: Coords, k: Op) -> Iterator[int]:
-    """Yields where, of k, a PAD begins and ends what it has around zeros: parts that are joined meet there."""
+    """Yields where, of k, a PAD begins and ends what it has around zeros, and ends: parts that are joined meet there."""
     for coord, dim, (before, after) in zip(coords, pad.shape, pad.arg):
         if isinstance(coord, Op) and isinstance(dim, int) and isinstance(before, int) and isinstance(after, int):
-            yield from (_unit(coord, k) * bound for bound in (before, dim - after))
+            yield from (_unit(coord, k) * bound for bound in (before, dim - after, dim))
 
 
 def _unit(coord: Op, k: Op) -> int:

@@ -62,6 +62,18 @@ def check(root: Op) -> None:
 SCALED = product(centred(low_bits(BYTES)) * expand(SCALES, (N, K)))
 
 
+def test_what_all_lanes_choose_alike_is_no_lookup() -> None:
+    """One row of a weight, lanes over several of x: each of its elements is one number for all lanes."""
+    weight, x = (Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, (dtype, shape) in enumerate(
+        [(dtypes.uint8, (1, 8)), (dtypes.float32, (40, 8))]
+    ))  # fmt: skip
+    root = Op(OpCode.MATMUL, dtypes.float32, (x, swap_last(centred(low_bits(weight)))))
+    assert lookups(root) == (0, 0)
+    rng = np.random.default_rng(0)
+    given = {weight: rng.integers(0, 256, (1, 8)).astype(np.uint8), x: rng.integers(-4, 5, (40, 8)).astype(np.float32)}
+    check_same_meaning([root], given)
+
+
 def test_four_bits_are_looked_up_with_the_scale_of_their_row() -> None:
     """Four rows together, four vectors each; the scale is in the table."""
     assert lookups(SCALED) == (4, 16)

@@ -10,14 +10,14 @@ from picograd.codegen.lower import lower
 from picograd.ir.build import cast, expand, gather, pad, permute, reshape, swap_last
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import For, Load, Prefetch
+from picograd.ir.statements import For, Load, Prefetch, Transpose
 from picograd.schedule.contract import contract
 from picograd.schedule.create import create_schedule
 from picograd.schedule.packed import _extents, is_of_bytes
 from tests.codegen.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
-N, K = 12, 96
+N, K = 16, 96  # of the narrowest target, N is four vectors: few rows have squares of it turned
 BYTES = Op(OpCode.PARAM, dtypes.uint8, (), (0, (N, K // 2)))
 CRUMBS = Op(OpCode.PARAM, dtypes.uint8, (), (0, (N, K // 4)))
 SIGNED = Op(OpCode.PARAM, dtypes.int8, (), (0, (N, K)))
@@ -100,6 +100,36 @@ def test_a_product_is_added_up_along_the_axes_a_weight_is_packed_in(name: str, i
     check_same_meaning([root], {p: v for p, v in values().items() if p in params})  # whole numbers: every sum is exact
 
 
+PARTS = {
+    "side by side": 2, "half a row apart": 2, "half a group apart": 2, "in groups": 2, "of a byte, in groups": 1,
+    "of two bits": 4, "of a byte": 1, "from a code book": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_several_rows_are_multiplied_with_each_part_of_a_byte(name: str) -> None:
+    rows = Op(OpCode.PARAM, dtypes.float32, (), (4, (3, K)))
+    root = Op(OpCode.MATMUL, dtypes.float32, (rows, swap_last(cast(WEIGHTS[name], dtypes.float32))))
+    assert sum(op.code is OpCode.MATMUL for op in toposort(contract([root]))) == PARTS[name]
+    given = {**values(), rows: np.random.default_rng(1).integers(-4, 5, (3, K)).astype(np.float32)}
+    params = {op for op in toposort([root]) if op.code is OpCode.PARAM}
+    check_same_meaning([root], {p: v for p, v in given.items() if p in params}, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_bytes_of_several_rows_are_turned_as_bytes(name: str) -> None:
+    rows = Op(OpCode.PARAM, dtypes.float32, (), (4, (3, K)))
+    root = Op(OpCode.MATMUL, dtypes.float32, (rows, swap_last(cast(WEIGHTS[name], dtypes.float32))))
+    found = [
+        one
+        for item in create_schedule([root]).items
+        for phase in lower(item.kernel, CPU_TARGETS[0]).phases
+        for one in all_of(phase)
+    ]
+    squares = [one for one in found if isinstance(one, Transpose)]
+    assert len(squares) >= PARTS[name] and {one.memory.dtype.itemsize for one in squares} == {1}
+
+
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_bytes_are_read_as_vectors_once_for_each_row(name: str) -> None:
     """No gather; and a byte that two elements share is read once."""
@@ -159,6 +189,7 @@ def test_the_terms_of_a_sum_that_doubles_itself_are_not_counted_one_by_one() -> 
 def test_a_weight_of_a_great_many_short_axes_is_not_written_out() -> None:
     shape = (N, 12, *(2,) * 3)
     turned = permute(reshape(SIGNED, shape), (0, 1, 4, 3, 2))
-    assert len(_extents(reshape(turned, (N, K)))) == 4
+    assert len(_extents(reshape(turned, (N, K)), of_groups=True)) == 4
     wide = Op(OpCode.PARAM, dtypes.int8, (), (0, (N, 8 * 2**6)))
-    assert _extents(reshape(permute(reshape(wide, (N, 8, *(2,) * 6)), (0, 1, *range(7, 1, -1))), wide.shape)) == ()
+    wide_turned = permute(reshape(wide, (N, 8, *(2,) * 6)), (0, 1, *range(7, 1, -1)))
+    assert _extents(reshape(wide_turned, wide.shape), of_groups=True) == ()
