@@ -31,7 +31,7 @@ WIDE, GROUP = 8192, 128  # of a weight of small integers, and how many have one 
 
 
 SQUARE, ROW = (SIDE, SIDE), (SIDE,)
-PACKED = (Bytes((WIDE, WIDE // 2), "uint8"), (WIDE, WIDE // GROUP, 1), (1, WIDE))
+PACKED = (Bytes((WIDE, WIDE // 2), "uint8"), (WIDE, WIDE // GROUP, 1))
 CASES: dict[str, Case] = {
     "scale": Case(2 * ACCESS, (SQUARE,), lambda m, F, x: x * 2.0),
     "chain": Case(2 * ACCESS, (SQUARE, ROW, ROW), lambda m, F, x, a, b: F.relu(x * a + b)),
@@ -62,7 +62,12 @@ CASES: dict[str, Case] = {
     "one row, int8": Case(
         ACCESS, (Bytes((WIDE, WIDE)), (WIDE, 1), (1, WIDE)), lambda m, F, q, scale, x: x @ (q.float() * scale).T
     ),
-    "one row, int4": Case(ACCESS / 2, PACKED, lambda m, F, p, scale, x: x @ four_bits(m, p, scale).T),
+    "one row, int4": Case(ACCESS / 2, (*PACKED, (1, WIDE)), lambda m, F, p, scale, x: x @ four_bits(m, p, scale).T),
+    "eight rows": Case(ACCESS, (SQUARE, (8, SIDE)), lambda m, F, w, x: x @ w.T),
+    "eight rows, int8": Case(
+        ACCESS, (Bytes((WIDE, WIDE)), (WIDE, 1), (8, WIDE)), lambda m, F, q, scale, x: x @ (q.float() * scale).T
+    ),
+    "eight rows, int4": Case(ACCESS / 2, (*PACKED, (8, WIDE)), lambda m, F, p, scale, x: x @ four_bits(m, p, scale).T),
 }
 
 
