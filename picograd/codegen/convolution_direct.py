@@ -233,7 +233,7 @@ class Sums:
 
     # ---- a tile ----
     def _taps_inside(self, block: Block, top: Dim, bottom: Dim) -> tuple[Dim, Dim]:
-        """Returns from which tap on, and how many along the first axis, not all of a tile stands in the padding.
+        """Returns the first tap along the first axis, and how many, that some row of a tile does not find in the padding.
 
         Args:
           top, bottom: rows of the result that the tile begins and ends in
@@ -279,7 +279,7 @@ class Sums:
                 tile.step(build, acc, lambda i: x(point, image, c, position(i), tap), lambda o: weight(point, panel, o, k))
 
         nested(build, extents[:-1], [], taps)
-        tile.each(build, lambda i, c, at: build.store(self.memory, where(i, c), build.load(acc, at)))
+        tile.each(build, lambda i, c, place: build.store(self.memory, where(i, c), build.load(acc, place)))
 
 
 # ---- results ----

@@ -42,8 +42,8 @@ Rows = Callable[[Dim, Dim], Op]  # the element of a row at k
 MOST_STRIP = 64  # vectors: 4 KiB of the widest are read one after the other
 FEWEST_STRIPS = 8  # for as many threads, where there are as many vectors
 ROWS_AT_ONCE = 8  # of K, between a load and a store of a sum
-FEW = 2  # times the rows of a register tile: each has one vector of sums, where those of a tile have two
-FEWEST_VECTORS = 4  # of columns, with several rows: what is left of a vector takes as long as four of them
+FEW_TILES = 2  # few are the rows of two register tiles: each has one vector of sums, where those of a tile have two
+FEWEST_VECTORS = 4  # of columns, with several rows: the columns that fill no vector take as long as some vectors
 
 
 def has_few_rows(nest: Nest, target: Target) -> bool:
@@ -51,10 +51,12 @@ def has_few_rows(nest: Nest, target: Target) -> bool:
     if nest.kind is not NestKind.MATMUL or nest.anchor is None:
         return False
     *batch, m, n = nest.anchor.shape
-    if numel(batch) != 1 or not isinstance(m, int) or target.is_gpu:
-        return numel((*batch, m)) == 1
+    if numel((*batch, m)) == 1:
+        return True
+    if target.is_gpu or numel(batch) != 1 or not isinstance(m, int):
+        return False
     is_wide = not isinstance(n, int) or n >= FEWEST_VECTORS * lanes_of(nest.anchor, target)
-    return m == 1 or (m <= FEW * most_rows(target) and is_wide)
+    return m <= FEW_TILES * most_rows(target) and is_wide
 
 
 def as_reduction(nest: Nest) -> Nest:

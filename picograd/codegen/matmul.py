@@ -47,8 +47,8 @@ from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtrac
 
 MOST_VECTORS = 40  # of a row of the result: one less to compute is worth a loop of its own
 MOST_OWN = 112 << 10  # bytes of a panel that a thread packs for itself, on its stack: it stays in the second-level cache
-FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 MOST_REPEATS = 4  # times such a panel is packed, where packing copies vectors; where it goes element by element, once
+FEWEST_PREFETCHED = 1 << 16  # elements: fewer are still in the second-level cache
 
 
 @dataclass(frozen=True)

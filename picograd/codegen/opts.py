@@ -26,10 +26,10 @@ from picograd.ir.opts import BlockTile, Opts, RegisterTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind
 
-ROW_PANELS = 8
+ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
-OWN = 4
+OWN = 4  # rows and columns of a thread's tile on a GPU
 WORTH_ANOTHER_TILE = 0.975  # of what the usual tile computes, edges and all
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
@@ -125,12 +125,12 @@ def _reads_more(nest: Nest) -> bool:
 
 
 def _register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:
-    """Other cuts: more or less work for a thread at a time, a narrower tile, the transposed product."""
+    """Other cuts: more or less work for a thread at a time, a lower and wider tile, the transposed product."""
     m = _product(nest).shape[-1 if tile.turned else -2]
     panels = -(-m // tile.rows) if isinstance(m, int) else math.inf
     cuts = [replace(tile, panels=n) for n in (ROW_PANELS // 2, 2 * ROW_PANELS) if panels > min(n, tile.panels)]
-    narrow = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
-    return [*cuts, narrow, _register_tile(nest, not tile.turned, target)]
+    wide = replace(tile, rows=max(1, tile.rows * 2 // 3), vectors=3) if tile.rows > 1 else tile
+    return [*cuts, wide, _register_tile(nest, not tile.turned, target)]
 
 
 def _block_tiles(tile: BlockTile) -> list[BlockTile]:

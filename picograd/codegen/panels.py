@@ -3,7 +3,7 @@
 In:    an operand, and how wide a panel is
 Out:   `pack_columns`, what it is made of, and which operands are packed quickly
 Called by: codegen/matmul.py, codegen/opts.py, codegen/heads.py, codegen/direct.py, codegen/points.py,
-           codegen/convolution_direct.py.
+           codegen/convolution_direct.py, codegen/few_rows.py.
 Next: picograd/codegen/matmul.py
 
 Packing evaluates the operand's expression, so whatever stands before a product (a transpose, a mask, an activation) costs
@@ -124,10 +124,10 @@ def rows_to_transpose(k: Dim) -> int:
 
 
 def rows_to_clear(count: Dim, width: Dim, whole: int) -> Dim:
-    """Returns of how many rows of a panel zeros fill up what it lacks: of none where it lacks nothing.
+    """Returns in how many rows of a panel zeros stand for missing columns: in all, or in none where none is missing.
 
-    What is made of these zeros is never stored. But of what happens to be in memory it may be subnormal numbers, with
-    which a processor takes a hundred times as long to multiply.
+    What is made of these zeros is never stored. But what lies in memory before may be subnormal numbers, which take a
+    processor a hundred times as long to multiply.
     """
     return mul(count, minimum(subtract(whole, width), 1))
 

@@ -14,7 +14,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.symbolic import add, from_op, mul, to_op
 
-LINE_BYTES = 64  # of a cache
+LINE_NBYTES = 64  # of a cache
 
 
 def prefetch_large(build: Builder, values: Sequence[Op], numel: Dim) -> None:
@@ -35,7 +35,7 @@ def prefetch_lines(build: Builder, values: Callable[[Dim], Sequence[Op]], start:
         if load.code is OpCode.LOAD and _is_large(load, numel):
             index = from_op(load.src[1])
             if any(op.code is OpCode.LOAD and op.src[:2] == (load.src[0], to_op(add(index, 1))) for op in beside):
-                of_line = LINE_BYTES // load.dtype.itemsize
+                of_line = LINE_NBYTES // load.dtype.itemsize
                 with build.loop(-(-count // of_line), AxisKind.UNROLL) as line:
                     build.prefetch(load.src[0], add(index, mul(line, of_line)))
 

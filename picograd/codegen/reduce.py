@@ -265,12 +265,12 @@ def _reduce_level(
       next_rows: what is read of them is asked for on the way
     """
     *outer, last = rows.column_loops
-    copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
-    width = lanes * copies
-    sums = [r for _ in places for r in level]
-    vectors = [build.alloc(accumulator_dtype(r), width, MemorySpace.REGISTER) for r in sums]
-    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
+    copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
+    sums = [r for _ in places for r in level]
+    vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
+    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+    copies = copies if use_vectors else 0
     for r, vector, single in zip(sums, vectors, singles):
         start = start_of(r.arg[0], accumulator_dtype(r))
         build.store(single, 0, start)
@@ -290,36 +290,56 @@ def _reduce_level(
                 value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
                 build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
 
-    def values_at(row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
-        return rows.element_values(rows.coords(row, [*columns, column]))
-
     def line(columns: list[Dim]) -> None:
-        whole = floordiv(last, width) if use_vectors else 0
-        if whole != 0:
-            with build.loop(whole, AxisKind.LOOP) as vector:
-                first = mul(vector, width)
-                for row in next_rows:
-                    values = partial(values_at, row, columns)
-                    prefetch_lines(build, values, first, width, numel(rows.nest.domain))
-                with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
-                    where = add(mul(copy, lanes), lane)
-                    step(vectors, where, [*columns, add(first, where)])
-        done = mul(whole, width)
-        if use_vectors:
-            more = floordiv(subtract(last, done), lanes)
-            if more != 0:
-                with build.loop(more, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
-                    step(vectors, lane, [*columns, add(done, add(mul(vector, lanes), lane))])
-            done = add(done, mul(more, lanes))
-        rest = subtract(last, done)
-        if rest != 0:
-            with build.loop(rest, AxisKind.LOOP) as index:
-                step(singles, 0, [*columns, add(done, index)])
+        def ask(first: Dim) -> None:
+            for row in next_rows:
+                values = partial(_values_at, rows, row, columns)
+                prefetch_lines(build, values, first, lanes * copies, numel(rows.nest.domain))
+
+        def vector_step(where: Dim, column: Dim) -> None:
+            step(vectors, where, [*columns, column])
+
+        _along_line(build, last, lanes, copies, ask, vector_step, lambda column: step(singles, 0, [*columns, column]))
 
     nested(build, outer, [], line)
-    joined = [_join(r, v, s, build, lanes, copies if use_vectors else 0) for r, v, s in zip(sums, vectors, singles)]
+    joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, vectors, singles)]
     values = [cast(value, r.dtype) for r, value in zip(sums, joined)]
     return [values[i : i + len(level)] for i in range(0, len(sums), len(level))]
+
+
+def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> list[Op]:
+    return rows.element_values(rows.coords(row, [*columns, column]))
+
+
+def _along_line(
+    build: Builder, length: Dim, lanes: int, copies: int, before: Callable[[Dim], None],
+    vector: Callable[[Dim, Dim], None], single: Callable[[Dim], None],
+) -> None:  # fmt: skip
+    """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
+
+    Args:
+      before: called with the first column of several vectors, before they are
+      vector: called with a place in the accumulators and a column
+    """
+    width = lanes * copies
+    whole = floordiv(length, width) if copies else 0
+    if whole != 0:
+        with build.loop(whole, AxisKind.LOOP) as number:
+            first = mul(number, width)
+            before(first)
+            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+                where = add(mul(copy, lanes), lane)
+                vector(where, add(first, where))
+    done = mul(whole, width)
+    more = floordiv(subtract(length, done), lanes) if copies else 0
+    if more != 0:
+        with build.loop(more, AxisKind.LOOP) as number, build.loop(lanes, AxisKind.VECTOR) as lane:
+            vector(lane, add(done, add(mul(number, lanes), lane)))
+    done = add(done, mul(more, lanes))
+    rest = subtract(length, done)
+    if rest != 0:
+        with build.loop(rest, AxisKind.LOOP) as index:
+            single(add(done, index))
 
 
 def _num_copies(level: Sequence[Op]) -> int:

@@ -65,7 +65,7 @@ def _body(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Stat
 
 
 def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
-    """Returns a loop, after the tables that vectors read which stand in no loop inside of it.
+    """Returns tables, and the loop that reads them: in vectors that stand in it, not in loops inside of it.
 
     What changes with the loop alone, such as the scale of a group, may be in a table that each iteration fills, if
     several vectors read that.

@@ -1,11 +1,12 @@
-"""Writes a Program as LLVM IR text: one function a phase, vectors and phi nodes spelled out, so that no pass is needed.
+"""Writes a Program as LLVM IR text: a function a phase, vectors and phi nodes spelled out, so that no pass is needed.
 
 In:    Program in the linear form, Target
 Out:   Source (language "llvm"): `define void @{name}_{phase}(ptr %args, i64 %begin, i64 %end)`
 Called by: engine/backends/cpu.py.    Next: picograd/render/grids.py
 
 %args is an array of 64-bit words: a pointer for each parameter, then the variables. A call runs the iterations
-begin..end of the phase's GRID loops, counted one loop after the other.
+begin..end of the phase's GRID loops, counted one loop after the other. A phase whose stores may pass by the cache has two
+bodies, and a function that chooses (render/llvm_streams.py).
 """
 
 from __future__ import annotations
@@ -150,9 +151,7 @@ class _Function:
 
     def emit(self, instruction: str, name: str | None = None) -> str:
         """Writes one instruction and returns the name of its result."""
-        if name is None:
-            self.num_names += 1
-            name = f"%t{self.num_names}"
+        name = name or self.name()
         self.lines.append(f"  {name} = {instruction}")
         return name
 

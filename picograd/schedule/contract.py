@@ -25,7 +25,7 @@ from picograd.schedule.pieces import in_pieces, is_long
 
 LONG = 1024  # terms of a sum that a convolution's blocks are too short for
 MANY_STEPS = 64  # of computing a value
-FEW = 64  # places of a window, that many and fewer
+MOST_PLACES = 64  # of a window: few
 
 
 def contract(roots: Sequence[Op]) -> list[Op]:
@@ -98,9 +98,9 @@ def widened(attention: Op, sources: Sequence[Op]) -> Op:
 def shared_by_products(order: Sequence[Op]) -> set[Op]:
     """Returns the exponentials that several batches of products would compute anew while they pack their operands.
 
-    Those of an attention: they need a reduction, for what is made of a product alone is stored with it; and there is a
-    batch, for those of a classifier are as many as its logits, and not worth memory of their own. Of those of those,
-    the outermost: the others are computed with it.
+    Those of an attention. They depend on a reduction: what is made of a product alone is stored with the product anyway.
+    The products have a batch: the exponentials of a classifier are as many as its logits, too many to store. Where one of
+    them is computed from another, only the outer one is stored.
     """
     needs_rows: set[Op] = set()  # what a packing would compute from a reduction
     for op in order:
@@ -186,7 +186,7 @@ def has_few_long_sums(op: Op) -> bool:
     w, arg = op.src[1], op.arg
     if w.shape[0] != arg.groups or not op.dtype.is_float or set(arg.input_dilation) != {1}:
         return False
-    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= FEW
+    return greatest_numel(w.shape[1:]) >= LONG and greatest_numel(op.shape[2:]) <= MOST_PLACES
 
 
 def sums_of_windows(op: Op, x: Op, w: Op) -> Op:

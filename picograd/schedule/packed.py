@@ -25,7 +25,7 @@ from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import affine
 
-FEW = 4  # elements of a byte
+MOST_OF_A_BYTE = 4  # elements
 MOST_TERMS = 16  # that short axes are written out as
 
 
@@ -76,8 +76,8 @@ def _parts(matrix: Op, rows: Op, of_groups: bool) -> list[tuple[Op, Op]]:
     if len(extents) < 2:
         return [(matrix, rows)]
     front = len(matrix.shape) - 1
-    short = [axis for axis, extent in enumerate(extents) if extent <= FEW]
-    long = [axis for axis, extent in enumerate(extents) if extent > FEW]
+    short = [axis for axis, extent in enumerate(extents) if extent <= MOST_OF_A_BYTE]
+    long = [axis for axis, extent in enumerate(extents) if extent > MOST_OF_A_BYTE]
     order = (*range(front), *(front + axis for axis in (*short, *long)))
     matrix, rows = (permute(reshape(op, (*op.shape[:-1], *extents)), order) for op in (matrix, rows))
     if short and short[-1] > long[0]:
@@ -95,7 +95,7 @@ def _at(op: Op, front: int, place: tuple[int, ...]) -> Op:
 
 
 def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
-    """Returns the lengths of the axes that K consists of, the outermost first: at least one is long; () where K is one."""
+    """Returns the lengths of the axes that K consists of, the outermost first, one of them long; () where K stays whole."""
     depth = matrix.shape[-1]
     if not isinstance(depth, int):
         return ()
@@ -104,12 +104,12 @@ def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
         if sizes[-1] < size < depth and size % sizes[-1] == 0 and depth % size == 0:
             sizes.append(size)
     extents = tuple([outer // inner for inner, outer in zip(sizes, [*sizes[1:], depth])])[::-1]
-    written_out = prod(extent for extent in extents if extent <= FEW)
-    return extents if max(extents) > FEW and written_out <= MOST_TERMS else ()
+    written_out = prod(extent for extent in extents if extent <= MOST_OF_A_BYTE)
+    return extents if max(extents) > MOST_OF_A_BYTE and written_out <= MOST_TERMS else ()
 
 
 def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
-    """Yields the lengths of blocks of K that its elements are computed from, and others that come to nothing.
+    """Yields lengths of blocks of K that its elements are computed from; `_extents` leaves out those that do not divide K.
 
     And whether they are groups: places differ from one to the next, but nothing is chosen.
     """
@@ -128,7 +128,7 @@ def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
             if op.code is OpCode.PAD:
                 yield from ((size, False) for size in _bounds_of_parts(op, coords, k))
             else:
-                yield from ((size, size > FEW) for size in _divisors(moved, k))
+                yield from ((size, size > MOST_OF_A_BYTE) for size in _divisors(moved, k))
         for source in sources:
             if source not in seen:
                 seen.add(source)
