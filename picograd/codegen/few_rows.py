@@ -8,7 +8,7 @@ Each element of the matrix is read once, from where it lies, for all rows: to pa
 sixteen. Lanes run over columns, and each adds up its own sum over K in order, with one rounding a step: the sum that
 codegen/matmul.py computes for each of many rows. So a row has the same bits alone and among others.
 
-    columns lie side by side    a strip of columns, with its sums in the first-level cache, some rows of K at a time,
+    columns lie side by side    a strip of columns, with its sums in a cache, some rows of K at a time,
                                 while the next are asked for
     K lies side by side         squares of lanes x lanes: lines along K, computed as vectors, transposed in registers,
                                 while those of the next columns are asked for

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import picograd as pg
 from picograd import Tensor
 from tests.helpers import same_as_torch, same_value
 
@@ -143,6 +144,19 @@ def test_sixteen_bit_softmax_and_mean_match_pytorch(device, rng):
     # one unit in the last place of float16 is 1e-3
     same_value(Tensor(x).softmax(-1), torch.tensor(x).softmax(-1), rtol=2e-3, atol=1e-4)
     same_value(Tensor(x).mean(1), torch.tensor(x).mean(1), rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_mean_of_narrow_floats_whose_sum_is_too_large(device, rng, dtype):
+    """float16 ends at 65504: neither the sum nor the number of elements must go through it."""
+    halves = rng.standard_normal((300, 256)).astype(np.float16)
+    x, expected = Tensor(halves).to(getattr(pg, dtype)), torch.tensor(halves).to(getattr(torch, dtype))
+    for compute in (lambda t: (t + 20).mean(), lambda t: t.var(), lambda t: t.std(0), lambda t: (t * t).mean(1)):
+        same_value(compute(x).float(), compute(expected).float(), rtol=1e-2, atol=1e-3)
+    x, expected = x.requires_grad_(True), expected.requires_grad_(True)
+    (x * x).mean().backward()
+    (expected * expected).mean().backward()
+    same_value(x.grad.float(), expected.grad.float(), rtol=2e-2, atol=2e-7)
 
 
 @pytest.mark.req("C4")

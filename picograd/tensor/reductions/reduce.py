@@ -352,21 +352,22 @@ def _sum_dtype(dtype: DType) -> DType:
 
 # ---- on Ops ----
 def mean_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
-    """Returns the mean over `axes`."""
-    total = reduce(op, OpCode.ADD, axes, keepdim)
-    return _over_count(total, _count(op, axes))
+    """Returns the mean over `axes`: of narrow floats rounded once, for their sum may be too large for them."""
+    total = reduce(cast(op, op.dtype.compute_dtype), OpCode.ADD, axes, keepdim)
+    return cast(_over_count(total, _count(op, axes)), op.dtype)
 
 
 def variance_op(op: Op, axes: tuple[int, ...], correction: float, keepdim: bool = False) -> Op:
     """Returns the mean squared deviation from the mean over `axes`, divided by count - correction."""
-    deviation = op - broadcast_to(mean_op(op, axes, keepdim=True), op.shape)
+    wide = cast(op, op.dtype.compute_dtype)
+    deviation = wide - broadcast_to(mean_op(wide, axes, keepdim=True), op.shape)
     total = reduce(deviation * deviation, OpCode.ADD, axes, keepdim)
     count = _count(op, axes)
     if isinstance(count, int):
-        return total / float(max(0, count - correction))
+        return cast(total / float(max(0, count - correction)), op.dtype)
     if isinstance(correction, int):
-        return _over_count(total, maximum(subtract(count, correction), 0))  # type: ignore[arg-type]
-    return total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape)
+        return cast(_over_count(total, maximum(subtract(count, correction), 0)), op.dtype)  # type: ignore[arg-type]
+    return cast(total / broadcast_to(maximum(cast(count, total.dtype) + -correction, 0.0), total.shape), op.dtype)
 
 
 def logsumexp_op(op: Op, axes: tuple[int, ...], keepdim: bool = False) -> Op:
