@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
@@ -48,32 +49,36 @@ class Backend:
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  the name of the cache's entry for the code of a kernel; none where somebody looked on when it was made; the
-              text of a kernel that the host runs
+    entries:  the name of the cache's entry for the code of a kernel, tuned or not; none where somebody looked on when it
+              was made; the text of a kernel that the host runs
     """
 
     def __init__(self, device: Device, backend: Backend):
         self.device, self.backend = device, backend
-        self._made: dict[Kernel, Executable] = {}
+        self._made: dict[tuple[Kernel, bool], Executable] = {}  # by whether candidates were timed
         self._by_entry: dict[str, Executable] = {}
-        self.entries: dict[Kernel, str] = {}
+        self.entries: dict[tuple[Kernel, bool], str] = {}
 
-    def executables(self, kernels: Sequence[Kernel]) -> list[Executable]:
+    def executables(self, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.
 
         An error names the user's line, and is that of the first kernel in order.
+
+        Args:
+          tune:  whether each is to be the fastest of some candidates, which are timed
         """
         self._forget_many()
         known = self._made  # another thread may put an empty one in its place
-        made = {kernel: known[kernel] for kernel in dict.fromkeys(kernels) if kernel in known}
+        made = {kernel: known[kernel, tune] for kernel in dict.fromkeys(kernels) if (kernel, tune) in known}
         for kernel in dict.fromkeys(kernels):
             if kernel not in made and runs_on_host(kernel):
-                made[kernel] = self._made[kernel] = load_host(kernel, self.device)
-                self.entries[kernel] = format_kernel(kernel)  # there is no code to keep
+                made[kernel] = self._made[kernel, tune] = load_host(kernel, self.device)
+                self.entries[kernel, tune] = format_kernel(kernel)  # there is no code to keep
         missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in made]
-        threads = 0 if is_on("PICOGRAD_TUNE") else num_threads() - 1  # where kernels are timed nothing else runs
-        for kernel, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
-            made[kernel] = self._made[kernel] = self.device.load(binary)
+        begin = partial(self._begin_best, tune=tune)
+        threads = 0 if tune else num_threads() - 1  # where kernels are timed nothing else runs
+        for kernel, binary in zip(missing, pipelined(missing, begin, threads)):
+            made[kernel] = self._made[kernel, tune] = self.device.load(binary)
         return [made[kernel] for kernel in kernels]
 
     def _forget_many(self) -> None:
@@ -102,12 +107,16 @@ class Compiler:
 
     def make(self, kernel: Kernel, opts: Opts) -> Executable:
         """Returns callable code for a kernel with given choices."""
-        return self.device.load(self.begin(kernel, opts)())
+        return self.device.load(self._begin(kernel, opts, self._entry_of(kernel, opts))())
 
-    def _begin_best(self, kernel: Kernel) -> Callable[[], Binary]:
+    def _begin_best(self, kernel: Kernel, tune: bool) -> Callable[[], Binary]:
         """Begins a kernel with the best choices."""
         with _naming_line_of(kernel):
-            finish = self.begin(kernel, choose(kernel, self.device, self.make).opts)
+            opts = choose(kernel, self.device, self.make, tune).opts
+            name = self._entry_of(kernel, opts)
+            if name is not None:
+                self.entries[kernel, tune] = name
+            finish = self._begin(kernel, opts, name)
 
         def finish_named() -> Binary:
             with _naming_line_of(kernel):
@@ -115,14 +124,16 @@ class Compiler:
 
         return finish_named
 
-    def begin(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
-        """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread.
-
-        Where somebody looks on, every stage runs again.
-        """
+    def _entry_of(self, kernel: Kernel, opts: Opts) -> str | None:
+        """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
+            return None
+        return cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
+
+    def _begin(self, kernel: Kernel, opts: Opts, name: str | None) -> Callable[[], Binary]:
+        """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread."""
+        if name is None:
             return self._begin_compiling(kernel, opts)
-        name = self.entries[kernel] = cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
         found = cache.load(name)
         if found is not None:
             note("disk_hits")
@@ -165,7 +176,7 @@ class Compiler:
         if runs_on_host(kernel):
             return {"kernel": format_kernel(kernel)}
         own = target == self.device.target
-        opts = choose(kernel, self.device, self.make).opts if own else guess(kernel, target)
+        opts = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE")).opts if own else guess(kernel, target)
         program = lower(kernel, target, opts)
         source = self.backend.render(program, target)
         texts = {"kernel": format_kernel(kernel), "choice": f"choice {opts}", "program": format_program(program)}

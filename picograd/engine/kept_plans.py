@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from picograd.config import cache_folder, is_on, setting, shown_stages
+from picograd.config import cache_folder, is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.dtype import DType, dtype_named
 from picograd.engine.cache import dim_text, entry_name, read_dim
@@ -33,16 +33,20 @@ RECORD_TYPES = tuple(RECORDS.values())
 Numbers = dict[Any, int]
 
 
-def plan_entry(key: Hashable, target: Target) -> str | None:
+def plan_entry(key: Hashable, target: Target, tune: bool = False) -> str | None:
     """Returns the name of the entry for a form of graph on a target; None where none is kept.
 
-    Where somebody looks on, every stage runs again; so it does where kernels are timed.
+    Where somebody looks on, every stage runs again.
+
+    Args:
+      tune:  whether its kernels are the fastest of those that were timed
     """
-    looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY") or is_on("PICOGRAD_TUNE")
+    looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
     if looked_on or cache_folder() is None:
         return None
     text = form_text(key)
-    return None if text is None else entry_name(f"plan\n{text}", target)
+    kind = f"plan tuned with {num_threads()} threads" if tune else "plan"
+    return None if text is None else entry_name(f"{kind}\n{text}", target)
 
 
 def form_text(key: Hashable) -> str | None:
@@ -83,13 +87,13 @@ def _text_of(value: Any, text: Callable[[Any], str]) -> str:
 
 
 # ---- an entry ----
-def keep_plan(name: str, schedule: Schedule, compiler: Compiler) -> bool:
+def keep_plan(name: str, schedule: Schedule, compiler: Compiler, tune: bool = False) -> bool:
     """Keeps a schedule whose kernels have been compiled; returns whether it does.
 
     It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
     """
     kernels = list(dict.fromkeys(item.kernel for item in schedule.kernel_items()))
-    entries = [compiler.entries.get(kernel) for kernel in kernels]
+    entries = [compiler.entries.get((kernel, tune)) for kernel in kernels]
     if len(schedule.kernel_items()) < LEAST_KERNELS or None in entries:
         return False
     bodies = list(dict.fromkeys(_bodies(schedule)))

@@ -301,15 +301,16 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
     return simplify_graph([stripped[root] for root in roots])
 
 
-def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler) -> Plan:
-    """Takes graphs all the way to something that runs."""
-    entry = plan_entry(form.key, compiler.device.target)
+def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool = False) -> Plan:
+    """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
+    tune = tune or is_on("PICOGRAD_TUNE")
+    entry = plan_entry(form.key, compiler.device.target, tune)
     kept = None if entry is None else find_kept(entry, compiler)
     if kept is None:
         schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)
-        executables = compiler.executables([item.kernel for item in schedule.kernel_items()])
+        executables = compiler.executables([item.kernel for item in schedule.kernel_items()], tune)
         if entry is not None:
-            keep_plan(entry, schedule, compiler)
+            keep_plan(entry, schedule, compiler, tune)
     else:
         schedule, executables = kept
     plan = Plan(schedule, tuple(executables), schedule.written(), compiler.device.make_runner(schedule, executables))

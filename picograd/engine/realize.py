@@ -44,7 +44,7 @@ class _Realized:
 
 
 realized = _Realized()
-_plans: dict[tuple[str, Hashable], Plan] = {}
+_plans: dict[tuple[str, bool, Hashable], Plan] = {}  # of a device, tuned or not, and of a form
 _scalars = Scalars()
 MOST_PLANS = 1024
 
@@ -126,7 +126,7 @@ def _copy(source: Op, device: str) -> Op:
 def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> tuple[Template, list[Op]]:
     """Returns the form of graphs on one device, and the BUFFER Ops with their values."""
     form = template(roots, order)
-    plan = _plans.get((name, form.key))
+    plan = _plans.get((name, False, form.key))
     if plan is None:
         if name != EVALUATOR:
             form = _scalars.freed(form, name, lambda op: from_host(np.array(op.arg), op.dtype, name))
@@ -142,17 +142,21 @@ def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> tupl
     return form, results
 
 
-def find_plan(roots: Sequence[Op], form: Template, name: str) -> Plan:
-    """Returns the plan for a form of graph, made now if it is new."""
-    plan = _plans.get((name, form.key))
+def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False) -> Plan:
+    """Returns the plan for a form of graph, made now if it is new.
+
+    Args:
+      tune:  whether its kernels are to be the fastest of some candidates, which are timed
+    """
+    plan = _plans.get((name, tune, form.key))
     if plan is None:
         if len(_plans) >= MOST_PLANS:
             _plans.clear()
         if name == EVALUATOR:
             plan = make_evaluator_plan(roots, form)
         else:
-            plan = make_plan(roots, form, compiler_for(name))
-        _plans[(name, form.key)] = plan
+            plan = make_plan(roots, form, compiler_for(name), tune)
+        _plans[(name, tune, form.key)] = plan
     return plan
 
 

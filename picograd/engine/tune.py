@@ -17,6 +17,7 @@ from contextlib import suppress
 
 import numpy as np
 
+from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.cache import entry_name
 from picograd.engine.entries import read_entry, write_entry
@@ -49,8 +50,8 @@ def fastest(kernel: Kernel, found: Sequence[Opts], device: Device, make: Callabl
 
 
 def tuning_name(kernel: Kernel, found: Sequence[Opts], target: Target) -> str:
-    """Returns the name under which the winner among the candidates of a kernel is remembered."""
-    return entry_name("\n".join([format_kernel(kernel), *map(str, found)]), target)
+    """Returns the name under which the winner among the candidates of a kernel is remembered, for as many threads."""
+    return entry_name("\n".join([format_kernel(kernel), *map(str, found), f"threads {num_threads()}"]), target)
 
 
 def winner_of(samples: Sequence[Sequence[float]]) -> int:

@@ -82,6 +82,7 @@ class Jit:
     function: Callable[..., Any]
     steps: int | None = None  # of one call; None: the function is one step
     donate: frozenset[int | str] = frozenset()  # positions and names of parameters
+    tune: bool = False  # whether kernels are the fastest of some candidates
     forms: dict[Hashable, _Form] = field(default_factory=dict)
     latest: _Form | None = None  # of the call before
     num_captures: int = 0  # made so far
@@ -163,7 +164,7 @@ class Jit:
             found.append(found[0])
             now = capture.with_plan(cast(Plan, found[0].plan))
         else:
-            now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device))
+            now = capture.with_plan(find_plan(capture.roots, capture.form, capture.device, self.tune))
             found.append(now)
             self.num_captures += 1
         del capture
@@ -266,12 +267,16 @@ if hasattr(os, "register_at_fork"):
 
 
 @overload
-def jit(function: Callable[P, R], *, steps: int | None = None, donate: Donate = ()) -> Callable[P, R]: ...
+def jit(
+    function: Callable[P, R], *, steps: int | None = None, donate: Donate = (), tune: bool = False
+) -> Callable[P, R]: ...
 @overload
 def jit(
-    function: None = None, *, steps: int | None = None, donate: Donate = ()
+    function: None = None, *, steps: int | None = None, donate: Donate = (), tune: bool = False
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None, donate: Donate = ()) -> Callable[..., Any]:
+def jit(
+    function: Callable[..., Any] | None = None, *, steps: int | None = None, donate: Donate = (), tune: bool = False
+) -> Callable[..., Any]:
     """Captures a function of Tensors; after two calls, a call runs one plan and no Python of the function.
 
     The first call traces the function and runs what it found. The second traces again, and must find the same.
@@ -297,6 +302,9 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
       steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
                 argument, and the results come stacked. Whatever the function writes in place goes from step to step.
       donate:   positions or names of parameters whose tensors the caller gives away
+      tune:     the first call times a few ways to cut each product of matrices and takes the fastest, which are kept on
+                disk for later processes. The bits of the results stay the same. Where a jitted function calls another,
+                that of the outer one counts. PICOGRAD_TUNE=1 does so everywhere.
 
     Raises:
       JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
@@ -306,7 +314,8 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     Until the second call is over, other threads should let this state alone: they may see what a trace writes.
 
     Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument; state costs
-    nearly nothing, but for what somebody has looked at since the call before.
+    nearly nothing, but for what somebody has looked at since the call before. With `tune`, the first call costs some
+    0.1 s more for each way that is timed.
 
     >>> import picograd as pg
     >>> double = pg.jit(lambda x: x * 2)
@@ -325,13 +334,15 @@ def jit(function: Callable[..., Any] | None = None, *, steps: int | None = None,
     12.0
     """
     if function is None:
-        return functools.partial(jit, steps=steps, donate=donate)
+        return functools.partial(jit, steps=steps, donate=donate, tune=tune)
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
         raise JitError(f"jit: steps must be a count of at least 1, got {steps!r}.")
+    if not isinstance(tune, bool):
+        raise JitError(f"jit: tune must be True or False, got {tune!r}.")
     kind = next((name for name, is_kind in _NO_FUNCTIONS if is_kind(function)), None)
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
-    wrapped = Jit(function, steps, donated_parameters(function, donate))
+    wrapped = Jit(function, steps, donated_parameters(function, donate), tune)
     functools.update_wrapper(wrapped, function)
     return wrapped
 

@@ -30,7 +30,7 @@ def asked_for(monkeypatch: pytest.MonkeyPatch) -> set[Kernel]:
     monkeypatch.setenv("PICOGRAD_DEVICE", "NULL")
     kernels: set[Kernel] = set()
 
-    def executables(self: Compiler, wanted: Sequence[Kernel]) -> list[Executable]:
+    def executables(self: Compiler, wanted: Sequence[Kernel], tune: bool) -> list[Executable]:
         kernels.update(wanted)
         return [Executable(kernel.name, kernel.params, kernel.variables, (), ()) for kernel in wanted]
 

@@ -168,7 +168,7 @@ def test_a_device_whose_plans_cannot_call_the_host_says_so(monkeypatch):
 
     monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
     kernels = []
-    monkeypatch.setattr(type(compiler_for("CPU")), "executables", lambda self, found: kernels.extend(found) or [])
+    monkeypatch.setattr(type(compiler_for("CPU")), "executables", lambda self, found, tune: kernels.extend(found) or [])
     with pytest.raises(Exception):  # noqa: B017, PT011  nothing was compiled
         pg.linalg.inv(Tensor(MATRIX)).numpy()
     with pytest.raises(UnsupportedOp) as caught:

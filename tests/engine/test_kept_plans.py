@@ -191,8 +191,7 @@ def test_a_kernel_alone_is_not_worth_an_entry(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("PICOGRAD_SHOW", "schedule"), ("PICOGRAD_DUMP", "dumps"), ("PICOGRAD_VERIFY", "1"), ("PICOGRAD_TUNE", "1"),
-        ("PICOGRAD_CACHE", "off"),
+        ("PICOGRAD_SHOW", "schedule"), ("PICOGRAD_DUMP", "dumps"), ("PICOGRAD_VERIFY", "1"), ("PICOGRAD_CACHE", "off"),
     ],
 )  # fmt: skip
 def test_where_somebody_looks_on_or_nothing_is_cached_no_entry_is_asked_for(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor
 from picograd.codegen.opts import candidates
 from picograd.engine import realize, tune
+from picograd.engine.cache import entry_name
 from picograd.engine.devices import compiler_for
 from picograd.engine.watch import watch
+from picograd.errors import JitError
+from picograd.ir.text import format_kernel
 
 pytestmark = pytest.mark.req("G9")
 
@@ -22,6 +28,7 @@ def fresh(monkeypatch, tmp_path):
 
     def forget():
         monkeypatch.setattr(compiler_for("CPU"), "_made", {})
+        monkeypatch.setattr(compiler_for("CPU"), "entries", {})
         monkeypatch.setattr(realize, "_plans", {})
 
     forget()
@@ -56,7 +63,7 @@ def test_the_winner_is_remembered_and_changes_no_bits(fresh, monkeypatch):
             assert product(np.random.default_rng(0)).tobytes() == expected.tobytes()
         assert counts.timed == (len(timed) if process == 0 else 0)
     assert len(timed) >= 3
-    (kernel,) = compiler_for("CPU")._made
+    ((kernel, _),) = compiler_for("CPU")._made
     target = compiler_for("CPU").device.target
     remembered = tune.read_entry("tuning", name_of(kernel, target))
     assert remembered == str(candidates(kernel, target)[2]).encode()
@@ -64,6 +71,60 @@ def test_the_winner_is_remembered_and_changes_no_bits(fresh, monkeypatch):
 
 def name_of(kernel, target):
     return tune.tuning_name(kernel, candidates(kernel, target), target)
+
+
+def test_a_jitted_function_is_tuned_alone_where_it_asks_for_it(fresh, monkeypatch):
+    monkeypatch.setattr(tune, "time_candidates", second_wins)
+
+    def step(a, b):
+        return (a @ b).tanh().sum(0)
+
+    rng = np.random.default_rng(0)
+    a, b = (Tensor(rng.standard_normal((40, 40)).astype(np.float32)) for _ in range(2))
+    usual = pg.jit(step)
+    expected = [usual(a, b).numpy().tobytes() for _ in range(3)][-1]
+    with watch() as counts:
+        tuned = pg.jit(tune=True)(step)
+        assert [tuned(a, b).numpy().tobytes() for _ in range(3)] == [expected] * 3
+    assert counts.timed >= 2
+    with watch() as counts:  # what is not asked for is not timed, whatever was before
+        assert pg.jit(lambda a, b: step(a, b))(a, b).numpy().tobytes() == expected
+        assert step(a, b).numpy().tobytes() == expected
+    assert counts.timed == 0
+    compiler = compiler_for("CPU")
+    target = compiler.device.target
+    for (kernel, is_tuned), entry in compiler.entries.items():
+        found = candidates(kernel, target)
+        opts = found[1 if is_tuned and len(found) > 1 else 0]
+        assert entry == entry_name(f"{format_kernel(kernel)}\nopts {opts}", target)
+
+
+def second_wins(kernel, found, device, make):
+    return [[2.0] * 9 if place != 1 else [1.0] * 9 for place in range(len(found))]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_second_process_times_nothing_and_takes_the_tuned_plan(fresh, monkeypatch, tmp_path, kept):
+    monkeypatch.setattr(tune, "time_candidates", second_wins)
+    monkeypatch.setenv("PICOGRAD_VERIFY", "0")  # else every stage runs again
+    rng = np.random.default_rng(0)
+    a, b = (Tensor(rng.standard_normal((40, 40)).astype(np.float32)).realize() for _ in range(2))
+    results, stages = [], []
+    for tuned in (True, False, True):  # what the usual plan keeps on disk is another entry
+        fresh()
+        with watch() as counts:
+            results.append(pg.jit(lambda a, b: (a @ b).relu() @ b, tune=tuned)(a, b).numpy().tobytes())
+        stages.append((counts.timed > 0, counts.scheduled))
+        if not kept:
+            shutil.rmtree(tmp_path / "plans")
+    assert results == results[:1] * 3
+    assert stages == [(True, 1), (False, 1), (False, 0 if kept else 1)]
+
+
+@pytest.mark.parametrize("tune", [1, None, "yes"])
+def test_whether_to_tune_is_true_or_false(tune):
+    with pytest.raises(JitError, match="tune must be True or False, got"):
+        pg.jit(lambda x: x, tune=tune)
 
 
 def test_a_damaged_entry_is_timed_anew(fresh, monkeypatch, tmp_path, rng):
@@ -83,7 +144,7 @@ def test_real_timing_runs_every_candidate(fresh, monkeypatch, rng):
     monkeypatch.setenv("PICOGRAD_TUNE", "1")
     monkeypatch.setattr(tune, "LEAST_SECONDS", 1e-5)
     expected = product(np.random.default_rng(0))
-    (kernel,) = compiler_for("CPU")._made
+    ((kernel, _),) = compiler_for("CPU")._made
     compiler = compiler_for("CPU")
     found = candidates(kernel, compiler.device.target)
     samples = tune.time_candidates(kernel, found, compiler.device, compiler.make)
