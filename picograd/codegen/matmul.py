@@ -160,7 +160,7 @@ def _multiply(
     with build.loop(numel((*batch, count, product.pieces)), AxisKind.GRID) as position:
         *at, piece, number = split(position, [*batch, product.pieces, count])  # the rows of a piece stay in cache
         start, column = mul(piece, tile.panels), add(first, number)
-        is_whole = _fits(product, add(first, count)) and _is_all(nest)
+        is_whole = _fits(product, add(first, count)) and is_alone(nest)
         rhs = shared or _own_right(product, at, column, build)
         with build.loop(minimum(subtract(product.row_panels, start), tile.panels), AxisKind.LOOP) as index:
             row = add(start, index)
@@ -186,8 +186,8 @@ def _fits(product: Product, end: Dim) -> bool:
     return whole_columns and mod(product.m, product.tile.rows) == 0 and not product.tile.turned
 
 
-def _is_all(nest: Nest) -> bool:
-    """True where nothing is computed of the product."""
+def is_alone(nest: Nest) -> bool:
+    """True where the product is stored, and nothing is computed of it."""
     return [output for _, output in nest.outputs] == [nest.anchor]
 
 
@@ -207,7 +207,7 @@ def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, colu
     """Asks for values as large as the product that a tile's epilogue reads: they arrive while it is computed."""
     anchor, tile = product.anchor, product.tile
     size = numel(anchor.shape)
-    if _is_all(nest) or not isinstance(size, int) or size < FEWEST_PREFETCHED:
+    if is_alone(nest) or not isinstance(size, int) or size < FEWEST_PREFETCHED:
         return
     zero = const(0, anchor.dtype)
     with build.loop(tile.rows, AxisKind.UNROLL) as i, build.loop(tile.vectors, AxisKind.UNROLL) as vector:

@@ -14,7 +14,7 @@ import math
 from dataclasses import replace
 
 from picograd.codegen.few_rows import has_few_rows
-from picograd.codegen.matmul import MOST_REPEATS, lanes_of
+from picograd.codegen.matmul import MOST_REPEATS, is_alone, lanes_of
 from picograd.codegen.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
@@ -31,6 +31,7 @@ LEAST_PIECES = 8  # of a product whose columns are packed element by element: pa
 MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
 OWN = 4  # rows and columns of a thread's tile on a GPU
 WORTH_ANOTHER_TILE = 0.975  # of what the usual tile computes, edges and all
+BY_MEMORY = 0.5  # terms of a sum, for each lane: what it takes to store a tile that may have rows too many
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 
@@ -75,7 +76,7 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target))
+    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if turned else _part_by_memory(nest, lanes))
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
@@ -87,10 +88,19 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
 
 
-def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
+def _part_by_memory(nest: Nest, lanes: int) -> float:
+    """Returns what a tile that is stored by way of memory takes beside its sums, where whole ones are stored at once."""
+    k = _product(nest).src[0].shape[-1]
+    return BY_MEMORY * lanes / k if isinstance(k, int) and k and is_alone(nest) else 0.0
+
+
+def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, by_memory: float = 0.0) -> tuple[int, int]:
     """How a tile divides: `most` rows of two vectors, unless another leaves much less over at the edges.
 
     24 rows of 48 columns, in vectors of 16: 12 x 2 computes 24 x 64, 8 x 3 what is wanted and no edge.
+
+    Args:
+      by_memory:  what it costs more where the rows of the last tile are not all rows of the result
     """
     if not (isinstance(m, int) and isinstance(n, int)):
         return (min(most, m) if isinstance(m, int) else most), (1 if isinstance(n, int) and n <= lanes else 2)
@@ -98,9 +108,12 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int) -> tuple[int, int]:
         return min(most, m), min(2, -(-n // lanes))
     usual = (most, 2)
     others = [(rows, 2) for rows in range(most - 1, 2 * most // 3 - 1, -1)] + [(2 * most // 3, 3)]
-    areas = {(r, v): -(-m // r) * r * -(-n // (v * lanes)) * v for r, v in (usual, *others)}
-    best = min(others, key=lambda tile: (areas[tile], -tile[0] * tile[1]))
-    return best if areas[best] < WORTH_ANOTHER_TILE * areas[usual] else usual
+    costs = {
+        (rows, vectors): -(-m // rows) * rows * -(-n // (vectors * lanes)) * vectors * (1 + by_memory * (m % rows > 0))
+        for rows, vectors in (usual, *others)
+    }
+    best = min(others, key=lambda tile: (costs[tile], -tile[0] * tile[1]))
+    return best if costs[best] < WORTH_ANOTHER_TILE * costs[usual] else usual
 
 
 def _better_turned(nest: Nest) -> bool:

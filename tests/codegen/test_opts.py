@@ -97,6 +97,25 @@ def test_row_panels(shape: tuple[int, int], turn_b: bool, panels: int) -> None:
     assert chosen.panels == panels
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((2048, 64, 2048), (8, 2)),  # 12 rows would compute 0.2 % more, and go through memory
+        ((2048, 512, 2048), (12, 2)),  # the sums take so long that this does not count
+        ((2040, 64, 2048), (12, 2)), ((2042, 64, 2048), (12, 2)),  # whole anyway; with no tile
+    ],
+)  # fmt: skip
+def test_short_sums_stored_as_they_are_have_whole_tiles(shape: tuple[int, int, int], tile: tuple[int, int]) -> None:
+    (wide,) = [target for target in CPU_TARGETS if target.num_registers >= 32]
+    m, k, n = shape
+    a, b = Op(OpCode.PARAM, dtypes.float32, (), (0, (m, k))), Op(OpCode.PARAM, dtypes.float32, (), (1, (k, n)))
+    plain, squared = Op(OpCode.MATMUL, dtypes.float32, (a, b)), product(m, k, n, False)
+    (item,) = create_schedule([plain]).items
+    ((rows, vectors),) = [(tile.rows, tile.vectors) for tile in guess(item.kernel, wide).products]
+    assert (rows, vectors) == tile
+    assert guess(squared, wide).products[0].rows == 12, "an epilogue goes through memory in any case"
+
+
 @pytest.mark.parametrize("target", CPU_TARGETS, ids=lambda t: f"{t.device}{t.vector_bytes}")
 def test_whole_tiles_of_a_plain_product_are_stored_from_registers(target, rng):
     """No tile stands in memory, and no edge is asked for."""
