@@ -26,8 +26,8 @@ from picograd.ir.op import Dim, Op
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
 
-MOST_K = 288  # of one block
-MOST_ROWS = 132  # output channels of one block
+MOST_K = 288  # of one block: 32 channels of 3 x 3 taps
+MOST_ROWS = 132  # output channels of one block: panels of 12, 6 or 4; 149 KiB of weights stay in the second-level cache
 VECTORS = 8  # of positions in one block, at least
 WELL_FILLED = 0.6  # of the lanes
 

@@ -38,7 +38,7 @@ from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_checks import LIKELY, write_check
-from picograd.render.llvm_memory import write_load, write_store, write_transpose
+from picograd.render.llvm_memory import ZEROS, write_load, write_store, write_transpose
 from picograd.render.llvm_rows import (
     constant,
     index_division,
@@ -72,7 +72,7 @@ def render(program: Program, target: Target) -> Source:
         launches.append(launch_of(symbol, statements))
     text = "\n".join(functions)
     if "@zeros" in text:
-        text = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64\n\n" + text
+        text = f"{ZEROS}\n\n{text}"
     if "!prof !0" in text:
         text = f"{text}\n{LIKELY}"
     if streamed:

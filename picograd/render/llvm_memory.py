@@ -22,6 +22,7 @@ from picograd.ir.statements import Load, Store, Transpose, lanes_of
 from picograd.render.llvm_rows import memory_type, suffix, type_of, vector
 from picograd.render.registers import Slot, is_lookup, is_register, slot_of, slots_of
 
+ZEROS = "@zeros = internal constant [1024 x i8] zeroinitializer, align 64"  # no vector is longer: 64 lanes have 512 bytes
 BLOCK_BYTES = 16  # of a vector: what instructions interleave, of two vectors, in each of their blocks
 
 
