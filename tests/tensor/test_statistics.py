@@ -41,6 +41,28 @@ def test_logcumsumexp_keeps_small_numbers_beside_large_ones(device: str) -> None
 
 
 @pytest.mark.req("C4")
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 257, 300])
+def test_logcumsumexp_by_blocks(length: int, device: str) -> None:
+    x = np.random.default_rng(length).standard_normal((2, length, 3)) * 4
+    same_as_torch(lambda t: t.logcumsumexp(1), x)
+    same_as_torch(lambda t: t.logcumsumexp(0), x)
+
+
+@pytest.mark.req("C4")
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 3, 16, 39])
+def test_an_infinity_has_no_gradient_and_leaves_those_beside_it_alone(infinity: float, place: int, device: str) -> None:
+    """PyTorch's own gradient of it is NaN."""
+    x = np.random.default_rng(0).standard_normal(40)
+    x[place] = infinity
+    ours, theirs = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    ours.logcumsumexp(0).sum().backward()
+    theirs.logcumsumexp(0).sum().backward()
+    assert ours.grad is not None and theirs.grad is not None
+    same_value(ours.grad, theirs.grad.nan_to_num(0.0))
+
+
+@pytest.mark.req("C4")
 @pytest.mark.parametrize("p", [1, 2, 3, 1.5, float("inf")])
 def test_the_gradient_of_the_length_of_nothing_is_zero(p: float, device: str) -> None:
     same_as_torch(lambda t: t.norm(p, 1), np.array([[0.0, 0.0], [3.0, 4.0]]))

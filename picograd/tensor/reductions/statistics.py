@@ -14,13 +14,18 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import (
+    both,
     compare,
+    expand,
     move_back,
     move_last,
     pad_axis,
     positions,
+    reduce,
+    reshape,
     scan,
     shrink_axis,
+    unary,
     where,
 )
 from picograd.ir.op import Op, filled
@@ -31,6 +36,8 @@ from picograd.tensor.elements import arithmetic, pointwise
 from picograd.tensor.elements.operators import Operand
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.reductions.reduce import Axes, MaxResult, Reduce
+
+RUNNING_BLOCK = 16  # elements of a running value that look at all those before them
 
 
 class MinMaxResult(NamedTuple):
@@ -177,7 +184,7 @@ class Statistics(Reduce):
         if not op.shape:
             return self.from_op(op, self.cell.device)
         place = axis_of("logcumsumexp", op.shape, chosen)
-        result = _summed(cast(move_last(op, place), op.dtype.compute_dtype))
+        result = _running_logsumexp(cast(move_last(op, place), op.dtype.compute_dtype))
         return self.from_op(cast(move_back(result, place), op.dtype), self.cell.device)
 
     # ---- neighbours ----
@@ -303,13 +310,33 @@ class Statistics(Reduce):
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())  # type: ignore[attr-defined]
 
 
-def _summed(op: Op) -> Op:
-    """Returns the running log of sums of exponentials along the last axis: each takes in the one 1, 2, 4, ... before."""
-    last, count, step = len(op.shape) - 1, static(op.shape[-1]), 1
-    place = positions(op.shape, last)
-    while step < count:
-        before = pad_axis(shrink_axis(op, last, 0, count - step), last, step, 0)
-        inside = compare(OpCode.CMPLE, step, place)
-        op = where(inside, arithmetic.logaddexp(op, where(inside, before, op)), op)
-        step *= 2
-    return op
+def _running_logsumexp(op: Op) -> Op:
+    """Returns the running log of sums of exponentials along the last axis: within blocks, and of the blocks before each."""
+    *front, count = op.shape
+    length = static(count)
+    if length <= RUNNING_BLOCK:
+        return _of_earlier(op)
+    blocks = -(-length // RUNNING_BLOCK)
+    filled_up = pad_axis(op, len(front), 0, blocks * RUNNING_BLOCK - length)
+    within = _of_earlier(reshape(filled_up, (*front, blocks, RUNNING_BLOCK)))
+    totals = reshape(shrink_axis(within, len(front) + 1, RUNNING_BLOCK - 1, RUNNING_BLOCK), (*front, blocks))
+    before = pad_axis(_running_logsumexp(shrink_axis(totals, len(front), 0, blocks - 1)), len(front), 1, 0)
+    before = where(compare(OpCode.CMPEQ, positions(before.shape, len(front)), 0), -math.inf, before)
+    joined = arithmetic.logaddexp(within, expand(reshape(before, (*before.shape, 1)), within.shape))
+    return shrink_axis(reshape(joined, filled_up.shape), len(front), 0, length)
+
+
+def _of_earlier(op: Op) -> Op:
+    """Returns for each element of the last axis the log of the sum of exponentials up to it: a short one, all pairs.
+
+    An infinity is not subtracted from itself, so that no NaN of one element comes to the gradients of others.
+    """
+    axis = len(op.shape)
+    pairs = (*op.shape, op.shape[-1])
+    earlier = compare(OpCode.CMPLE, positions(pairs, axis), positions(pairs, axis - 1))
+    terms = where(earlier, expand(reshape(op, (*op.shape[:-1], 1, op.shape[-1])), pairs), -math.inf)
+    greatest = detached(reduce(terms, OpCode.MAX, (axis,), keepdim=True))
+    most = expand(greatest, pairs)
+    same = both(compare(OpCode.CMPEQ, terms, most), pointwise.is_infinite(most))
+    powers = unary(OpCode.EXP, where(same, 0.0, terms - most))
+    return reshape(unary(OpCode.LOG, reduce(powers, OpCode.ADD, (axis,), keepdim=True)) + greatest, op.shape)
