@@ -27,7 +27,7 @@ PER_TEST = 5
 
 
 def graph_of(seed: int) -> Graph:
-    """A graph of 3 to 52 operations; one in ten has long axes and is not run as a Program."""
+    """A graph of 3 to 55 operations; one in ten has long axes and is not run as a Program."""
     return any_graph(seed, FEW if seed % 10 else 10 * FEW, has_bodies=seed in SEEDS_WITH_BODIES)
 
 

@@ -21,7 +21,7 @@ from picograd.ir.substitute import param, substitute
 from picograd.tools.fuzz.axes import AXES
 from picograd.tools.fuzz.contractions import CONTRACTIONS
 from picograd.tools.fuzz.elementwise import ELEMENTWISE
-from picograd.tools.fuzz.generator import Action, Generator
+from picograd.tools.fuzz.generator import INDICES, Action, Generator
 from picograd.tools.fuzz.movement import MOVEMENT
 from picograd.tools.fuzz.values import Graph, Value
 
@@ -69,8 +69,8 @@ class Inside(Generator):
     def param(self, shape: tuple[int, ...], dtype: DType) -> Value:
         return self.same(self.outer.param(shape, dtype))
 
-    def index(self, shape: tuple[int, ...], length: int) -> Op:
-        return self.same(Value(self.outer.index(shape, length), length, 0.0)).op
+    def index(self, shape: tuple[int, ...], length: int, among: tuple[DType, ...] = INDICES) -> Op:
+        return self.same(Value(self.outer.index(shape, length, among), length, 0.0)).op
 
     def next_carry(self, number: int) -> Op:
         """Returns a value that is exact and fits the carry of this number, within its bound."""

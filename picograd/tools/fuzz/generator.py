@@ -20,6 +20,7 @@ from picograd.ir.opcode import OpCode
 from picograd.tools.fuzz.values import ULP, Graph, Value
 
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 16, 17, 20)
+INDICES = (dtypes.int64, dtypes.int32, dtypes.uint8)
 
 
 class Generator:
@@ -123,9 +124,9 @@ class Generator:
         self.graph.arrays[op] = np.asarray(array)
         return Value(op, magnitude, 0.0)
 
-    def index(self, shape: tuple[int, ...], length: int) -> Op:
+    def index(self, shape: tuple[int, ...], length: int, among: tuple[DType, ...] = INDICES) -> Op:
         """A PARAM of integers below `length`."""
-        dtype = self.pick((dtypes.int64, dtypes.int32, dtypes.uint8))
+        dtype = self.pick(among)
         op = Op(OpCode.PARAM, dtype, (), (len(self.graph.arrays), shape))
         self.graph.arrays[op] = self.rng.integers(0, length, shape).astype(dtype.numpy)
         return op

@@ -23,11 +23,11 @@ DTYPES = (
     (dtypes.float64, dtypes.float32, dtypes.uint8, dtypes.int16),
     (dtypes.bool_, dtypes.uint32, dtypes.uint64, dtypes.int8),
 )
-MOST_STEPS = 50
+MOST_STEPS = 53
 
 
 def any_graph(seed: int, most_elements: int = 600, has_bodies: bool | None = None) -> Graph:
-    """Returns a graph of 3 to 52 operations; of one seed in four with loops and calls, unless that is said."""
+    """Returns a graph of 3 to 55 operations; of one seed in four with loops and calls, unless that is said."""
     with_bodies = seed % 4 == 3 if has_bodies is None else has_bodies
     actions = WITH_BODIES if with_bodies else PLAIN
     generator = Generator(seed, actions, most_elements, DTYPES[seed // 4 % len(DTYPES)])
