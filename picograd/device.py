@@ -89,7 +89,8 @@ class Target:
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     has_fma:           an instruction computes a * b + c with one rounding
-    plain_sums:        each result of a convolution is made of its own products alone (codegen/toom.py)
+    plain_sums:        each result of a convolution is made of its own products alone (codegen/toom.py), and one row times
+                       a matrix of int8 is added up as each of many rows is (schedule/contract.py)
     """
 
     device: str

@@ -291,7 +291,7 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
     note("scheduled")
-    schedule = create_schedule(simple)
+    schedule = create_schedule(simple, target is not None and target.plain_sums)
     show("schedule", lambda: format_schedule(schedule))
     return schedule
 

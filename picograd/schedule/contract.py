@@ -28,8 +28,12 @@ MANY_STEPS = 64  # of computing a value
 MOST_PLACES = 64  # of a window: few
 
 
-def contract(roots: Sequence[Op]) -> list[Op]:
-    """Returns the graphs with every product in its best form."""
+def contract(roots: Sequence[Op], plain_sums: bool = False) -> list[Op]:
+    """Returns the graphs with every product in its best form.
+
+    Args:
+      plain_sums:  one row is multiplied as each of many rows is, whatever it is multiplied with
+    """
     order = toposort(roots)
     readers: dict[Op, int] = dict.fromkeys(roots, 1)
     for op in order:
@@ -40,9 +44,9 @@ def contract(roots: Sequence[Op]) -> list[Op]:
     for op in order:
         if is_transposed_product(op) and readers[op.src[0]] == 1:
             a, b = (became[s] for s in op.src[0].src)
-            became[op] = product(swap_last(b), swap_last(a))
+            became[op] = product(swap_last(b), swap_last(a), plain_sums)
         elif op.code is OpCode.MATMUL:
-            became[op] = product(*(became[s] for s in op.src))
+            became[op] = product(became[op.src[0]], became[op.src[1]], plain_sums)
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_phases(op):
@@ -67,18 +71,19 @@ def is_transposed_product(op: Op) -> bool:
     return is_turned(op) and op.src[0].code is OpCode.MATMUL
 
 
-def product(a: Op, b: Op) -> Op:
+def product(a: Op, b: Op, plain_sums: bool = False) -> Op:
     """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
 
-    So are batches of products with one row, and one with a matrix of integers of one byte: to add up along them is twice
-    as fast as to turn them (schedule/packed.py). Any other has a kernel of its own, which adds in the order of products of
-    many rows.
+    So are batches of products with one row, and, unless sums are plain, one with a matrix of integers of one byte: to add
+    up along them is twice as fast as to turn them (schedule/packed.py). Any other has a kernel of its own, which adds in
+    the order of products of many rows.
     """
     *batch, m, k = a.shape
     n = b.shape[-1]
-    if m == 1 and n != 1 and not batch and not is_of_bytes(b):
+    is_row = m == 1 and not batch
+    if is_row and n != 1 and not is_of_bytes(b):
         return Op(OpCode.MATMUL, a.dtype, (a, b))
-    if m != 1 and n != 1 and is_of_bytes(b):
+    if (m != 1 or is_row and plain_sums) and n != 1 and is_of_bytes(b):
         wide = a.dtype.compute_dtype
         return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
     if m != 1 and n != 1:

@@ -59,21 +59,24 @@ class _Uses:
         return found
 
 
-def create_schedule(roots: Sequence[Op]) -> Schedule:
+def create_schedule(roots: Sequence[Op], plain_sums: bool = False) -> Schedule:
     """Returns the kernels that compute `roots`, in order.
 
     A root that is a BUFFER already is its own output and runs nothing.
+
+    Args:
+      plain_sums:  what `Target.plain_sums` says
     """
-    return _schedule(settle_loops(roots), {}, True)
+    return _schedule(settle_loops(roots), {}, True, plain_sums)
 
 
-def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool) -> Schedule:
+def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool, plain_sums: bool) -> Schedule:
     """Returns the schedule of settled graphs; those of the bodies in them are made once and kept in `bodies`."""
     refused = set[int]()
     while True:
-        settled = contract(write_blocks(roots, refused) if is_outermost else roots)
+        settled = contract(write_blocks(roots, refused) if is_outermost else roots, plain_sums)
         fused = fuse(settled)
-        made = [_step(chosen, fused, bodies) for chosen in group(fused)]
+        made = [_step(chosen, fused, bodies, plain_sums) for chosen in group(fused)]
         order = order_steps(made, settled) if is_outermost else Order(list(range(len(made))))
         if not order.refused:
             break
@@ -96,7 +99,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
     return _with_memory(settled, items, uses, order, hosts)
 
 
-def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
+def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule], plain_sums: bool) -> Step:
     """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
     first = chosen.phases[0][0]
     if first.kind is not NestKind.LOOP:
@@ -104,7 +107,7 @@ def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule]) -> Step:
     loop = first.anchors[0]
     body = body_of(loop)
     if body not in bodies:
-        bodies[body] = _schedule(body.src, bodies, False)
+        bodies[body] = _schedule(body.src, bodies, False, plain_sums)
     may_fail = any(item.checks for item in bodies[body].kernel_items())
     return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 

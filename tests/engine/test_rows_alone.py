@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
+from picograd.engine import realize
+from picograd.engine.devices import compiler_for
 from picograd.nn import functional as F
 
 Function = Callable[..., Any]
@@ -173,6 +176,31 @@ def test_a_row_alone_has_the_bits_it_has_among_others(case: Case) -> None:
     _, function, shapes, counts = case
     draws = np.random.default_rng(1)
     check(function, [draws.standard_normal((max(counts), *shape), dtype=np.float32) for shape in shapes], counts)
+
+
+# ---- weights of integers, where sums are plain ----
+def times_integers(kind: str) -> Function:
+    """x (M, 96) times a weight of 40 rows: int8 with a scale for each, or two in a byte with one for each 16."""
+    bytes_, scales, book = Tensor(rng.integers(0, 256, (40, 48), dtype=np.uint8)), draw(40, 6, 1), draw(16)
+    signed = Tensor(rng.integers(-128, 128, (40, 96), dtype=np.int8))
+    low, high = bytes_ & 15, bytes_ >> 4
+    whole = {
+        "int8": lambda: signed.float() * scales[:, 0],
+        "side by side": lambda: pg.stack([low, high], -1).float().reshape(40, 6, 16) * scales,
+        "half a row apart": lambda: pg.cat([low, high], -1).float(),
+        "from a code book": lambda: book[pg.stack([low, high], -1).long()],
+    }[kind]
+    return lambda x: x @ whole().reshape(40, 96).T
+
+
+@pytest.mark.parametrize("kind", ["int8", "side by side", "half a row apart", "from a code book"])
+def test_a_row_times_integers_where_sums_are_plain(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PICOGRAD_PLAIN_SUMS=1; else one row is added up along the weight's rows, several are not."""
+    compiler = compiler_for("CPU")
+    monkeypatch.setattr(compiler.device, "target", replace(compiler.device.target, plain_sums=True))
+    monkeypatch.setattr(compiler, "_made", {})
+    monkeypatch.setattr(realize, "_plans", {})
+    check(times_integers(kind), [np.random.default_rng(1).standard_normal((33, 96), dtype=np.float32)], (2, 9, 33))
 
 
 # ---- random ones ----
