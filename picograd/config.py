@@ -24,7 +24,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
     "PICOGRAD_PLAIN_SUMS": ("0", "1: a CPU's convolutions add up a result's own products, one row of int8 as many; slower"),
-    "PICOGRAD_TUNE": ("0", "1: time the candidates of a kernel and remember the winner"),
+    "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),
 }
 
 STAGES = ("schedule", "program", "source", "plan")

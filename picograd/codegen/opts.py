@@ -30,8 +30,8 @@ ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cach
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
 OWN = 4  # rows and columns of a thread's tile on a GPU
-WORTH_ANOTHER_TILE = 0.975  # of what the usual tile computes, edges and all
-BY_MEMORY = 0.5  # terms of a sum, for each lane: what it takes to store a tile that may have rows too many
+WORTH_ANOTHER_TILE = 0.975  # of what the usual tile costs
+STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
 MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 
@@ -76,7 +76,7 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     anchor = _product(nest)
     m, n = anchor.shape[-2:][::-1] if turned else anchor.shape[-2:]
     lanes = lanes_of(anchor, target)
-    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if turned else _part_by_memory(nest, lanes))
+    rows, vectors = rows_and_vectors(m, n, lanes, most_rows(target), 0.0 if turned else _ragged_overhead(nest, lanes))
     batch = numel(anchor.shape[:-2])
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
         return RegisterTile(rows, vectors, ROW_PANELS, turned)
@@ -88,19 +88,26 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
     return RegisterTile(rows, vectors, max(ROW_PANELS, -(-m // (rows * pieces))), turned)
 
 
-def _part_by_memory(nest: Nest, lanes: int) -> float:
-    """Returns what a tile that is stored by way of memory takes beside its sums, where whole ones are stored at once."""
+def _ragged_overhead(nest: Nest, lanes: int) -> float:
+    """Returns what storing by way of memory adds to the time of a product, as a part of that of its sums.
+
+    All tiles go by way of memory as soon as their rows do not divide M (codegen/matmul.py). 0 where an epilogue needs that
+    anyway.
+    """
     k = _product(nest).src[0].shape[-1]
-    return BY_MEMORY * lanes / k if isinstance(k, int) and k and is_alone(nest) else 0.0
+    return STORE_BY_MEMORY * lanes / k if isinstance(k, int) and k and is_alone(nest) else 0.0
 
 
-def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, by_memory: float = 0.0) -> tuple[int, int]:
-    """How a tile divides: `most` rows of two vectors, unless another leaves much less over at the edges.
+def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, ragged_overhead: float = 0.0) -> tuple[int, int]:
+    """Returns the rows and vectors of a tile: most x 2, unless another costs clearly less.
 
     24 rows of 48 columns, in vectors of 16: 12 x 2 computes 24 x 64, 8 x 3 what is wanted and no edge.
 
     Args:
-      by_memory:  what it costs more where the rows of the last tile are not all rows of the result
+      m, n:             rows and columns of the result
+      lanes:            of a vector
+      most:             rows of two vectors that the registers hold
+      ragged_overhead:  what a tile costs more if its rows do not divide m, as a part of what its sums cost
     """
     if not (isinstance(m, int) and isinstance(n, int)):
         return (min(most, m) if isinstance(m, int) else most), (1 if isinstance(n, int) and n <= lanes else 2)
@@ -108,12 +115,14 @@ def rows_and_vectors(m: Dim, n: Dim, lanes: int, most: int, by_memory: float = 0
         return min(most, m), min(2, -(-n // lanes))
     usual = (most, 2)
     others = [(rows, 2) for rows in range(most - 1, 2 * most // 3 - 1, -1)] + [(2 * most // 3, 3)]
-    costs = {
-        (rows, vectors): -(-m // rows) * rows * -(-n // (vectors * lanes)) * vectors * (1 + by_memory * (m % rows > 0))
-        for rows, vectors in (usual, *others)
-    }
-    best = min(others, key=lambda tile: (costs[tile], -tile[0] * tile[1]))
-    return best if costs[best] < WORTH_ANOTHER_TILE * costs[usual] else usual
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, vectors = tile
+        computed = -(-m // rows) * rows * -(-n // (vectors * lanes)) * vectors
+        return computed * (1 + ragged_overhead) if m % rows else computed
+
+    best = min(others, key=lambda tile: (cost(tile), -tile[0] * tile[1]))
+    return best if cost(best) < WORTH_ANOTHER_TILE * cost(usual) else usual
 
 
 def _better_turned(nest: Nest) -> bool:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 from picograd.codegen.lower import lower
 from picograd.codegen.opts import guess
 from picograd.config import is_on, num_threads, setting, shown_stages
 from picograd.device import Target
 from picograd.engine import cache
-from picograd.engine.choose import choose
+from picograd.engine.choose import choose, may_be_tuned
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
@@ -46,18 +46,25 @@ class Backend:
     compile: Callable[[Source, Target], Binary]
 
 
+class Wanted(NamedTuple):
+    """A kernel, and whether its candidates are timed: what its code depends on."""
+
+    kernel: Kernel
+    tune: bool
+
+
 class Compiler:
     """Makes executables for one device; equal kernels are made once.
 
-    entries:  the name of the cache's entry for the code of a kernel, tuned or not; none where somebody looked on when it
-              was made; the text of a kernel that the host runs
+    entries:  by kernel, and whether its candidates were timed: the name of the cache's entry for its code; none where
+              somebody looked on when it was made; the text of a kernel that the host runs
     """
 
     def __init__(self, device: Device, backend: Backend):
         self.device, self.backend = device, backend
-        self._made: dict[tuple[Kernel, bool], Executable] = {}  # by whether candidates were timed
+        self._made: dict[Wanted, Executable] = {}
         self._by_entry: dict[str, Executable] = {}
-        self.entries: dict[tuple[Kernel, bool], str] = {}
+        self.entries: dict[Wanted, str] = {}
 
     def executables(self, kernels: Sequence[Kernel], tune: bool = False) -> list[Executable]:
         """Returns callable code for each kernel: from this process, from disk, or newly compiled.
@@ -65,21 +72,28 @@ class Compiler:
         An error names the user's line, and is that of the first kernel in order.
 
         Args:
-          tune:  whether each is to be the fastest of some candidates, which are timed
+          tune:  whether candidates are timed
         """
         self._forget_many()
         known = self._made  # another thread may put an empty one in its place
-        made = {kernel: known[kernel, tune] for kernel in dict.fromkeys(kernels) if (kernel, tune) in known}
-        for kernel in dict.fromkeys(kernels):
+        wanted = {kernel: self._wanted(kernel, tune) for kernel in dict.fromkeys(kernels)}
+        made = {kernel: known[one] for kernel, one in wanted.items() if one in known}
+        for kernel, one in wanted.items():
             if kernel not in made and runs_on_host(kernel):
-                made[kernel] = self._made[kernel, tune] = load_host(kernel, self.device)
-                self.entries[kernel, tune] = format_kernel(kernel)  # there is no code to keep
-        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in made]
-        begin = partial(self._begin_best, tune=tune)
+                made[kernel] = self._made[one] = load_host(kernel, self.device)
+                self.entries[one] = format_kernel(kernel)  # there is no code to keep
+        missing = [one for kernel, one in wanted.items() if kernel not in made]
         threads = 0 if tune else num_threads() - 1  # where kernels are timed nothing else runs
-        for kernel, binary in zip(missing, pipelined(missing, begin, threads)):
-            made[kernel] = self._made[kernel, tune] = self.device.load(binary)
+        for one, binary in zip(missing, pipelined(missing, self._begin_best, threads)):
+            made[one.kernel] = self._made[one] = self.device.load(binary)
         return [made[kernel] for kernel in kernels]
+
+    def _wanted(self, kernel: Kernel, tune: bool) -> Wanted:
+        return Wanted(kernel, tune and may_be_tuned(kernel, self.device.target))
+
+    def entry(self, kernel: Kernel, tune: bool) -> str | None:
+        """Returns the name of the entry for the code of a kernel that has been made, if it has one."""
+        return self.entries.get(self._wanted(kernel, tune))
 
     def _forget_many(self) -> None:
         """Forgets the kernels where there are too many; plans hold those that they run."""
@@ -109,13 +123,14 @@ class Compiler:
         """Returns callable code for a kernel with given choices."""
         return self.device.load(self._begin(kernel, opts, self._entry_of(kernel, opts))())
 
-    def _begin_best(self, kernel: Kernel, tune: bool) -> Callable[[], Binary]:
-        """Begins a kernel with the best choices."""
+    def _begin_best(self, wanted: Wanted) -> Callable[[], Binary]:
+        """Begins a kernel with the best Opts."""
+        kernel = wanted.kernel
         with _naming_line_of(kernel):
-            opts = choose(kernel, self.device, self.make, tune).opts
+            opts = choose(kernel, self.device, self.make, wanted.tune).opts
             name = self._entry_of(kernel, opts)
             if name is not None:
-                self.entries[kernel, tune] = name
+                self.entries[wanted] = name
             finish = self._begin(kernel, opts, name)
 
         def finish_named() -> Binary:

@@ -33,13 +33,13 @@ RECORD_TYPES = tuple(RECORDS.values())
 Numbers = dict[Any, int]
 
 
-def plan_entry(key: Hashable, target: Target, tune: bool = False) -> str | None:
+def plan_entry(key: Hashable, target: Target, tune: bool) -> str | None:
     """Returns the name of the entry for a form of graph on a target; None where none is kept.
 
     Where somebody looks on, every stage runs again.
 
     Args:
-      tune:  whether its kernels are the fastest of those that were timed
+      tune:  whether candidates are timed
     """
     looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
     if looked_on or cache_folder() is None:
@@ -87,13 +87,13 @@ def _text_of(value: Any, text: Callable[[Any], str]) -> str:
 
 
 # ---- an entry ----
-def keep_plan(name: str, schedule: Schedule, compiler: Compiler, tune: bool = False) -> bool:
+def keep_plan(name: str, schedule: Schedule, compiler: Compiler, tune: bool) -> bool:
     """Keeps a schedule whose kernels have been compiled; returns whether it does.
 
     It does not where the schedule is small, where a kernel is no entry of the cache, and where its folder cannot be used.
     """
     kernels = list(dict.fromkeys(item.kernel for item in schedule.kernel_items()))
-    entries = [compiler.entries.get((kernel, tune)) for kernel in kernels]
+    entries = [compiler.entry(kernel, tune) for kernel in kernels]
     if len(schedule.kernel_items()) < LEAST_KERNELS or None in entries:
         return False
     bodies = list(dict.fromkeys(_bodies(schedule)))

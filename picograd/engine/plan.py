@@ -301,7 +301,7 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
     return simplify_graph([stripped[root] for root in roots])
 
 
-def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool = False) -> Plan:
+def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
     tune = tune or is_on("PICOGRAD_TUNE")
     entry = plan_entry(form.key, compiler.device.target, tune)

@@ -44,7 +44,7 @@ class _Realized:
 
 
 realized = _Realized()
-_plans: dict[tuple[str, bool, Hashable], Plan] = {}  # of a device, tuned or not, and of a form
+_plans: dict[tuple[str, bool, Hashable], Plan] = {}  # of a device, whether tuning was asked for, and a form
 _scalars = Scalars()
 MOST_PLANS = 1024
 
@@ -146,7 +146,7 @@ def find_plan(roots: Sequence[Op], form: Template, name: str, tune: bool = False
     """Returns the plan for a form of graph, made now if it is new.
 
     Args:
-      tune:  whether its kernels are to be the fastest of some candidates, which are timed
+      tune:  whether candidates are timed
     """
     plan = _plans.get((name, tune, form.key))
     if plan is None:

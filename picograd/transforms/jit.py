@@ -302,9 +302,10 @@ def jit(
       steps:    a call makes so many steps in one launch, with no Python between them: step i gets row i of each Tensor
                 argument, and the results come stacked. Whatever the function writes in place goes from step to step.
       donate:   positions or names of parameters whose tensors the caller gives away
-      tune:     the first call times a few ways to cut each product of matrices and takes the fastest, which are kept on
-                disk for later processes. The bits of the results stay the same. Where a jitted function calls another,
-                that of the outer one counts. PICOGRAD_TUNE=1 does so everywhere.
+      tune:     the first call with arguments of each form times a few ways to cut each product of matrices, and takes the
+                fastest; winners are kept on disk, so that a later process times nothing. The bits of the results stay the
+                same. A product of few rows, or of a length that varies, has one way. Where another jitted function or a
+                gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
 
     Raises:
       JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.
@@ -314,8 +315,8 @@ def jit(
     Until the second call is over, other threads should let this state alone: they may see what a trace writes.
 
     Cost: a call after the second costs some microseconds of Python, plus a fraction of one for each argument; state costs
-    nearly nothing, but for what somebody has looked at since the call before. With `tune`, the first call costs some
-    0.1 s more for each way that is timed.
+    nearly nothing, but for what somebody has looked at since the call before. With `tune`, a way that
+    is timed costs its compilation and eleven runs or more, 20 ms at least.
 
     >>> import picograd as pg
     >>> double = pg.jit(lambda x: x * 2)
@@ -343,7 +344,7 @@ def jit(
     if kind is not None:
         raise JitError(f"jit: a function of Tensors is needed, not {kind}.")
     wrapped = Jit(function, steps, donated_parameters(function, donate), tune)
-    functools.update_wrapper(wrapped, function)
+    functools.update_wrapper(wrapped, function, updated=())  # its attributes may have the names of a Jit's, or be a Jit's
     return wrapped
 
 

@@ -149,7 +149,7 @@ def test_vectors_are_multiplied_and_added_by_one_instruction(kernel: str, proces
 @pytest.mark.parametrize("kernel", ["matmul", "matmul of bfloat16", "convolution", "registers", "packed"])
 def test_without_the_instruction_vectors_are_multiplied_then_added(kernel: str) -> None:
     text = code(kernel, "sse")
-    assert whole_vectors(text, "sse", "mulps") >= 12 and whole_vectors(text, "sse", "addps") >= 12
+    assert whole_vectors(text, "sse", "mulps") >= 10 and whole_vectors(text, "sse", "addps") >= 10  # a tile of 5 x 2
     assert not re.search("%[yz]mm", text) and not any("fmadd" in name for name in instructions(text))
     assert "cvtps2pd" not in text, "a sum of products is no function: two roundings do"
 

@@ -22,7 +22,7 @@ def test_kernels_are_forgotten_where_there_are_too_many(monkeypatch: pytest.Monk
     for length in range(2, 12):
         roots = [(Tensor(np.ones(length, np.float32)) * float(length)).op]
         form = template(roots)
-        plans.append((make_plan(roots, form, compiler), form, length))
+        plans.append((make_plan(roots, form, compiler, False), form, length))
         held.append(len(compiler._made) + len(compiler._by_entry))
     assert max(held) <= 8 and len(plans) == 10
     for plan, form, length in plans:

@@ -65,7 +65,7 @@ def scheduled(*tensors: Tensor) -> tuple[str, Schedule, Compiler]:
     """The name of the entry for some graphs, their schedule, and a compiler that has made its kernels."""
     roots, compiler = [tensor.op for tensor in tensors], another_compiler()
     form = template(roots)
-    name = plan_entry(form.key, compiler.device.target)
+    name = plan_entry(form.key, compiler.device.target, False)
     assert name is not None
     schedule = schedule_graphs(parametrize(roots, form))
     compiler.executables([item.kernel for item in schedule.kernel_items()])
@@ -152,7 +152,7 @@ def test_a_second_process_schedules_nothing_and_what_is_damaged_is_made_again(tm
 @pytest.mark.parametrize("case", CASES)
 def test_a_schedule_comes_back_as_it_was_but_for_graphs(case: Callable[[], list[Tensor]], folder: Path) -> None:
     name, schedule, compiler = scheduled(*case())
-    assert keep_plan(name, schedule, compiler)
+    assert keep_plan(name, schedule, compiler, False)
     found = find_kept(name, another_compiler())
     assert found is not None
     kept, executables = found
@@ -176,7 +176,7 @@ def test_a_plan_from_disk_computes_the_same(
 
 def test_a_binary_that_is_gone_makes_its_plan_anew(folder: Path) -> None:
     name, schedule, compiler = scheduled(*_product())
-    assert keep_plan(name, schedule, compiler)
+    assert keep_plan(name, schedule, compiler, False)
     entry = next(iter(compiler.entries.values()))
     (folder / "kernels" / entry[0] / entry).unlink()
     assert find_kept(name, another_compiler()) is None
@@ -184,7 +184,7 @@ def test_a_binary_that_is_gone_makes_its_plan_anew(folder: Path) -> None:
 
 def test_a_kernel_alone_is_not_worth_an_entry(folder: Path) -> None:
     name, schedule, compiler = scheduled(floats(4) * 2)
-    assert not keep_plan(name, schedule, compiler)
+    assert not keep_plan(name, schedule, compiler, False)
     assert find_kept(name, compiler) is None
 
 
@@ -198,9 +198,9 @@ def test_where_somebody_looks_on_or_nothing_is_cached_no_entry_is_asked_for(
     variable: str, value: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, target = template([(floats(4) * 2).op]).key, compiler_for("CPU").device.target
-    assert plan_entry(key, target) is not None
+    assert plan_entry(key, target, False) is not None
     monkeypatch.setenv(variable, value)
-    assert plan_entry(key, target) is None
+    assert plan_entry(key, target, False) is None
 
 
 # ---- forms as text ----
@@ -234,4 +234,4 @@ def test_a_kernel_made_while_somebody_looked_on_makes_no_entry(
     capsys.readouterr()
     monkeypatch.delenv("PICOGRAD_SHOW")
     compiler.executables(kernels)
-    assert not keep_plan("plan", schedule, compiler)
+    assert not keep_plan("plan", schedule, compiler, False)

@@ -87,11 +87,11 @@ def test_a_failed_plan_leaves_tensors_as_they_were(monkeypatch: pytest.MonkeyPat
     x = Tensor([3.0, 1.0, 2.0])
     x *= 2
 
-    def fail(kernel: Kernel, opts: Opts) -> NoReturn:
+    def fail(kernel: Kernel, opts: Opts, name: str | None) -> NoReturn:
         raise CompileError(f"{kernel.name} cannot be compiled.")
 
     with monkeypatch.context() as patch, pytest.raises(CompileError):
-        patch.setattr(compiler_for("CPU"), "begin", fail)
+        patch.setattr(compiler_for("CPU"), "_begin", fail)
         patch.setattr(compiler_for("CPU"), "_made", {})
         pg.realize([x, (x * 3).sin()])
     assert x.tolist() == [6.0, 2.0, 4.0]

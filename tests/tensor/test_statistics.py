@@ -52,14 +52,16 @@ def test_logcumsumexp_by_blocks(length: int, device: str) -> None:
 @pytest.mark.parametrize("infinity", [np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 3, 16, 39])
 def test_an_infinity_has_no_gradient_and_leaves_those_beside_it_alone(infinity: float, place: int, device: str) -> None:
-    """PyTorch's own gradient of it is NaN."""
+    """PyTorch's own gradient of it may be NaN."""
     x = np.random.default_rng(0).standard_normal(40)
     x[place] = infinity
     ours, theirs = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
     ours.logcumsumexp(0).sum().backward()
     theirs.logcumsumexp(0).sum().backward()
     assert ours.grad is not None and theirs.grad is not None
-    same_value(ours.grad, theirs.grad.nan_to_num(0.0))
+    theirs.grad[place] = 0.0
+    assert theirs.grad.isfinite().all()
+    same_value(ours.grad, theirs.grad)
 
 
 @pytest.mark.req("C4")

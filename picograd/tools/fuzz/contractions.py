@@ -47,35 +47,39 @@ def matmul(g: Generator, v: Value) -> Value | None:
 
 
 def dequantised(g: Generator, v: Value) -> Value | None:
-    """Multiplies by a matrix of small integers, of which a byte may hold two: looked up in a list or scaled, or neither."""
+    """Multiplies by a matrix of integers below 16, one or two in a byte: as they are, looked up, or with scales along K."""
     dtype = v.op.dtype
     if len(v.shape) != 2 or not dtype.is_float or dtype.itemsize < 4 or g.is_smooth or 0 in v.shape:
         return None
     n, k = int(g.pick((1, 3, 16, 17, 40))), v.shape[1]
-    are_halves = k % 2 == 0 and g.chance(0.5)
-    whole = g.index((n, k // 2), 256, (dtypes.uint8,)) if are_halves else g.index((n, k), 16, (dtypes.uint8, dtypes.int8))
-    codes = _halves(whole, side_by_side=g.chance(0.5)) if are_halves else whole
+    if k % 2 == 0 and g.chance(0.5):
+        codes = _unpacked(g.index((n, k // 2), 256, (dtypes.uint8,)), side_by_side=g.chance(0.5))
+    else:
+        codes = g.index((n, k), 16, (dtypes.uint8, dtypes.int8))
     matrix = Value(build.cast(codes, dtype), 15.0, 0.0)
     if g.chance(0.3):
-        matrix = Value(build.gather(g.param((16,), dtype).op, codes, 0, 0), 4.0, 0.0)
-    for length in (k, *[size for size in (2, 4, 16) if k % size == 0]):
-        if g.chance(0.3):  # a scale for each row, or for as many elements of one
-            scale = g.param((n, k // length, 1), dtype).op
-            groups = build.reshape(matrix.op, (n, k // length, length))
-            code = g.pick((OpCode.MUL, OpCode.SUB))
-            scaled = Op(code, dtype, (groups, build.expand(scale, groups.shape)))
-            matrix = Value(build.reshape(scaled, (n, k)), matrix.magnitude * 4 + 4, 0.0)
+        table = g.param((16,), dtype)
+        matrix = Value(build.gather(table.op, codes, 0, 0), table.magnitude, 0.0)
+    for length in (k, *[length for length in (2, 4, 16) if k % length == 0]):
+        if g.chance(0.3):  # a scale or an offset for each row, or for so many elements of one
+            groups = (n, k // length, length)
+            scale = g.param((n, k // length, 1), dtype)
+            repeated = Value(build.expand(scale.op, groups), scale.magnitude, 0.0)
+            grouped = Value(build.reshape(matrix.op, groups), matrix.magnitude, 0.0)
+            scaled = combined(g.pick((OpCode.MUL, OpCode.SUB)), grouped, repeated)
+            assert scaled is not None
+            matrix = Value(build.reshape(scaled.op, (n, k)), scaled.magnitude, 0.0)
     magnitude = v.magnitude * matrix.magnitude * k
     exact = v.exact and magnitude <= EXACT[dtype]
     error = k * v.error * matrix.magnitude + (0.0 if exact else magnitude * k * ULP[dtype])
     return Value(Op(OpCode.MATMUL, dtype, (v.op, build.swap_last(matrix.op))), magnitude, error)
 
 
-def _halves(whole: Op, side_by_side: bool) -> Op:
+def _unpacked(bytes_: Op, side_by_side: bool) -> Op:
     """Returns the low and the high four bits of bytes (N, K): by turns, or half a row apart."""
-    n, k = whole.shape
-    low = Op(OpCode.AND, whole.dtype, (whole, whole.filled(15)))
-    high = Op(OpCode.SHR, whole.dtype, (whole, whole.filled(4)))
+    n, k = bytes_.shape
+    low = Op(OpCode.AND, bytes_.dtype, (bytes_, bytes_.filled(15)))
+    high = Op(OpCode.SHR, bytes_.dtype, (bytes_, bytes_.filled(4)))
     shape, axis = ((n, k, 1), 2) if side_by_side else ((n, 1, k), 1)
     parts = [build.reshape(part, shape) for part in (low, high)]
     return build.reshape(build.pad_axis(parts[0], axis, 0, 1) + build.pad_axis(parts[1], axis, 1, 0), (n, 2 * k))
