@@ -82,7 +82,7 @@ class Target:
     device:            name users choose it by, e.g. "CPU"
     language:          what `render` writes: "llvm", "cuda" or "" (the evaluator)
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
-    vector_bytes:      width of one vector register; 0 where threads are the vectors
+    vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares

@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Alloc, Barrier, For, If, Load, Prefetch, Statement, Store, Transpose
+from picograd.ir.statements import Alloc, Barrier, For, If, Load, Prefetch, Shuffle, Statement, Store, Transpose
 from picograd.ir.symbolic import to_op
 
 Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
@@ -43,6 +43,15 @@ class Builder:
         yield index
         body = tuple(self._open.pop())
         if body and extent != 0:
+            self._open[-1].append(For(index, body))
+
+    @contextmanager
+    def again(self, index: Op) -> Iterator[None]:
+        """Opens the VECTOR loop of `index` once more: what was computed in it before is known."""
+        self._open.append([])
+        yield
+        body = tuple(self._open.pop())
+        if body:
             self._open[-1].append(For(index, body))
 
     @contextmanager
@@ -79,6 +88,12 @@ class Builder:
     def prefetch(self, memory: Op, index: Dim) -> None:
         """Asks for memory[index], which is read or written soon."""
         self._open[-1].append(Prefetch(memory, to_op(index)))
+
+    def shuffle(self, value: Op, distance: int) -> Op:
+        """Returns what the thread of the warp has whose number differs by the bit `distance`."""
+        var = Op(OpCode.VAR, value.dtype, (), (self._name("x"), 1))
+        self._open[-1].append(Shuffle(var, value, distance))
+        return var
 
     def barrier(self) -> None:
         """All threads of the block wait for each other."""

@@ -24,7 +24,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Load, Prefetch, Statement, Store, Transpose
+from picograd.ir.statements import For, If, Load, Prefetch, Shuffle, Statement, Store, Transpose
 
 INTEGERS = "iu"
 
@@ -177,6 +177,8 @@ class Legalizer:
             return replace(statement, place=place, index=index)
         if isinstance(statement, Prefetch):
             return Prefetch(statement.memory, self.expression(statement.index))
+        if isinstance(statement, Shuffle):
+            return replace(statement, value=self.expression(statement.value))
         return statement
 
     def _valid(self, valid: Op | None) -> Op | None:

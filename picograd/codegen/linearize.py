@@ -28,6 +28,7 @@ from picograd.ir.statements import (
     Let,
     Load,
     Prefetch,
+    Shuffle,
     Statement,
     Store,
     Transpose,
@@ -116,9 +117,10 @@ class _Linearizer:
                 self.run_store(statement)
             elif isinstance(statement, Load):
                 load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
-                self.scopes[-1].statements.append(load)
-                self.depth_of[load.var] = len(self.scopes) - 1
-                (self.copies.names if self.copies.constants else self.values)[statement.var] = load.var
+                self.add_naming(load, statement.var)
+            elif isinstance(statement, Shuffle):
+                value = self.value(self.copies.resolve(statement.value))
+                self.add_naming(Shuffle(self.new_var(value.dtype, 1), value, statement.distance), statement.var)
             elif isinstance(statement, Transpose):
                 place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
                 self.scopes[-1].statements.append(replace(statement, place=place, index=index))
@@ -132,6 +134,12 @@ class _Linearizer:
                 self.scopes[-1].statements.append(statement)
             else:
                 raise AssertionError(f"linearize: {statement} belongs to the linear form")
+
+    def add_naming(self, statement: Load | Shuffle, var: Op) -> None:
+        """Writes a statement right here; its VAR is what `var` of the free form stands for from now on."""
+        self.scopes[-1].statements.append(statement)
+        self.depth_of[statement.var] = len(self.scopes) - 1
+        (self.copies.names if self.copies.constants else self.values)[var] = statement.var
 
     def run_for(self, loop: For) -> None:
         """Writes a loop: UNROLL as copies of its body, VECTOR as one body of vectors, others as loops."""

@@ -1,100 +1,217 @@
-"""The loops of a reduce nest on a GPU: a block of threads a row, or a thread.
+"""The loops of a reduce nest on a GPU: some threads a row, which join what each has found.
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/tile.py
+
+Rows that are short, or beside each other in memory, are a thread's own. Else a team of 32 to 256 threads walks a row, each
+an access of up to 16 bytes at a time; a row of known length that fits lies in the team's registers from then on, read
+once however many levels of reductions follow. Values are joined lane by lane, then by shuffles in a warp, then through
+shared memory from warp to warp. The order of a float sum depends on shapes alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from picograd import dtype as dtypes
+from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.loops import split
 from picograd.codegen.reduce import emit_rows
-from picograd.codegen.rows import Results, Rows, accumulator_dtype, is_short, plan_rows, row_stores, start_of, write_stores
+from picograd.codegen.rows import (
+    Results,
+    Rows,
+    accumulator_dtype,
+    element_stores,
+    has_elements,
+    is_short,
+    plan_rows,
+    row_stores,
+    start_of,
+    write_stores,
+)
 from picograd.codegen.scalar import combined
 from picograd.device import Target
-from picograd.ir.build import cast
-from picograd.ir.coordinates import flatten
+from picograd.ir.build import cast, compare, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, mul, subtract
+from picograd.ir.statements import WARP_THREADS
+from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, to_op
 
 FEW = 31  # a row no longer than this is one thread's
+OWN = 4  # accesses of a thread to a row, so that many are under way at once
+MOST_OWN = 16  # of a row that lies in registers
+
+
+@dataclass(frozen=True)
+class Team:
+    """The threads that walk a row together.
+
+    threads:  a power of two, at least a warp
+    lanes:    elements of one access
+    steps:    accesses of a thread, written out one after the other; None where it loops
+    """
+
+    threads: int
+    lanes: int
+    steps: int | None
 
 
 def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes the loops of a reduce nest: a block a row, joined through shared memory; short or strided rows a thread."""
+    """Writes the loops of a reduce nest: a team of threads a row, or a thread."""
     rows, lanes_on_rows = plan_rows(nest, params, target)
     if not lanes_on_rows and not is_short(rows, FEW):
-        _emit_block_rows(rows, build, target)
+        _TeamRows(rows, team_of(rows, target), build, target).emit()
         return
     with grid_of_threads(build, numel(rows.row_extents), target) as position:
         emit_rows(rows, position, 1, build, 1)
 
 
-def _emit_block_rows(rows: Rows, build: Builder, target: Target) -> None:
-    """Writes rows on a GPU: a block for each row, its threads side by side along the columns."""
-    threads = target.block_threads
-    columns = numel(rows.column_extents)
-    with build.loop(numel(rows.row_extents), AxisKind.GRID) as position:
-        at = split(position, rows.row_extents)
-        here = rows.row_coords(at)
-        results: Results = {}
-        reductions = [r for level in rows.levels for r in level]
-        memory = {r: build.alloc(accumulator_dtype(r), threads, MemorySpace.SHARED) for r in reductions}
-        with build.loop(threads, AxisKind.BLOCK) as thread:
-            for level in rows.levels:
-                _block_partials(rows, level, at, results, build, thread, threads, columns, memory)
-                for r in level:
-                    results[r] = cast(build.load(memory[r], 0), r.dtype)
-            strided(build, thread, threads, columns, lambda c: _store_columns(rows, at, c, results, build))
-            with build.when(Op(OpCode.CMPEQ, dtypes.bool_, (thread, const(0, dtypes.int64)))):
-                write_stores(build, row_stores(rows, here, results))
+def team_of(rows: Rows, target: Target) -> Team:
+    """Returns who walks a row: enough threads that each makes OWN accesses, if the block has as many."""
+    values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
+    last, lanes = rows.column_loops[-1], vector_lanes(values, target)
+    lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
+    columns, threads = numel(rows.column_extents), WARP_THREADS
+    if not isinstance(columns, int):
+        return Team(target.block_threads, lanes, None)
+    accesses = columns // lanes
+    while threads < target.block_threads and threads * OWN < accesses:
+        threads *= 2
+    steps = -(-accesses // threads)
+    return Team(threads, lanes, steps if steps <= MOST_OWN else None)
 
 
-def _store_columns(rows: Rows, at: list[Dim], column: Dim, results: Results, build: Builder) -> None:
-    coords = rows.coords(at, split(column, rows.column_extents))
-    for slot, value in rows.nest.outputs:
-        if value.shape == rows.nest.domain:
-            build.store(rows.params[slot], flatten(coords, rows.nest.domain), rows.value(value, coords, results))
+class _TeamRows:
+    """Rows of a nest, a team of the block's threads each.
 
+    accesses:  the extents of a row, the last one in accesses
+    marks:     the lanes of each step that is written out
+    """
 
-def strided(build: Builder, thread: Op, threads: int, count: Dim, body: Callable[[Dim], None]) -> None:
-    """Runs `body` for thread, thread + threads, ... below count."""
-    with build.loop(floordiv(subtract(add(count, threads - 1), thread), threads), AxisKind.LOOP) as step:
-        body(add(mul(step, threads), thread))
+    def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
+        self.rows, self.team, self.build = rows, team, build
+        self.block_threads = target.block_threads
+        *outer, last = rows.column_loops
+        self.accesses = [*outer, floordiv(last, team.lanes)]
+        self.num_accesses = numel(self.accesses)
+        self.marks: dict[int, Op] = {}
 
+    def emit(self) -> None:
+        """Writes the grid: as many rows a block as it has teams. NOTE: teams without a row repeat the last, for a barrier
+        waits for all; what they find is not stored."""
+        build, threads = self.build, self.team.threads
+        teams = self.block_threads // threads
+        total = numel(self.rows.row_extents)
+        levels = [r for level in self.rows.levels for r in level]
+        with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
+            num_warps = self.block_threads // WARP_THREADS if threads > WARP_THREADS else 0
+            joined = {r: build.alloc(accumulator_dtype(r), num_warps, MemorySpace.SHARED) for r in levels if num_warps}
+            with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
+                self.thread, self.member = thread, mod(thread, threads)
+                row = add(mul(block, teams), floordiv(thread, threads))
+                self.at = split(minimum(row, subtract(total, 1)), self.rows.row_extents)
+                self.results: Results = {}
+                for level in self.rows.levels:
+                    own = self.reduce(level)
+                    for r in level:
+                        self.results[r] = cast(self.join(r, own[r], joined.get(r)), r.dtype)
+                with build.when(less(row, total)):
+                    self.store()
 
-def _block_partials(
-    rows: Rows, level: list[Op], at: list[Dim], results: Results, build: Builder,
-    thread: Op, threads: int, columns: Dim, memory: dict[Op, Op],
-) -> None:  # fmt: skip
-    """Each thread reduces every threads-th column; shared memory joins the threads by halves."""
-    own = {r: build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in level}
-    for r in level:
-        build.store(own[r], 0, start_of(r.arg[0], own[r].dtype))
+    def columns(self, access: Dim, lane: Dim) -> list[Dim]:
+        """Returns the column of a lane of an access."""
+        *outer, last = split(access, self.accesses)
+        return [*outer, add(mul(last, self.team.lanes), lane)] if self.rows.column_groups else []
 
-    def step(column: Dim) -> None:
-        coords = rows.coords(at, split(column, rows.column_extents))
+    # ---- what a thread does for itself ----
+    def each_step(self, body: Callable[[Dim, Op, Op | bool], None]) -> None:
+        """Runs body(access, lane, whether there is such an access) for a thread's accesses; the access itself is one."""
+        team, build = self.team, self.build
+        if team.steps is None:
+            count = floordiv(subtract(add(self.num_accesses, team.threads - 1), self.member), team.threads)
+            with build.loop(count, AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
+                body(add(mul(step, team.threads), self.member), lane, True)
+            return
+        for step in range(team.steps):
+            access = add(self.member, step * team.threads)
+            inside = less(access, self.num_accesses)
+            here = access if inside is True else minimum(access, subtract(self.num_accesses, 1))
+            if step in self.marks:
+                with build.again(self.marks[step]):
+                    body(here, self.marks[step], inside)
+                continue
+            with build.loop(team.lanes, AxisKind.VECTOR) as lane:
+                self.marks[step] = lane
+                body(here, lane, inside)
+
+    def reduce(self, level: list[Op]) -> dict[Op, Op]:
+        """Writes what a thread finds in its part of the row; returns it, by reduction."""
+        build, lanes = self.build, self.team.lanes
+        own = {r: build.alloc(accumulator_dtype(r), lanes, MemorySpace.REGISTER) for r in level}
         for r in level:
-            value = cast(rows.value(r.src[0], coords, results), own[r].dtype)
-            build.store(own[r], 0, rows.accumulated(r, build.load(own[r], 0), value))
+            with build.loop(lanes, AxisKind.VECTOR) as lane:
+                build.store(own[r], lane, start_of(r.arg[0], own[r].dtype))
 
-    strided(build, thread, threads, columns, step)
-    for r in level:
-        build.store(memory[r], thread, build.load(own[r], 0))
-    half = threads // 2
-    while half:
-        build.barrier()
-        with build.when(Op(OpCode.CMPLT, dtypes.bool_, (thread, const(half, dtypes.int64)))):
+        def step(access: Dim, lane: Op, inside: Op | bool) -> None:
+            coords = self.rows.coords(self.at, self.columns(access, lane))
             for r in level:
-                low, high = build.load(memory[r], thread), build.load(memory[r], add(thread, half))
-                build.store(memory[r], thread, combined(r.arg[0], low, high))
-        half //= 2
-    build.barrier()
+                value = cast(self.rows.value(r.src[0], coords, self.results), own[r].dtype)
+                if isinstance(inside, Op):
+                    value = where(inside, value, start_of(r.arg[0], value.dtype))
+                build.store(own[r], lane, self.rows.accumulated(r, build.load(own[r], lane), value))
+
+        self.each_step(step)
+        return {r: self.over_lanes(r.arg[0], own[r]) for r in level}
+
+    def over_lanes(self, code: OpCode, memory: Op) -> Op:
+        """Returns the lanes of an accumulator joined by halves."""
+        parts = [self.build.load(memory, lane) for lane in range(self.team.lanes)]
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [combined(code, low, high) for low, high in zip(parts[:half], parts[half:])]
+        return parts[0]
+
+    # ---- what threads do together ----
+    def join(self, r: Op, value: Op, memory: Op | None) -> Op:
+        """Returns what all threads of the team have found together; every one of them gets it.
+
+        Args:
+          memory: an element for each warp of the block, where a team has several
+        """
+        code = r.arg[0]
+        value = self.over_threads(code, value, WARP_THREADS)
+        if memory is None:
+            return value
+        build, warps = self.build, self.team.threads // WARP_THREADS
+        with build.when(compare(OpCode.CMPEQ, mod(self.thread, WARP_THREADS), 0)):
+            build.store(memory, floordiv(self.thread, WARP_THREADS), value)
+        build.barrier()
+        first = mul(floordiv(self.thread, self.team.threads), warps)
+        return self.over_threads(code, build.load(memory, add(first, mod(self.thread, warps))), warps)
+
+    def over_threads(self, code: OpCode, value: Op, count: int) -> Op:
+        """Returns the values of `count` neighbouring threads joined: each with the one half as far away, then a quarter."""
+        distance = count // 2
+        while distance:
+            value = combined(code, value, self.build.shuffle(value, distance))
+            distance //= 2
+        return value
+
+    # ---- what is stored ----
+    def store(self) -> None:
+        """Writes the elements of the row, then what is of the row itself."""
+        build, rows = self.build, self.rows
+
+        def step(access: Dim, lane: Op, inside: Op | bool) -> None:
+            with build.when(inside):
+                write_stores(build, element_stores(rows, self.at, self.columns(access, lane), self.results))
+
+        if has_elements(rows):
+            self.each_step(step)
+        with build.when(compare(OpCode.CMPEQ, to_op(self.member), 0)):
+            write_stores(build, row_stores(rows, rows.row_coords(self.at), self.results))

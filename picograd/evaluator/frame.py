@@ -2,7 +2,7 @@
 
 In:    arrays
 Out:   `Memory`, `Frame`
-Next:  picograd/evaluator/program.py
+Next:  picograd/evaluator/threads.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Out:   the arrays of "out" and "scratch" slots, written in place
 Next:  picograd/autodiff/flow.py
 
 Each statement becomes a Python closure over a Frame. A body with a Barrier in it becomes a generator that yields the
-number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next.
+number of the barrier it waits at; a BLOCK loop runs its threads from one barrier to the next (evaluator/threads.py).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
 from picograd.evaluator.frame import Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
+from picograd.evaluator.threads import Swap, run_threads
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
@@ -34,6 +35,7 @@ from picograd.ir.statements import (
     Let,
     Load,
     Prefetch,
+    Shuffle,
     Statement,
     Store,
     Transpose,
@@ -106,7 +108,7 @@ class StepMaker:
 
     def __init__(self, name: str, order: Order):
         self.name, self.order = name, order
-        self.num_barriers = 0
+        self.num_places = 0  # where a thread may wait
         self.by_type: dict[type, Callable[[Any], Step]] = {
             For: self.loop,
             If: self.condition,
@@ -116,6 +118,7 @@ class StepMaker:
             Store: self.store,
             Transpose: self.transpose,
             Prefetch: self.prefetch,
+            Shuffle: self.shuffle,
             Barrier: self.barrier,
             Check: self.check,
         }
@@ -184,20 +187,12 @@ class StepMaker:
         """Runs all threads to their next barrier, then goes on; inside another BLOCK loop it waits there too."""
 
         def run(frame: Frame) -> Iterator[int]:
-            threads = []
+            threads = {}
             for i in self.order(max(0, int(extent(frame)))):
                 inner = frame.thread()
                 inner.values[axis] = np.int64(i)
-                threads.append(body.run(inner))
-            while threads:
-                reached = {next(thread, None) for thread in threads}
-                if len(reached) > 1:
-                    shown = sorted("the end" if r is None else f"barrier {r}" for r in reached)
-                    raise VerifyError(f"program {self.name}: threads of a block wait at {' and '.join(shown)}.")
-                number = reached.pop()
-                if number is None:
-                    return
-                yield number
+                threads[i] = body.run(inner)
+            yield from run_threads(self.name, threads)
 
         return run
 
@@ -286,9 +281,20 @@ class StepMaker:
     def prefetch(self, statement: Prefetch) -> Step:
         return Step(False, lambda frame: None)
 
+    def shuffle(self, statement: Shuffle) -> Step:
+        """Returns a step that gives a value to another thread of the warp and takes that one's."""
+        value, var, distance = self.expression(statement.value), statement.var, statement.distance
+        number = self.num_places
+        self.num_places += 1
+
+        def run(frame: Frame) -> Iterator[Any]:
+            frame.values[var] = yield Swap(number, value(frame), distance)
+
+        return Step(True, run)
+
     def barrier(self, statement: Barrier) -> Step:
-        number = self.num_barriers
-        self.num_barriers += 1
+        number = self.num_places
+        self.num_places += 1
 
         def run(frame: Frame) -> Iterator[int]:
             yield number

@@ -20,6 +20,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import COMPARE, ELEMENTWISE, AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
+    WARP_THREADS,
     Alloc,
     Barrier,
     Check,
@@ -28,6 +29,7 @@ from picograd.ir.statements import (
     Let,
     Load,
     Prefetch,
+    Shuffle,
     Statement,
     Store,
     Transpose,
@@ -92,7 +94,7 @@ class _Checker:
                 self.body(statement.body, scope.inner(statement.range))
             elif isinstance(statement, If):
                 self.body(statement.body, scope.inner())
-            elif isinstance(statement, Let | Load):
+            elif isinstance(statement, Let | Load | Shuffle):
                 scope.defined.add(statement.var)
                 self.named.add(statement.var)
             elif isinstance(statement, Alloc):
@@ -130,6 +132,8 @@ class _Checker:
                 yield from self.access(memory, index, None, 1, scope)
             case Check():
                 yield from self.check(statement, scope)
+            case Shuffle():
+                yield from self.shuffle(statement, scope)
             case Barrier():
                 if not self.linear and AxisKind.VECTOR in scope.kinds:
                     yield "no barrier in a VECTOR loop"
@@ -199,6 +203,18 @@ class _Checker:
             yield "a transposed square has as many lanes as a vector: a power of two"
         if memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER:
             yield "a square that is transposed lies in memory"
+
+    def shuffle(self, statement: Shuffle, scope: _Scope) -> Failures:
+        """Yields the rules that a Shuffle breaks."""
+        var, value, distance = statement.var, statement.value, statement.distance
+        yield from self.names(var)
+        yield from self.expression(value, scope)
+        if var.dtype is not value.dtype or lanes_of(var) != 1 or lanes_of(value) != 1:
+            yield "a Shuffle passes one value of its VAR's dtype"
+        if not 0 < distance < WARP_THREADS or distance & (distance - 1):
+            yield "the distance of a Shuffle is a power of two inside a warp"
+        if scope.kinds.count(AxisKind.BLOCK) != 1 or AxisKind.VECTOR in scope.kinds:
+            yield "a Shuffle stands in one BLOCK loop and in no VECTOR loop"
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
         """Yields the rules that a Check breaks."""

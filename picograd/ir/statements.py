@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Barrier, Check; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Shuffle, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -114,6 +114,21 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class Shuffle:
+    """var = value, as that thread of the warp has it whose number differs by the bit `distance`.
+
+    A warp is WARP_THREADS neighbours of a BLOCK loop; all of them run the statement together.
+
+    value:     of one lane
+    distance:  a power of two below WARP_THREADS
+    """
+
+    var: Op
+    value: Op
+    distance: int
+
+
+@dataclass(frozen=True)
 class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
@@ -131,7 +146,9 @@ class Check:
     number: int
 
 
-Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Barrier | Check
+WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
+
+Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Shuffle | Barrier | Check
 
 
 def lanes_of(op: Op) -> int:
@@ -170,6 +187,8 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (m, i, source, j)
         case Prefetch(memory=m, index=i):
             return (m, i)
+        case Shuffle(var=v, value=x):
+            return (v, x)
         case Barrier():
             return ()
         case Check(inside=inside, value=x):

@@ -37,6 +37,7 @@ from picograd.ir.statements import (
     Let,
     Load,
     Prefetch,
+    Shuffle,
     Statement,
     Store,
     Transpose,
@@ -67,7 +68,7 @@ ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "check", "prefetch", "transpose", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when"}
+    {"load", "check", "prefetch", "transpose", "shuffle", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when"}
     | {*keyword.kwlist}
     | {t.name for t in dtypes.ALL}
     | {code.name for code in OpCode}
@@ -181,6 +182,8 @@ class _Writer:
                 return f"transpose {statement.lanes} to {to} by {statement.step} of {of} by {statement.stride}"
             case Prefetch(memory=m, index=i):
                 return f"prefetch {self.expression(m)}[{self.expression(i)}]"
+            case Shuffle(var=v, value=x, distance=distance):
+                return f"shuffle {self.declare(v)}: {vector_type(v)} = {self.expression(x)} by {distance}"
             case Barrier():
                 return "barrier"
             case Check(inside=inside, value=x, number=number):

@@ -18,7 +18,7 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, Transpose
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Shuffle, Statement, Store, Transpose
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
@@ -136,6 +136,10 @@ class _Reader:
             return Transpose(*self.access(to), int(step), *self.access(of), int(stride), int(lanes))
         if line.startswith("prefetch "):
             return Prefetch(*self.access(line.removeprefix("prefetch ")))
+        if line.startswith("shuffle "):
+            declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
+            value, _, distance = shuffled.rpartition(" by ")
+            return Shuffle(self.var(declared), self.expression(value), int(distance))
         if line.startswith("load "):
             declared, _, access = line.removeprefix("load ").partition(" = ")
             access, _, valid = access.partition(" when ")

@@ -3,6 +3,8 @@
 In:    statements in the linear form (ir/statements.py)
 Out:   lines of text
 Called by: render/cuda.py, which adds what a GPU has.    Next: picograd/render/rules.py
+
+A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k; its Let is written lane by lane.
 """
 
 from __future__ import annotations
@@ -13,9 +15,24 @@ from contextlib import contextmanager
 
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Statement, Store, Transpose
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+    lanes_of,
+)
+from picograd.render.divisors import divisor_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.rules import literal, rule_for, write_cast, write_rule
 
@@ -28,12 +45,14 @@ class Writer(ABC):
     program:    whose phase is written
     lines:      text so far
     intervals:  (least, greatest) of integer VARs and RANGEs
+    divisors:   of integer VARs
     """
 
     def __init__(self, program: Program):
         self.program = program
         self.lines: list[str] = []
         self.intervals: dict[Op, Interval] = {}
+        self.divisors: dict[Op, int] = {}
         self.depth = 1
 
     # ---- text ----
@@ -54,13 +73,11 @@ class Writer(ABC):
         return VerifyError(f"render: kernel {self.program.name} breaks a rule of the linear form: {rule}.")
 
     # ---- expressions ----
-    def operand(self, op: Op) -> str:
-        """Returns the text of a value that an expression can contain as it is."""
+    def operand(self, op: Op, lane: int = 0) -> str:
+        """Returns the text of a lane of a value, as an expression can contain it."""
         if op.code is OpCode.VAR:
             name, lanes = op.arg
-            if lanes != 1:
-                raise self.broken(f"{name} has {lanes} lanes, where threads are the lanes")
-            return str(name)
+            return str(name) if lanes == 1 else f"{name}.at[{lane}]"
         if op.code is OpCode.CONST:
             return literal(op.arg, op.dtype)
         if op.code is OpCode.RANGE:
@@ -68,14 +85,34 @@ class Writer(ABC):
         if op.code is OpCode.VARIABLE:
             return f"n_{op.arg[0]}"
         if op.code is OpCode.BIND:
-            return self.operand(op.src[0])
-        return f"({self.expression(op)})"
+            return self.operand(op.src[0], lane)
+        return f"({self.expression(op, lane)})"
 
-    def expression(self, op: Op) -> str:
-        """Returns the text of a value or of one operation."""
+    def expression(self, op: Op, lane: int = 0) -> str:
+        """Returns the text of a lane of a value or of one operation."""
+        if op.code is OpCode.LANES:
+            return str(lane)
+        if op.code is OpCode.EXPAND:
+            return self.operand(op.src[0])
+        if op.code is OpCode.REDUCE:
+            return self.over_lanes(op)
         if not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
-            return self.operand(op)
-        operands = [self.operand(s) for s in op.src]
+            return self.operand(op, lane)
+        return self.operation(op, [self.operand(s, lane) for s in op.src])
+
+    def over_lanes(self, op: Op) -> str:
+        """Returns the text of a REDUCE: lane i with lane i + n/2, then n/4, ..."""
+        (vector,), (code, lanes) = op.src, op.arg
+        parts = [self.operand(vector, lane) for lane in range(lanes)]
+        one = Op(OpCode.VAR, op.dtype, (), ("", 1))
+        while len(parts) > 1:
+            half = len(parts) // 2
+            joined = Op(code, op.dtype, (one, one))
+            parts = [f"({self.operation(joined, [low, high])})" for low, high in zip(parts[:half], parts[half:])]
+        return parts[0]
+
+    def operation(self, op: Op, operands: list[str]) -> str:
+        """Returns the text of one operation on operands."""
         if op.code is OpCode.CAST:
             return write_cast(op, operands[0])
         if op.code is OpCode.BITCAST:
@@ -110,30 +147,66 @@ class Writer(ABC):
                 self.write_check(statement)
             elif isinstance(statement, Transpose):
                 raise self.broken("a Transpose is of a CPU's vectors")
+            elif isinstance(statement, Shuffle):
+                self.write_shuffle(statement)
             elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
                 self.write_barrier(statement)
 
     def write_let(self, let: Let) -> None:
         if let.value.dtype.is_int:
             self.intervals[let.var] = interval_of(let.value, self.intervals)
-        self.line(f"const {let.var.dtype} {self.operand(let.var)} = {self.expression(let.value)};")
+            self.divisors[let.var] = divisor_of(let.value, self.divisors)
+        self.name(let.var, [self.expression(let.value, lane) for lane in range(lanes_of(let.var))])
+
+    def name(self, var: Op, lanes: list[str]) -> None:
+        """Declares a VAR by the text of each of its lanes."""
+        name, count = var.arg
+        if count == 1:
+            self.line(f"const {var.dtype} {name} = {lanes[0]};")
+        else:
+            self.line(f"const Lanes<{var.dtype}, {count}> {name} = {{{', '.join(lanes)}}};")
+
+    def is_side_by_side(self, memory: Op, index: Op, lanes: int) -> bool:
+        """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
+        in_registers = memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
+        return lanes > 1 and lanes_of(index) == 1 and not in_registers and divisor_of(index, self.divisors) % lanes == 0
+
+    def element(self, memory: Op, index: Op, lane: int) -> str:
+        """Returns the text of one lane's element."""
+        apart = "" if lane == 0 or lanes_of(index) > 1 else f" + {lane}"
+        return f"{self.memory(memory)}[{self.operand(index, lane)}{apart}]"
 
     def write_load(self, load: Load) -> None:
-        text = f"{self.memory(load.memory)}[{self.expression(load.index)}]"
+        lanes, zero = lanes_of(load.var), literal(0, load.var.dtype)
+        if self.is_side_by_side(load.memory, load.index, lanes) and (load.valid is None or lanes_of(load.valid) == 1):
+            text = f"load_lanes<{lanes}>({self.memory(load.memory)}, {self.operand(load.index)})"
+            if load.valid is not None:
+                text = f"{self.operand(load.valid)} ? {text} : Lanes<{load.var.dtype}, {lanes}>{{}}"
+            self.line(f"const Lanes<{load.var.dtype}, {lanes}> {load.var.arg[0]} = {text};")
+            return
+        texts = [self.element(load.memory, load.index, lane) for lane in range(lanes)]
         if load.valid is not None:
-            text = f"{self.operand(load.valid)} ? {text} : {literal(0, load.var.dtype)}"
-        self.line(f"const {load.var.dtype} {self.operand(load.var)} = {text};")
+            texts = [f"{self.operand(load.valid, lane)} ? {text} : {zero}" for lane, text in enumerate(texts)]
+        self.name(load.var, texts)
 
     def write_store(self, store: Store) -> None:
-        text = f"{self.memory(store.memory)}[{self.expression(store.index)}] = {self.expression(store.value)};"
-        if store.valid is not None:
-            text = f"if ({self.expression(store.valid)}) {text}"
-        self.line(text)
+        lanes = lanes_of(store.value)
+        if self.is_side_by_side(store.memory, store.index, lanes) and (store.valid is None or lanes_of(store.valid) == 1):
+            value = f"{store.value.arg[0]}"
+            texts = [f"store_lanes({self.memory(store.memory)}, {self.operand(store.index)}, {value});"]
+        else:
+            texts = [
+                f"{self.element(store.memory, store.index, lane)} = {self.expression(store.value, lane)};"
+                for lane in range(lanes)
+            ]
+        for lane, text in enumerate(texts):
+            self.line(text if store.valid is None else f"if ({self.operand(store.valid, lane)}) {text}")
 
     def write_check(self, check: Check) -> None:
         slot = next(i for i, param in enumerate(self.program.params) if param.role == "report")
-        call = f"report(p{slot}, {check.number + 1}, {self.expression(check.value)})"
-        self.line(f"if (!{self.operand(check.inside)}) {call};")
+        for lane in range(lanes_of(check.inside)):
+            call = f"report(p{slot}, {check.number + 1}, {self.expression(check.value, lane)})"
+            self.line(f"if (!{self.operand(check.inside, lane)}) {call};")
 
     def write_for(self, loop: For) -> None:
         if loop.range.arg[1] is not AxisKind.LOOP:
@@ -147,6 +220,10 @@ class Writer(ABC):
     @abstractmethod
     def write_alloc(self, alloc: Alloc) -> None:
         """Declares memory."""
+
+    @abstractmethod
+    def write_shuffle(self, shuffle: Shuffle) -> None:
+        """Exchanges values with another thread of the warp."""
 
     @abstractmethod
     def write_barrier(self, barrier: Barrier) -> None:

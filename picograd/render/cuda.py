@@ -22,7 +22,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -241,6 +241,11 @@ class CudaWriter(Writer):
                     f"with {name} it needs {self.shared_nbytes}"
                 )
         self.line(f"{'SHARED' if space is MemorySpace.SHARED else 'REGISTERS'}({dtype}, {name}, {numel});")
+
+    def write_shuffle(self, shuffle: Shuffle) -> None:
+        if self.guarded:
+            raise self.broken("a Shuffle stands in a BLOCK loop that not all threads run")
+        self.name(shuffle.var, [f"shuffle_xor({self.operand(shuffle.value)}, {shuffle.distance})"])
 
     def write_barrier(self, barrier: Barrier) -> None:
         if self.guarded:

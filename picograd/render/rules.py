@@ -2,7 +2,7 @@
 
 In:    one Op of the linear form, what is known of its integer operands
 Out:   the text of an expression
-Called by: render/cstyle.py.    Next: picograd/compile/nvrtc.py
+Called by: render/cstyle.py.    Next: picograd/render/divisors.py
 
 The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in kernels/cuda/primitives.h.
 """

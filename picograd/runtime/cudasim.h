@@ -6,7 +6,8 @@
 //   - an access is outside its memory (global, shared or registers),
 //   - two threads touch one shared element between two barriers, at least one of them writing (a race),
 //   - shared memory or a register is read that nothing has written in this block,
-//   - a barrier is not reached by all threads of the block, or not the same barrier.
+//   - a barrier is not reached by all threads of the block, or not the same barrier,
+//   - a shuffle is not reached by all threads of the warp, or not the same shuffle.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
 
 #ifndef PICOGRAD_CUDASIM_H
@@ -36,16 +37,20 @@ struct Index { uint32 x, y, z; };
 // How threads and blocks follow each other.
 enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 
-// A thread of the running block. line: of the barrier it waits at; 0 while it runs or when it has ended.
+// What a thread does: it runs, waits for its warp or its block, or has ended.
+enum State : int32 { RUNS, AT_SHUFFLE, AT_BARRIER, ENDED };
+
+// A thread of the running block. line: of the text, where it waits.
 struct Fiber {
   void* stack_pointer;
   char* stack;
   Index thread;
+  State state;
   int32 line;
-  bool ended;
+  int32 num_shuffles;
 };
 
-static const int64 MAX_THREADS = 1024, STACK_BYTES = 128 * 1024;
+static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, STACK_BYTES = 128 * 1024;
 static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
@@ -54,6 +59,7 @@ static Fiber* running;
 static Index block, block_shape, grid_shape;
 static void* scheduler_stack_pointer;
 static void (*run_thread)();
+static uint64 given[2][MAX_THREADS];  // what each thread gave at a shuffle: two in turn, for one may be ahead of another
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
 static const char* kernel_name;
 static char message[512];
@@ -176,6 +182,7 @@ template <class T, class Memory> struct Element {
 };
 
 template <class T> struct GlobalMemory {
+  using Type = T;
   T* elements;
   int64 numel;
   const char* name;
@@ -190,6 +197,7 @@ template <class T> struct GlobalMemory {
   Element<T, const GlobalMemory> operator[](int64 i) const { return {this, i}; }
 };
 template <class T> struct GlobalMemory<const T> {
+  using Type = T;
   const T* elements;
   int64 numel;
   const char* name;
@@ -204,6 +212,7 @@ template <class T, int64 N> struct SharedElements {
   Cell cells[N];
 };
 template <class T, int64 N> struct SharedMemory {
+  using Type = T;
   SharedElements<T, N>& shared;
   const char* name;
   T read(int64 i) const {
@@ -237,15 +246,25 @@ template <class T, int64 N> struct RegisterMemory {
 };
 
 // ---- threads ----
-static inline void wait_at_barrier(int32 line) {
+static inline void wait(State state, int32 line) {
+  running->state = state;
   running->line = line;
   switch_to_scheduler();
+}
+static inline void wait_at_barrier(int32 line) { wait(AT_BARRIER, line); }
+
+// Gives `bits` to the other threads of the warp; returns what the one gave whose number differs by `distance`.
+static inline uint64 exchange(uint64 bits, int32 distance, int32 line) {
+  uint64* turn = given[running->num_shuffles++ % 2];
+  const int64 thread = thread_number(running);
+  turn[thread] = bits;
+  wait(AT_SHUFFLE, line);
+  return turn[thread ^ distance];
 }
 
 static void start_thread() {
   run_thread();
-  running->ended = true;
-  switch_to_scheduler();
+  wait(ENDED, 0);
   abort();  // the scheduler never comes back to a thread that has ended
 }
 
@@ -266,20 +285,52 @@ static void put_in_order(int64* items, int64 count, int64 order) {
   }
 }
 
-// Says which threads wait where, when not all of a block stand at one barrier.
-static void check_barrier(int64 threads) {
-  const Fiber* first = nullptr;  // a thread that waits
-  for (int64 i = 0; i < threads && !first; i++)
-    if (!fibers[i].ended) first = &fibers[i];
-  for (int64 i = 0; first && i < threads; i++) {
-    if (fibers[i].line == first->line && !fibers[i].ended) continue;
-    int64 length = snprintf(message, sizeof message,
-                            "kernel %s, block %u, thread %lld: divergent barrier: waits at line %d, while thread %lld ",
-                            kernel_name, block.x, thread_number(first), first->line, i);
-    if (fibers[i].ended) snprintf(message + length, sizeof message - length, "has ended.");
-    else snprintf(message + length, sizeof message - length, "waits at line %d.", fibers[i].line);
-    failed = true;
-    return;
+// Checks that threads first .. first + count - 1 that have not ended all wait at one place, or says which do not.
+static bool check_together(int64 first, int64 count, const char* what) {
+  const Fiber* one = nullptr;  // a thread that waits
+  for (int64 i = first; i < first + count && !one; i++)
+    if (fibers[i].state != ENDED) one = &fibers[i];
+  for (int64 i = first; one && i < first + count; i++) {
+    if (fibers[i].state == one->state && fibers[i].line == one->line) continue;
+    int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: divergent %s: waits at line %d, ",
+                            kernel_name, block.x, thread_number(one), what, one->line);
+    if (fibers[i].state == ENDED) snprintf(message + length, sizeof message - length, "while thread %lld has ended.", i);
+    else snprintf(message + length, sizeof message - length, "while thread %lld waits at line %d.", i, fibers[i].line);
+    return false;
+  }
+  return true;
+}
+
+// Lets every warp go on of which a thread waits at a shuffle, if all do; returns whether there was one.
+static bool release_warps(int64 threads) {
+  bool released = false;
+  for (int64 first = 0; first < threads && !failed; first += WARP_THREADS) {
+    const int64 count = threads - first < WARP_THREADS ? threads - first : WARP_THREADS;
+    bool shuffles = false;
+    for (int64 i = first; i < first + count; i++) shuffles |= fibers[i].state == AT_SHUFFLE;
+    if (!shuffles) continue;
+    failed = !check_together(first, count, "shuffle");
+    if (!failed && count < WARP_THREADS) {
+      snprintf(message, sizeof message, "kernel %s: a warp that shuffles has %lld threads.", kernel_name, count);
+      failed = true;
+    }
+    for (int64 i = first; i < first + count; i++) fibers[i].state = RUNS;
+    released = true;
+  }
+  return released;
+}
+
+// Runs each thread that can run, in turn, until it waits or ends.
+static void run_threads(const int64* turns, int64 threads) {
+  for (int64 i = 0; i < threads && !failed; i++) {
+    running = &fibers[turns[i]];
+    if (running->state != RUNS) continue;
+    switch_to_fiber();
+    if (!failed && *(uint64*)running->stack != CANARY) {
+      snprintf(message, sizeof message, "kernel %s: a thread needs more than %lld bytes of stack.", kernel_name,
+               STACK_BYTES);
+      failed = true;
+    }
   }
 }
 
@@ -288,26 +339,20 @@ static void run_block(int64 threads, int64 order) {
   static int64 turns[MAX_THREADS];
   block_epoch = ++epoch;
   for (int64 i = 0; i < threads; i++) {
-    fibers[i].ended = false;
+    fibers[i].state = RUNS;
+    fibers[i].num_shuffles = 0;
     prepare_stack(fibers[i], start_thread);
   }
-  for (int64 left = threads; left > 0; epoch++) {
+  for (bool ended = false; !ended && !failed; epoch++) {
     put_in_order(turns, threads, order);
-    for (int64 i = 0; i < threads; i++) {
-      running = &fibers[turns[i]];
-      if (running->ended) continue;
-      running->line = 0;
-      switch_to_fiber();
-      if (!failed && *(uint64*)running->stack != CANARY) {
-        snprintf(message, sizeof message, "kernel %s: a thread needs more than %lld bytes of stack.", kernel_name,
-                 STACK_BYTES);
-        failed = true;
-      }
-      if (failed) return;
-      left -= running->ended;
+    do run_threads(turns, threads);
+    while (!failed && release_warps(threads));
+    if (!failed) failed = !check_together(0, threads, "barrier");
+    ended = true;
+    for (int64 i = 0; i < threads && !failed; i++) {
+      ended &= fibers[i].state == ENDED;
+      if (fibers[i].state == AT_BARRIER) fibers[i].state = RUNS;
     }
-    check_barrier(threads);
-    if (failed) return;
   }
 }
 

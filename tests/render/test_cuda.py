@@ -15,13 +15,13 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program
-from picograd.ir.statements import Alloc, Barrier, For, If, Statement
+from picograd.ir.statements import Alloc, Barrier, For, If, Load, Shuffle, Statement, Store
 from picograd.ir.symbolic import with_values
 from picograd.render.cuda import render
 from tests.gpu_programs import F32, Body, N, elementwise, loop_range, matmul, memory, param, row_sums
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "render"
-TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", block_threads=256, shared_bytes=48 * 1024)
+TARGET = Target(device="CUDA", language="cuda", arch="sm_90a", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024)
 
 
 def two_grids() -> Program:
@@ -104,10 +104,31 @@ def test_too_much_shared_memory_is_refused() -> None:
     assert refused(block_program(tile)) == expected
 
 
-def test_vectors_are_refused() -> None:
+def test_lanes_are_one_access_where_their_number_divides_the_index() -> None:
     body = Body()
-    body.store(param(0, 64), 0, Op(OpCode.VAR, F32, (), ("v9", 4)))
-    assert refused(block_program(*body.done())) == "v9 has 4 lanes, where threads are the lanes."
+    thread = loop_range(1, AxisKind.BLOCK, 16)
+    for index in (body.let(OpCode.MUL, thread, 4), body.let(OpCode.MUL, thread, 3)):
+        four = Op(OpCode.VAR, F32, (), (f"x{index.arg[0]}", 4))
+        body.add(Load(four, param(0, 64), index), Store(param(0, 64), index, four))
+    text = render(block_program(For(thread, body.done())), TARGET).text
+    assert "Lanes<float32, 4> xv1 = load_lanes<4>(p0, v1);" in text and "store_lanes(p0, v1, xv1);" in text
+    assert "xv2 = {p0[v2], p0[v2 + 1], p0[v2 + 2], p0[v2 + 3]};" in text and "p0[v2 + 3] = xv2.at[3];" in text
+
+
+def test_a_reduction_over_lanes_joins_halves() -> None:
+    body = Body()
+    thread, four = loop_range(1, AxisKind.BLOCK, 16), Op(OpCode.VAR, F32, (), ("x", 4))
+    body.add(Load(four, param(0, 64), body.let(OpCode.MUL, thread, 4)))
+    body.store(param(0, 64), thread, body.let(OpCode.REDUCE, four, dtype=F32, arg=(OpCode.ADD, 4)))
+    text = render(block_program(For(thread, body.done())), TARGET).text
+    assert "((x.at[0] + x.at[2]) + (x.at[1] + x.at[3]));" in text
+
+
+def test_a_shuffle_that_not_all_threads_reach_is_refused() -> None:
+    whole, half = (
+        For(loop_range(i, AxisKind.BLOCK, extent), (Shuffle(Body.var(F32), const(1.0, F32), 1),)) for i, extent in ((1, 64), (2, 32))
+    )
+    assert refused(block_program(whole, half)) == "a Shuffle stands in a BLOCK loop that not all threads run."
 
 
 def test_block_of_too_many_threads_is_refused() -> None:

@@ -50,6 +50,65 @@ template <class To, class From> PRIMITIVE To bitcast(From value) {
 PRIMITIVE float32 float32_of_bits(uint32 bits) { return bitcast<float32>(bits); }
 PRIMITIVE float64 float64_of_bits(uint64 bits) { return bitcast<float64>(bits); }
 
+// ---- lanes: several elements that one thread computes side by side ----
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Lanes { T at[N]; };
+
+// N elements from memory[index] on, where N divides index: one access of up to 16 bytes, if memory starts at such a place
+// too (a row of something larger may not).
+#ifdef __CUDACC_RTC__
+template <int N, class T> PRIMITIVE bool is_aligned(const T* memory) {
+  return ((uint64)memory & (alignof(Lanes<T, N>) - 1)) == 0;
+}
+template <int N, class T> PRIMITIVE Lanes<T, N> load_lanes(const T* memory, int64 index) {
+  if (is_aligned<N>(memory)) return *(const Lanes<T, N>*)(memory + index);
+  Lanes<T, N> lanes;
+#pragma unroll
+  for (int i = 0; i < N; i++) lanes.at[i] = memory[index + i];
+  return lanes;
+}
+template <class T, int N> PRIMITIVE void store_lanes(T* memory, int64 index, Lanes<T, N> lanes) {
+  if (is_aligned<N>(memory)) {
+    *(Lanes<T, N>*)(memory + index) = lanes;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
+}
+#else
+template <int N, class Memory> PRIMITIVE auto load_lanes(Memory& memory, int64 index) {
+  Lanes<typename Memory::Type, N> lanes;
+  for (int i = 0; i < N; i++) lanes.at[i] = memory[index + i];
+  return lanes;
+}
+template <class Memory, class T, int N> PRIMITIVE void store_lanes(Memory& memory, int64 index, Lanes<T, N> lanes) {
+  for (int i = 0; i < N; i++) memory[index + i] = lanes.at[i];
+}
+#endif
+
+// ---- warps: 32 threads that run together ----
+// What that thread of the warp has whose number differs by the bit `distance`; all 32 call it.
+#ifdef __CUDACC_RTC__
+template <class T> PRIMITIVE T shuffle_xor(T value, int32 distance) {
+  if constexpr (sizeof(T) == 8) {
+    return bitcast<T>(__shfl_xor_sync(0xffffffffu, bitcast<uint64>(value), distance));
+  } else {
+    uint32 bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    bits = __shfl_xor_sync(0xffffffffu, bits, distance);
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+  }
+}
+#else
+template <class T> PRIMITIVE T shuffle_xor(T value, int32 distance, int32 line = __builtin_LINE()) {
+  uint64 bits = 0;
+  memcpy(&bits, &value, sizeof(T));
+  bits = cudasim::exchange(bits, distance, line);
+  memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+#endif
+
 // ---- maximum and minimum: a NaN wins, -0 < +0 (IEEE 754-2019 maximum, minimum) ----
 template <class T> PRIMITIVE T larger(T a, T b) { return a > b ? a : b; }
 template <class T> PRIMITIVE T smaller(T a, T b) { return a < b ? a : b; }

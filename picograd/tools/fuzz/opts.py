@@ -74,7 +74,7 @@ def choices(kernel: Kernel, seed: int) -> Iterator[tuple[Target, Opts]]:
         return int(rng.integers(least, most + 1))
 
     cpu = Target("CPU", "llvm", "any", vector_bytes=16 << draw(0, 2), num_registers=16 << draw(0, 1))
-    gpu = Target("CUDASIM", "cuda", "any", block_threads=THREADS, shared_bytes=48 * 1024)
+    gpu = Target("CUDASIM", "cuda", "any", vector_bytes=16, block_threads=THREADS, shared_bytes=48 * 1024)
     for target in (cpu, gpu):
         worth_trying = candidates(kernel, target)
         yield target, worth_trying[draw(0, 99) % len(worth_trying)]

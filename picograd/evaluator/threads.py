@@ -1,0 +1,85 @@
+"""Runs the threads of a block side by side: from barrier to barrier, and warps from shuffle to shuffle.
+
+In:    threads as generators, which yield the number of a barrier or a `Swap`
+Out:   `run_threads`; `Swap`
+Called by: evaluator/program.py.    Next: picograd/evaluator/program.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from picograd.errors import VerifyError
+from picograd.ir.statements import WARP_THREADS
+
+END = -1  # what a thread that is done waits at
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What a thread gives at a Shuffle, to get what the thread has whose number differs by `distance`.
+
+    number:  of the statement
+    """
+
+    number: int
+    value: Any
+    distance: int
+
+
+Waiting = int | Swap
+Thread = Generator[Waiting, Any, None]
+
+
+def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
+    """Runs threads, by number and in the order given, each to its next barrier; yields which one that is.
+
+    Args:
+      name: of the program, for errors
+
+    Raises:
+      VerifyError: threads of a block wait at different barriers, or those of a warp at different places.
+    """
+    warps: dict[int, dict[int, Thread]] = {}
+    for number, thread in threads.items():
+        warps.setdefault(number // WARP_THREADS, {})[number] = thread
+    while threads:
+        reached = {_run_warp(name, warp) for warp in warps.values()}
+        if len(reached) > 1:
+            raise _apart(name, "block", reached)
+        (barrier,) = reached
+        if barrier == END:
+            return
+        yield barrier
+
+
+def _run_warp(name: str, warp: Mapping[int, Thread]) -> int:
+    """Runs a warp to its next barrier and returns the number of that."""
+    answers: dict[int, Any] = dict.fromkeys(warp)
+    while True:
+        reached = {number: _resume(thread, answers[number]) for number, thread in warp.items()}
+        places = {each.number if isinstance(each, Swap) else each for each in reached.values()}
+        if len(places) > 1:
+            raise _apart(name, "warp", places)
+        swaps = {number: each for number, each in reached.items() if isinstance(each, Swap)}
+        if not swaps:
+            return places.pop()
+        for number, swap in swaps.items():
+            other = swaps.get(number ^ swap.distance)
+            if other is None:
+                raise VerifyError(f"program {name}: thread {number} shuffles with {number ^ swap.distance}, which is not there.")
+            answers[number] = other.value
+
+
+def _resume(thread: Thread, answer: Any) -> Waiting:
+    try:
+        return thread.send(answer)
+    except StopIteration:
+        return END
+
+
+def _apart(name: str, what: str, places: set[int]) -> VerifyError:
+    shown = sorted("the end" if place == END else f"barrier {place}" for place in places)
+    return VerifyError(f"program {name}: threads of a {what} wait at {' and '.join(shown)}.")
