@@ -46,10 +46,10 @@ class Builder:
             self._open[-1].append(For(index, body))
 
     @contextmanager
-    def again(self, index: Op) -> Iterator[None]:
+    def again(self, index: Op) -> Iterator[Op]:
         """Opens the VECTOR loop of `index` once more: what was computed in it before is known."""
         self._open.append([])
-        yield
+        yield index
         body = tuple(self._open.pop())
         if body:
             self._open[-1].append(For(index, body))

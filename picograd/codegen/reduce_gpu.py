@@ -35,12 +35,12 @@ from picograd.codegen.rows import (
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast, compare, where
-from picograd.ir.op import Dim, Op, const
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
-from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract, to_op
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract, to_op
 
 FEW = 31  # a row no longer than this is one thread's
 OWN = 4  # accesses of a thread to a row, so that many are under way at once
@@ -137,16 +137,13 @@ class _TeamRows:
             with build.loop(count, AxisKind.LOOP) as step, build.loop(team.lanes, AxisKind.VECTOR) as lane:
                 body(add(mul(step, team.threads), self.member), lane, True)
             return
-        for step in range(team.steps):
-            access = add(self.member, step * team.threads)
+        for number in range(team.steps):
+            access = add(self.member, number * team.threads)
             inside = less(access, self.num_accesses)
             here = access if inside is True else minimum(access, subtract(self.num_accesses, 1))
-            if step in self.marks:
-                with build.again(self.marks[step]):
-                    body(here, self.marks[step], inside)
-                continue
-            with build.loop(team.lanes, AxisKind.VECTOR) as lane:
-                self.marks[step] = lane
+            mark = self.marks.get(number)
+            with build.loop(team.lanes, AxisKind.VECTOR) if mark is None else build.again(mark) as lane:
+                self.marks[number] = lane
                 body(here, lane, inside)
 
     def reduce(self, level: list[Op]) -> dict[Op, Op]:

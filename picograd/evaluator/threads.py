@@ -67,10 +67,10 @@ def _run_warp(name: str, warp: Mapping[int, Thread]) -> int:
         if not swaps:
             return places.pop()
         for number, swap in swaps.items():
-            other = swaps.get(number ^ swap.distance)
-            if other is None:
-                raise VerifyError(f"program {name}: thread {number} shuffles with {number ^ swap.distance}, which is not there.")
-            answers[number] = other.value
+            other = number ^ swap.distance
+            if other not in swaps:
+                raise VerifyError(f"program {name}: thread {number} shuffles with {other}, which is not there.")
+            answers[number] = swaps[other].value
 
 
 def _resume(thread: Thread, answer: Any) -> Waiting:

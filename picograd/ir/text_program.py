@@ -68,7 +68,8 @@ ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "check", "prefetch", "transpose", "shuffle", "spread", "lanes", "cast", "bitcast", "inf", "nan", "nan_bits", "when"}
+    {"load", "check", "prefetch", "transpose", "shuffle", "spread", "lanes", "cast", "bitcast"}
+    | {"inf", "nan", "nan_bits", "when"}
     | {*keyword.kwlist}
     | {t.name for t in dtypes.ALL}
     | {code.name for code in OpCode}

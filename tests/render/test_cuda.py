@@ -105,7 +105,7 @@ def test_too_much_shared_memory_is_refused() -> None:
 
 
 def test_lanes_are_one_access_where_their_number_divides_the_index() -> None:
-    body = Body()
+    Body.count, body = 0, Body()
     thread = loop_range(1, AxisKind.BLOCK, 16)
     for index in (body.let(OpCode.MUL, thread, 4), body.let(OpCode.MUL, thread, 3)):
         four = Op(OpCode.VAR, F32, (), (f"x{index.arg[0]}", 4))
@@ -126,7 +126,8 @@ def test_a_reduction_over_lanes_joins_halves() -> None:
 
 def test_a_shuffle_that_not_all_threads_reach_is_refused() -> None:
     whole, half = (
-        For(loop_range(i, AxisKind.BLOCK, extent), (Shuffle(Body.var(F32), const(1.0, F32), 1),)) for i, extent in ((1, 64), (2, 32))
+        For(loop_range(i, AxisKind.BLOCK, extent), (Shuffle(Body.var(F32), const(1.0, F32), 1),))
+        for i, extent in ((1, 64), (2, 32))
     )
     assert refused(block_program(whole, half)) == "a Shuffle stands in a BLOCK loop that not all threads run."
 
