@@ -138,8 +138,8 @@ class _Reader:
             return Prefetch(*self.access(line.removeprefix("prefetch ")))
         if line.startswith("shuffle "):
             declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
-            value, _, distance = shuffled.rpartition(" by ")
-            return Shuffle(self.var(declared), self.expression(value), int(distance))
+            given, _, distance = shuffled.rpartition(" by ")
+            return Shuffle(self.var(declared), self.expression(given), int(distance))
         if line.startswith("load "):
             declared, _, access = line.removeprefix("load ").partition(" = ")
             access, _, valid = access.partition(" when ")
