@@ -93,7 +93,7 @@ def _emit(
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE and target.is_gpu:
-        emit_reduce_gpu(nest, params, first, target)
+        emit_reduce_gpu(nest, params, first, second, target, scratch)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
     elif nest.kind is NestKind.SCAN:
@@ -118,7 +118,7 @@ def _emit(
     elif nest.kind is NestKind.CONV:
         emit_convolution(nest, params, first, second, target, scratch)
     elif has_few_rows(nest, target) and target.is_gpu:
-        emit_reduce_gpu(as_reduction(nest), params, first, target)
+        emit_reduce_gpu(as_reduction(nest), params, first, second, target, scratch)
     elif has_few_rows(nest, target):
         emit_few_rows(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):

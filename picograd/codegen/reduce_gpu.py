@@ -2,12 +2,12 @@
 
 In:    Nest (kind REDUCE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/tile.py
+Called by: codegen/lower.py.    Next: picograd/codegen/reduce_columns_gpu.py
 
-Rows that are short, or beside each other in memory, are a thread's own. Else a team of 32 to 256 threads walks a row, each
-an access of up to 16 bytes at a time; a row of known length that fits lies in the team's registers from then on, read
-once however many levels of reductions follow. Values are joined lane by lane, then by shuffles in a warp, then through
-shared memory from warp to warp. The order of a float sum depends on shapes alone.
+A short row is a thread's own; rows beside each other in memory are codegen/reduce_columns_gpu.py's. Else a team of 32 to
+256 threads walks a row, each an access of up to 16 bytes at a time; a row of known length that fits lies in the team's
+registers from then on, read once however many levels of reductions follow. Values are joined lane by lane, then by
+shuffles in a warp, then through shared memory from warp to warp. The order of a float sum depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.loops import split
 from picograd.codegen.reduce import emit_rows
+from picograd.codegen.reduce_columns_gpu import emit_columns_gpu, joined
 from picograd.codegen.rows import (
     Results,
     Rows,
@@ -61,10 +62,15 @@ class Team:
     steps: int | None
 
 
-def emit_reduce_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes the loops of a reduce nest: a team of threads a row, or a thread."""
+def emit_reduce_gpu(
+    nest: Nest, params: Sequence[Op], build: Builder, second: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes the loops of a reduce nest: a team of threads a row, or a thread a few rows."""
     rows, lanes_on_rows = plan_rows(nest, params, target)
-    if not lanes_on_rows and not is_short(rows, FEW):
+    if lanes_on_rows:
+        emit_columns_gpu(rows, build, second, target, scratch)
+        return
+    if not is_short(rows, FEW):
         _TeamRows(rows, team_of(rows, target), build, target).emit()
         return
     with grid_of_threads(build, numel(rows.row_extents), target) as position:
@@ -167,11 +173,7 @@ class _TeamRows:
 
     def over_lanes(self, code: OpCode, memory: Op) -> Op:
         """Returns the lanes of an accumulator joined by halves."""
-        parts = [self.build.load(memory, lane) for lane in range(self.team.lanes)]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [combined(code, low, high) for low, high in zip(parts[:half], parts[half:])]
-        return parts[0]
+        return joined(code, [self.build.load(memory, lane) for lane in range(self.team.lanes)])
 
     # ---- what threads do together ----
     def join(self, r: Op, value: Op, memory: Op | None) -> Op:

@@ -46,7 +46,7 @@ def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
     for number, thread in threads.items():
         warps.setdefault(number // WARP_THREADS, {})[number] = thread
     while threads:
-        reached = {_run_warp(name, warp) for warp in warps.values()}
+        reached = {place for warp in warps.values() for place in _run_warp(name, warp)}
         if len(reached) > 1:
             raise _apart(name, "block", reached)
         (barrier,) = reached
@@ -55,17 +55,17 @@ def run_threads(name: str, threads: Mapping[int, Thread]) -> Iterator[int]:
         yield barrier
 
 
-def _run_warp(name: str, warp: Mapping[int, Thread]) -> int:
-    """Runs a warp to its next barrier and returns the number of that."""
+def _run_warp(name: str, warp: Mapping[int, Thread]) -> set[int]:
+    """Runs a warp from Shuffle to Shuffle, until its threads wait at barriers or have ended; returns where they do."""
     answers: dict[int, Any] = dict.fromkeys(warp)
     while True:
         reached = {number: _resume(thread, answers[number]) for number, thread in warp.items()}
+        swaps = {number: each for number, each in reached.items() if isinstance(each, Swap)}
         places = {each.number if isinstance(each, Swap) else each for each in reached.values()}
+        if not swaps:
+            return places
         if len(places) > 1:
             raise _apart(name, "warp", places)
-        swaps = {number: each for number, each in reached.items() if isinstance(each, Swap)}
-        if not swaps:
-            return places.pop()
         for number, swap in swaps.items():
             other = number ^ swap.distance
             if other not in swaps:
@@ -81,5 +81,6 @@ def _resume(thread: Thread, answer: Any) -> Waiting:
 
 
 def _apart(name: str, what: str, places: set[int]) -> VerifyError:
-    shown = sorted("the end" if place == END else f"barrier {place}" for place in places)
+    kind = "shuffle" if what == "warp" else "barrier"
+    shown = sorted("the end" if place == END else f"{kind} {place}" for place in places)
     return VerifyError(f"program {name}: threads of a {what} wait at {' and '.join(shown)}.")

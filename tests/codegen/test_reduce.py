@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Statement
 from picograd.schedule.create import create_schedule
-from tests.same_meaning import CPU_TARGETS, check_same_meaning
+from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 X = Op(OpCode.PARAM, dtypes.float32, (), (0, (64, 96)))
 
@@ -89,3 +90,31 @@ def test_on_a_gpu_a_long_row_is_the_work_of_a_block_and_a_short_one_of_a_thread(
     program = lower(item.kernel, target)
     memory = [one.memory for phase in program.phases for one in all_of(phase) if isinstance(one, Alloc)]
     assert any(one.arg[2] is MemorySpace.SHARED for one in memory) == shared
+
+
+GPU_CASES = {
+    # name: shape, axes; rows of a team of one warp and of several, written out and in loops, ragged and not
+    "one warp a row": ((5, 256), (1,)),
+    "several warps a row": ((3, 2048), (1,)),
+    "a row in a loop": ((2, 9000), (1,)),
+    "ragged accesses": ((3, 1001), (1,)),
+    "a team too many": ((9, 64), (1,)),
+    "rows side by side": ((70, 24), (0,)),
+    "ragged rows side by side": ((40, 33), (0,)),
+    "parts of rows side by side": ((700, 8), (0,)),
+    "a middle axis": ((3, 20, 8), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", GPU_CASES)
+def test_on_a_gpu_rows_are_shared_by_threads(name: str, rng: np.random.Generator) -> None:
+    """Sums and a softmax over the axes, for blocks of one warp and of four; whole numbers add up exactly."""
+    shape, axes = GPU_CASES[name]
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, shape))
+    total = reduce(x, OpCode.ADD, axes)
+    top = reduce(x, OpCode.MAX, axes, keepdim=True)
+    whole = rng.integers(-8, 9, shape).astype(np.float32)
+    for threads in (32, 128):
+        target = replace(GPU_TARGET, block_threads=threads)
+        check_same_meaning([total], {x: whole}, targets=[target], device=False)
+        check_same_meaning([x - expand(top, shape)], {x: whole}, targets=[target], device=False)
