@@ -1,35 +1,53 @@
-"""The loops of a convolution on a GPU: a thread an element of the result.
+"""The loops of a convolution on a GPU: a matrix product whose right operand is read through windows.
 
 In:    Nest (kind CONV)
 Out:   one phase of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/scan.py
+
+Rows are the output channels of a group, columns its positions in all images, k = (channel, tap): no window is stored.
+Where a group has few output channels (depthwise convolutions, pools) nobody else needs what a thread reads: then each
+element of the result is a thread's own sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd.codegen.block_product import BlockProduct, Operand
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.index import element_or_zero
 from picograd.codegen.loops import split
 from picograd.codegen.matmul import store_outputs
+from picograd.codegen.matmul_gpu import lanes_along
+from picograd.codegen.opts import block_tile
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import multiply_add
 from picograd.codegen.windows import Windows
 from picograd.device import Target
-from picograd.ir.build import cast
-from picograd.ir.op import Op, const
+from picograd.ir.build import cast, swap_last
+from picograd.ir.coordinates import unflatten
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import floordiv
+from picograd.ir.symbolic import add, floordiv, mod, mul
+
+FEW_CHANNELS = 4  # output channels of a group
 
 
 def emit_convolution_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes a convolution: each thread walks the channels and taps of its element."""
-    anchor = nest.anchor
-    assert anchor is not None
-    windows, dtype = Windows(anchor), accumulator_dtype(anchor)
+    """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
+    assert nest.anchor is not None
+    windows = Windows(nest.anchor)
+    if windows.m < FEW_CHANNELS:
+        _emit_elements(nest, windows, params, build, target)
+    else:
+        _emit_blocks(nest, windows, params, build, target)
+
+
+def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
+    anchor, dtype = windows.anchor, accumulator_dtype(windows.anchor)
     with grid_of_threads(build, numel(nest.domain), target) as number:
         b, o, *at = split(number, list(nest.domain))
         group = floordiv(o, max(1, windows.m))
@@ -40,3 +58,31 @@ def emit_convolution_gpu(nest: Nest, params: Sequence[Op], build: Builder, targe
             rhs = cast(windows.column(b, at, group, c, tap, True), dtype)
             build.store(acc, 0, multiply_add(lhs, rhs, build.load(acc, 0)))
         store_outputs(nest, params, (b, o, *at), cast(build.load(acc, 0), anchor.dtype), build)
+
+
+def _emit_blocks(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
+    anchor, dtype = windows.anchor, accumulator_dtype(windows.anchor)
+    images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
+    tile = block_tile(windows.m, positions, windows.groups, dtype, target)
+    tiles = [floordiv(add(extent, side - 1), side) for extent, side in ((windows.m, tile.rows), (positions, tile.columns))]
+    matrix = swap_last(windows.matrix)  # (groups, output channels, K)
+    with build.loop(numel((windows.groups, *tiles)), AxisKind.GRID) as place:
+        group, row_tile, column_tile = split(place, [windows.groups, *tiles])
+
+        def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
+            return element_or_zero(matrix, (group, row, k), inside)
+
+        def column(position: Dim, k: Dim, inside: Op | bool) -> Op:
+            b, *at = unflatten(position, (images, *windows.spatial))
+            return windows.column(b, at, group, floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
+
+        def store(row: Dim, position: Dim, value: Op) -> None:
+            b, *at = unflatten(position, (images, *windows.spatial))
+            o = add(mul(group, windows.m), row)
+            store_outputs(nest, params, (b, o, *at), cast(value, anchor.dtype), build)
+
+        left = Operand(windows.m, weight, True, lanes_along([matrix], windows.k, target))
+        right = Operand(positions, column, False, 1)
+        lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
+        product = BlockProduct(build, tile, dtype, windows.k, left, right, lanes)
+        product.emit(mul(row_tile, tile.rows), mul(column_tile, tile.columns), store)

@@ -226,6 +226,12 @@ def zero_unless(inside: Op | bool, value: Op) -> Op:
     return Op(OpCode.WHERE, value.dtype, (to_op_bool(inside), value, const(0, value.dtype)))
 
 
+def element_or_zero(root: Op, coords: Coords, inside: Op | bool) -> Op:
+    """Returns the value of `root` at `coords` where that is `inside`; elsewhere 0, and no memory is touched."""
+    value = element(root, coords, None, inside)
+    return value if is_loaded(value) else zero_unless(inside, value)
+
+
 def is_loaded(value: Op) -> bool:
     """True for what comes from memory as it is: it is 0 already where memory is not touched; 1 / x or x + 1 are not."""
     return value.code is OpCode.LOAD or (value.code is OpCode.CAST and is_loaded(value.src[0]))

@@ -122,6 +122,6 @@ def _emit(
     elif has_few_rows(nest, target):
         emit_few_rows(nest, params, first, second, target, scratch)
     elif isinstance(tile := next(tiles), BlockTile):
-        emit_matmul_gpu(nest, params, first, tile)
+        emit_matmul_gpu(nest, params, first, target, tile)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)

@@ -19,6 +19,7 @@ from picograd.codegen.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
 from picograd.device import Target
+from picograd.dtype import DType
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
@@ -29,10 +30,12 @@ from picograd.ir.stages import Kernel, Nest, NestKind
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
 MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEATS may pack the same panel
-OWN = 4  # rows and columns of a thread's tile on a GPU
+MOST_OWN = 8  # rows and columns of a thread's tile on a GPU; of 8-byte elements half as many
+ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
+LEAST_OWN = 4  # elements of a thread's tile: below that shared memory is all it waits for
+DEPTH = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
 WORTH_ANOTHER_TILE = 0.975  # of what the usual tile costs
 STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
-MOST_SIDE = 16  # 256 threads hold 64 x 64 of the result
 
 
 def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
@@ -64,10 +67,9 @@ def _product(nest: Nest) -> Op:
 def best_guess(nest: Nest, target: Target) -> RegisterTile | BlockTile:
     """Returns the tile of a product that a rule of thumb takes."""
     if target.is_gpu:
-        side = MOST_SIDE
-        while side > 1 and side * side > target.block_threads:
-            side //= 2
-        return BlockTile(side, OWN)
+        anchor = _product(nest)
+        *batch, m, n = anchor.shape
+        return block_tile(m, n, numel(batch), accumulator_dtype(anchor), target)
     return _register_tile(nest, _better_turned(nest), target)
 
 
@@ -155,7 +157,40 @@ def _register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[Regi
     return [*cuts, wide, _register_tile(nest, not tile.turned, target)]
 
 
+def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile:
+    """Returns how a GPU cuts `batch` products of m x n: into as large blocks as leave enough of them.
+
+    A thread's tile of r x c reads r + c elements of shared memory for r * c multiply-adds.
+    """
+    high = 1
+    while high * high * 4 <= target.block_threads:
+        high *= 2
+    wide = target.block_threads // high
+    most = MOST_OWN * 4 // max(4, dtype.itemsize)
+    own_rows, own_columns = _own(m, high, most), _own(n, wide, most)
+
+    def blocks() -> float:
+        if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+            return math.inf
+        return batch * -(-m // (high * own_rows)) * -(-n // (wide * own_columns))
+
+    while blocks() < ENOUGH_BLOCKS and own_rows * own_columns > LEAST_OWN:
+        if own_rows > own_columns:
+            own_rows //= 2
+        else:
+            own_columns //= 2
+    return BlockTile(high, wide, own_rows, own_columns, DEPTH if own_rows * own_columns < MOST_OWN**2 else DEPTH // 2)
+
+
+def _own(extent: Dim, threads: int, most: int) -> int:
+    """Returns how many rows or columns a thread has: a power of two, no more than there are."""
+    own = 1
+    while own < most and (not isinstance(extent, int) or threads * own < extent):
+        own *= 2
+    return own
+
+
 def _block_tiles(tile: BlockTile) -> list[BlockTile]:
-    """Other cuts: smaller blocks, more of them, for results that would leave processors idle; larger tiles a thread."""
-    smaller = [replace(tile, side=tile.side // 2)] if tile.side > 4 else []
-    return [*smaller, replace(tile, own=tile.own // 2), replace(tile, own=2 * tile.own)]
+    """Other cuts: a smaller tile a thread, thus more blocks; more or less of K at a time."""
+    smaller = [replace(tile, own_rows=tile.own_rows // 2)] if tile.own_rows > 1 else []
+    return [*smaller, replace(tile, depth=tile.depth // 2), replace(tile, depth=tile.depth * 2)]

@@ -10,6 +10,9 @@ An emitter reads them, codegen/opts.py proposes them, engine/choose.py picks amo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
+
+GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
 
 
 @dataclass(frozen=True)
@@ -34,27 +37,45 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class BlockTile:
-    """How a product is cut on a GPU: a block of side * side threads.
+    """How a product is cut on a GPU: what a block of high x wide threads computes.
 
-    side:  threads along a side, and how much of K is in shared memory at a time
-    own:   rows and columns of the result that one thread computes
+    own_rows, own_columns:  of the result, by one thread
+    depth:                  of K in shared memory at a time
     """
 
-    side: int
-    own: int
-
-    @property
-    def length(self) -> int:
-        """Rows and columns of the result that a block computes."""
-        return self.side * self.own
+    high: int
+    wide: int
+    own_rows: int
+    own_columns: int
+    depth: int
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return self.side * self.side
+        return self.high * self.wide
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result that a block computes."""
+        return self.high * self.own_rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result that a block computes."""
+        return self.wide * self.own_columns
+
+    @property
+    def row_group(self) -> int:
+        """Rows of a thread that stand side by side: an access of shared memory."""
+        return gcd(self.own_rows, GROUP)
+
+    @property
+    def column_group(self) -> int:
+        """Columns of a thread that stand side by side."""
+        return gcd(self.own_columns, GROUP)
 
     def __str__(self) -> str:
-        return f"block {self.length} x {self.length}, {self.own} x {self.own} a thread"
+        return f"block {self.rows} x {self.columns} x {self.depth}, {self.own_rows} x {self.own_columns} a thread"
 
 
 @dataclass(frozen=True)

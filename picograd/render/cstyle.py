@@ -173,6 +173,8 @@ class Writer(ABC):
 
     def element(self, memory: Op, index: Op, lane: int) -> str:
         """Returns the text of one lane's element."""
+        if index.code is OpCode.CONST:
+            return f"{self.memory(memory)}[{index.arg + lane}]"
         apart = "" if lane == 0 or lanes_of(index) > 1 else f" + {lane}"
         return f"{self.memory(memory)}[{self.operand(index, lane)}{apart}]"
 

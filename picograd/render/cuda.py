@@ -29,6 +29,7 @@ from picograd.render.intervals import interval_of
 
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 MAX_GRID = (1 << 31) - 1
+MOST_TURNS, MOST_UNROLLED = 64, 8192  # of a loop that is written out: iterations, and statements that it becomes
 UNKNOWN_TRIPS = 64  # iterations a loop of unknown extent is taken to have, for `Launch.work`
 
 
@@ -152,6 +153,12 @@ def _broken(program: Program, rule: str) -> VerifyError:
     return VerifyError(f"render: kernel {program.name} breaks a rule of the linear form: {rule}.")
 
 
+def is_unrolled(loop: For) -> bool:
+    """True for a loop that NVRTC shall write out, so that indices into registers are constants: short, of known length."""
+    extent = loop.range.src[0]
+    return extent.code is OpCode.CONST and extent.arg <= MOST_TURNS and work_of([loop]) <= MOST_UNROLLED
+
+
 # ---- writing ----
 class CudaWriter(Writer):
     """Writes the body of one phase's function."""
@@ -190,6 +197,8 @@ class CudaWriter(Writer):
     def write_for(self, loop: For) -> None:
         """Writes a loop; a BLOCK loop as the threads of the block, those beyond its extent idle."""
         if loop.range.arg[1] is not AxisKind.BLOCK:
+            if is_unrolled(loop):
+                self.line("#pragma unroll")
             super().write_for(loop)
             return
         if self.in_block and self.phase.block > 1:

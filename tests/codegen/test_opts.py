@@ -191,9 +191,13 @@ def test_candidates_cut_one_product_in_a_few_other_ways() -> None:
     assert tiles(product(512, 7, 512, False), wide) == [usual, *others, replace(usual, turned=True)]
     small = [RegisterTile(10, 2, 8, False), RegisterTile(6, 3, 8, False), RegisterTile(8, 3, 8, True)]
     assert tiles(product(40, 7, 512, False), wide) == small
-    assert tiles(product(512, 7, 512, False), GPU_TARGET) == [BlockTile(4, 4), BlockTile(4, 2), BlockTile(4, 8)]
+    small_block = BlockTile(4, 8, 8, 8, 8)
+    others = [replace(small_block, own_rows=4), replace(small_block, depth=4), replace(small_block, depth=16)]
+    assert tiles(product(512, 7, 512, False), GPU_TARGET) == [small_block, *others]
     large = replace(GPU_TARGET, block_threads=256)
-    assert tiles(product(512, 7, 512, False), large)[:2] == [BlockTile(16, 4), BlockTile(8, 4)]
+    assert tiles(product(512, 7, 512, False), large)[0] == BlockTile(16, 16, 4, 2, 16)
+    assert tiles(product(4096, 7, 4096, False), large)[0] == BlockTile(16, 16, 8, 8, 8)
+    assert tiles(product(4096, 7, 10, False), large)[0] == BlockTile(16, 16, 4, 1, 16)
 
 
 @pytest.mark.parametrize(("shape", "turned"), [((30, 256), False), ((1, 256), True), ((30, 1), True)])

@@ -80,7 +80,7 @@ def choices(kernel: Kernel, seed: int) -> Iterator[tuple[Target, Opts]]:
         yield target, worth_trying[draw(0, 99) % len(worth_trying)]
     for _ in range(TILES):
         yield cpu, Opts((RegisterTile(draw(1, 13), draw(1, 4), draw(1, 9), bool(draw(0, 1))),) * count)
-    yield gpu, Opts((BlockTile(2 ** draw(0, 3), draw(1, 5)),) * count)
+    yield gpu, Opts((BlockTile(2 ** draw(0, 2), 2 ** draw(0, 3), draw(1, 8), draw(1, 8), draw(1, 20)),) * count)
 
 
 def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed: int) -> None:
