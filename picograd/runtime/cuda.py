@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -205,6 +205,20 @@ class CudaDevice:
         except DeviceError as error:
             hint = "run it again with PICOGRAD_DEVICE=CUDASIM, which names the access at fault"
             raise DeviceError(f"{error.fact} A kernel launched before this failed.", hint) from None
+
+    def timed(self, work: Callable[[], Any]) -> float:
+        """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
+        self._enter()
+        start, stop = (call("cuEventCreate", 0) for _ in range(2))
+        try:
+            call("cuEventRecord", start, self._stream)
+            work()
+            call("cuEventRecord", stop, self._stream)
+            call("cuEventSynchronize", stop)
+            return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds
+        finally:
+            for event in (start, stop):
+                call("cuEventDestroy", event)
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:

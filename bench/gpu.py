@@ -1,0 +1,266 @@
+"""Kernels and whole steps on a GPU: picograd beside PyTorch, eager and compiled, in one process.
+
+    python -m bench.gpu --json bench/results/NAME.json
+    python -m bench.gpu --only matmul,softmax
+
+In:    nothing
+Out:   a row for each case; the raw samples of all as JSON
+Called by: tools/gpu_check.sh
+
+Times are of the device, between two events of the stream that does the work; without a GPU (`--device CPU`, which tries the
+program itself) they are of the clock. Each sample repeats a case until it takes TIMED seconds; all variants of a case take
+turns, SAMPLES times, after a warm-up that compiles. Inputs are standard normal numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import tyro
+
+from bench.gpu_cases import Case, all_cases
+from bench.machine import describe_commit, describe_machine, describe_versions
+
+SAMPLES, TIMED, MOST_REPEATS = 7, 0.05, 2000
+FAR = 1e-2  # between results of bfloat16; of float32 they are 1e-5 apart
+Step = Callable[[], Any]
+Timer = Callable[[Step], float]  # what is done -> the seconds it takes, all of it
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Measures a GPU.
+
+    only:     comma list of first words of names; all if empty
+    variants: comma list of picograd, torch, compiled
+    device:   "CUDA", or "CPU" to try the program
+    small:    sizes that a CPU can do
+    json:     file that receives everything
+    minutes:  after which no new case begins
+    """
+
+    only: str = ""
+    variants: str = "picograd,torch,compiled"
+    device: str = "CUDA"
+    small: bool = False
+    json: Path | None = None
+    minutes: float = 6.0
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One way to run a case.
+
+    make:   Case -> a step that submits its work, and returns a tensor, or some
+    host:   a tensor -> float64 values
+    timed:  runs something and returns its seconds on the device
+    peak:   bytes of device memory, the most since it was asked before
+    """
+
+    make: Callable[[Case], Step]
+    host: Callable[[Any], np.ndarray[Any, Any]]
+    timed: Timer
+    peak: Callable[[], int]
+
+
+# ---- frameworks ----
+def by_clock(work: Step) -> float:
+    """Returns how long something takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def picograd_on(device: str) -> Framework:
+    """Returns picograd, whose cases are one jitted function each."""
+    os.environ["PICOGRAD_DEVICE"] = device
+    import picograd as pg
+    from picograd.engine.devices import compiler_for
+
+    timed: Timer = compiler_for(device).device.timed if device == "CUDA" else by_clock  # type: ignore[attr-defined]
+
+    def make(case: Case) -> Step:
+        if case.make is not None:
+            return pg.jit(case.make(pg))
+        operands = [pg.Tensor(array).cast(getattr(pg, case.dtype)).realize() for array in case.operands()]
+        if case.is_pull:
+            *primals, cotangent = operands
+            gradients = pg.jit(
+                lambda *args: pg.vjp(lambda *x: case.compute(pg, pg.nn.functional, *x), *args[:-1])[1](args[-1])
+            )
+            return lambda: gradients(*primals, cotangent)
+        compute = pg.jit(lambda *args: case.compute(pg, pg.nn.functional, *args))
+        return lambda: compute(*operands)
+
+    def peak() -> int:
+        memory = compiler_for(device).device.memory
+        found = memory.peak
+        memory.reset_peak()
+        return int(found)
+
+    return Framework(make, lambda tensor: tensor.float().numpy().astype(np.float64), timed, peak)
+
+
+def torch_on(device: str, is_compiled: bool) -> Framework:
+    """Returns PyTorch; compiled, each case is one function of torch.compile."""
+    import torch
+
+    torch.set_default_device(device.lower())
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def by_events(work: Step) -> float:
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3
+
+    def make(case: Case) -> Step:
+        torch._dynamo.reset()
+        if case.make is not None:
+            step = case.make(torch)
+            return torch.compile(step) if is_compiled else step
+        operands = [torch.tensor(array).to(getattr(torch, case.dtype)) for array in case.operands()]
+
+        def forward(*x: Any) -> Any:
+            return case.compute(torch, torch.nn.functional, *x)
+
+        compute = torch.compile(forward) if is_compiled else forward
+        if not case.is_pull:
+            return lambda: compute(*operands)
+        *primals, cotangent = operands
+        for primal in primals:
+            primal.requires_grad_()
+        return lambda: torch.autograd.grad(compute(*primals), primals, cotangent)
+
+    def peak() -> int:
+        if device != "CUDA":
+            return 0
+        found = int(torch.cuda.max_memory_allocated())
+        torch.cuda.reset_peak_memory_stats()
+        return found
+
+    def host(tensor: Any) -> np.ndarray[Any, Any]:
+        return np.asarray(tensor.detach().float().cpu().numpy(), np.float64)
+
+    return Framework(make, host, by_events if device == "CUDA" else by_clock, peak)
+
+
+# ---- measuring ----
+def repeats_of(framework: Framework, step: Step) -> int:
+    """Returns how often a sample repeats a step, which is warm afterwards."""
+    for _ in range(3):
+        framework.timed(step)
+    return min(MOST_REPEATS, max(1, int(TIMED / max(framework.timed(step), 1e-7))))
+
+
+def measure(case: Case, frameworks: dict[str, Framework]) -> dict[str, Any]:
+    """Returns the samples of each framework in seconds, its peak memory, or the error that it ended with."""
+    found: dict[str, Any] = {name: {} for name in frameworks}
+    steps: dict[str, tuple[Step, int]] = {}
+    for name, framework in frameworks.items():
+        try:
+            framework.peak()
+            step = framework.make(case)
+            steps[name] = step, repeats_of(framework, step)
+            found[name] = {"samples": [], "peak_nbytes": framework.peak(), "repeats": steps[name][1]}
+        except Exception as error:  # one that fails must not cost the figures of the others; what failed is shown
+            found[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
+    if case.make is None:
+        for name, distance in distances({name: each[0] for name, each in steps.items()}, frameworks).items():
+            found[name]["distance"] = distance
+    for _ in range(SAMPLES):
+        for name, (step, count) in steps.items():
+            seconds = frameworks[name].timed(lambda step=step, count=count: [step() for _ in range(count)])
+            found[name]["samples"].append(seconds / count)
+    return found
+
+
+def distances(steps: dict[str, Step], frameworks: dict[str, Framework]) -> dict[str, float]:
+    """Returns how far each one's results are from the first one's, |a - b| / |b|: the greatest of all tensors."""
+    results = {}
+    for name, step in steps.items():
+        result = step()
+        tensors = result if isinstance(result, (tuple, list)) else [result]
+        results[name] = [frameworks[name].host(tensor) for tensor in tensors]
+    first = next(iter(results.values()), [])
+    return {
+        name: max(float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) for a, b in zip(own, first, strict=True))
+        for name, own in results.items()
+    }
+
+
+def line_of(name: str, case: Case, found: dict[str, Any]) -> str:
+    """Returns the row of a case: each one's time, rate, and the others' times over picograd's."""
+    times = {variant: median(each["samples"]) for variant, each in found.items() if each.get("samples")}
+    texts = []
+    for variant, each in found.items():
+        if variant not in times:
+            texts.append(f"{variant} {each['error']}")
+            continue
+        ratio = f" {times[variant] / times['picograd']:5.2f}x" if "picograd" in times and variant != "picograd" else ""
+        far = f" DIFFERS by {each['distance']:.1e}" if each.get("distance", 0) > FAR else ""
+        texts.append(f"{variant} {times[variant] * 1e6:10.1f} us {case.rate(times[variant])}{ratio}{far}")
+    return f"{name:44} {'   '.join(texts)}"
+
+
+def describe_gpu() -> dict[str, str]:
+    """Returns what nvidia-smi says of the first GPU: name, driver, clocks in MHz, power limit in W, memory in MiB."""
+    fields = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,memory.total"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", "--id=0"]
+    try:
+        values = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().split(", ")
+    except (OSError, subprocess.CalledProcessError) as error:
+        return {"nvidia-smi": str(error)}
+    return dict(zip(fields.split(","), values))
+
+
+def selected(arguments: Arguments) -> Iterator[tuple[str, Case]]:
+    words = tuple(word for word in arguments.only.split(",") if word)
+    for name, case in all_cases(arguments.small).items():
+        if not words or name.startswith(words):
+            yield name, case
+
+
+def main(arguments: Arguments) -> None:
+    """Prints a row for each case and keeps all samples."""
+    makers: dict[str, Callable[[], Framework]] = {
+        "picograd": lambda: picograd_on(arguments.device),
+        "torch": lambda: torch_on(arguments.device, False),
+        "compiled": lambda: torch_on(arguments.device, True),
+    }
+    frameworks = {name: makers[name]() for name in arguments.variants.split(",")}
+    report: dict[str, Any] = {
+        "arguments": {name: str(value) for name, value in asdict(arguments).items() if name != "json"},
+        **describe_commit(),
+        "machine": describe_machine(),
+        "gpu": describe_gpu(),
+        "versions": describe_versions(),
+        "cases": {},
+    }
+    begin = time.perf_counter()
+    for name, case in selected(arguments):
+        if time.perf_counter() - begin > 60 * arguments.minutes:
+            print(f"{name}: left out, {arguments.minutes} minutes are over", flush=True)
+            report["cases"][name] = {"left_out": "no time"}
+            continue
+        found = measure(case, frameworks)
+        report["cases"][name] = {"work": case.work, "unit": case.unit, **found}
+        print(line_of(name, case, found), flush=True)
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    main(tyro.cli(Arguments))
