@@ -82,13 +82,14 @@ def _layout(rows: Rows, target: Target) -> Layout:
     lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
     columns, threads = numel(rows.column_extents), target.block_threads
     nbytes = threads * lanes * sum(accumulator_dtype(r).itemsize for level in rows.levels for r in level)
-    high = 1
-    if nbytes <= MOST_SHARED:
-        most = columns // FEW_COLUMNS if isinstance(columns, int) else threads
-        while high * 2 <= min(most, threads // WARP_THREADS):
-            high *= 2
-    wide = threads // high
     accesses = numel([*rows.row_extents[:-1], floordiv(last, lanes)])
+    wide = high = 1
+    while wide < min(accesses if isinstance(accesses, int) else WARP_THREADS, WARP_THREADS):
+        wide *= 2
+    most = columns // FEW_COLUMNS if isinstance(columns, int) else threads
+    while nbytes <= MOST_SHARED and high * 2 <= min(most, threads // wide):
+        high *= 2
+    wide = threads // high
     if not isinstance(accesses, int) or not isinstance(columns, int) or len(rows.levels) != 1 or has_elements(rows):
         return Layout(lanes, wide, high, 1, columns)
     wanted = min(-(-MANY_BLOCKS // max(1, -(-accesses // wide))), columns // (high * PART))

@@ -133,6 +133,18 @@ print(device.target.arch, device.target.block_threads, device.target.shared_byte
     assert run_on(fake_driver, code) == "sm_90a 256 49152"
 
 
+def test_work_is_timed_by_events(fake_driver: Path) -> None:
+    code = """
+import time
+executable = load(row_sums(64, 4096))
+x, y = np.ones((64, 4096), np.float32), np.zeros(64, np.float32)
+start = time.perf_counter()
+by_events = device.timed(lambda: run(device, executable, [x, y]))
+print(0 < by_events <= time.perf_counter() - start, y[0])
+"""
+    assert run_on(fake_driver, code) == "True 4096.0"
+
+
 def test_phases_and_scratch_memory(fake_driver: Path) -> None:
     """Two launches of one kernel, the second reads the scratch memory the first wrote."""
     code = """
