@@ -27,7 +27,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import For, If, Let, Load, Statement, Store, Transpose, lanes_of
+from picograd.ir.statements import For, If, Let, Load, Mma, Statement, Store, Transpose, fragments, lanes_of
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
 
@@ -113,6 +113,9 @@ class _Prover:
             elif isinstance(statement, Transpose):
                 for memory, index, span in _squares(statement):
                     self.span(statement, memory, index, span, None, known, is_sure)
+            elif isinstance(statement, Mma):
+                for memory, index, span in fragments(statement):
+                    self.span(statement, memory, index, span, None, known, is_sure)
             elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
             elif isinstance(statement, If):
@@ -124,9 +127,14 @@ class _Prover:
         self.span(access, access.memory, access.index, span, access.valid, known, is_sure)
 
     def span(
-        self, access: Access | Transpose, memory: Op, index: Op, span: int, valid: Op | None, known: Known, is_sure: bool
-    ) -> None:
-        """Proves that `span` elements from `index` on are inside, or notes the access."""
+        self, access: Access | Transpose | Mma, memory: Op, index: Op, span: int, valid: Op | None, known: Known,
+        is_sure: bool,
+    ) -> None:  # fmt: skip
+        """Proves that `span` elements from `index` on are inside, or notes the access.
+
+        Raises:
+          VerifyError: an access that surely runs is surely outside, or a warp does it together, so nothing can guard it.
+        """
         length = self.lengths.get(memory)
         if length is None:
             length = self.lengths[memory] = length_of(self.program, memory)
@@ -149,6 +157,8 @@ class _Prover:
                         f"after pass linearize of program {self.program.name}, a statement is outside its memory.\n"
                         f"  > {format_statement(access)}\n    elements {low}..{high + span - 1} of {length}"
                     )
+                if isinstance(access, Mma):
+                    raise VerifyError(f"program {self.program.name}: {format_statement(access)} may be outside its memory.")
                 self.unproved.add(id(access))
                 return
         self.inside.add((known, memory, index, span))

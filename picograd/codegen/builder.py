@@ -14,7 +14,7 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Alloc, Barrier, For, If, Load, Prefetch, Shuffle, Statement, Store, Transpose
+from picograd.ir.statements import Alloc, Barrier, For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
 from picograd.ir.symbolic import to_op
 
 Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
@@ -94,6 +94,10 @@ class Builder:
         var = Op(OpCode.VAR, value.dtype, (), (self._name("x"), 1))
         self._open[-1].append(Shuffle(var, value, distance))
         return var
+
+    def mma(self, acc: Op, at: Dim, lhs: Op, left: Dim, rhs: Op, right: Dim) -> None:
+        """Adds a product of 16 x 16 and 16 x 8 that the warp holds in registers."""
+        self._open[-1].append(Mma(acc, to_op(at), lhs, to_op(left), rhs, to_op(right)))
 
     def barrier(self) -> None:
         """All threads of the block wait for each other."""

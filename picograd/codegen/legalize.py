@@ -24,7 +24,7 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Load, Prefetch, Shuffle, Statement, Store, Transpose
+from picograd.ir.statements import For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
 
 INTEGERS = "iu"
 
@@ -179,6 +179,9 @@ class Legalizer:
             return Prefetch(statement.memory, self.expression(statement.index))
         if isinstance(statement, Shuffle):
             return replace(statement, value=self.expression(statement.value))
+        if isinstance(statement, Mma):
+            at, left, right = map(self.expression, (statement.at, statement.left, statement.right))
+            return replace(statement, at=at, left=left, right=right)
         return statement
 
     def _valid(self, valid: Op | None) -> Op | None:

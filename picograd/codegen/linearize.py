@@ -27,6 +27,7 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
@@ -64,6 +65,8 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
                 stored.add(statement.memory)
             elif isinstance(statement, Transpose):
                 stored.add(statement.into)
+            elif isinstance(statement, Mma):
+                stored.add(statement.acc)
             elif isinstance(statement, For | If):
                 found[id(statement)] = walk(statement.body)
                 stored |= found[id(statement)]
@@ -121,6 +124,10 @@ class _Linearizer:
             elif isinstance(statement, Shuffle):
                 value = self.value(self.copies.resolve(statement.value))
                 self.add_naming(Shuffle(self.new_var(value.dtype, 1), value, statement.distance), statement.var)
+            elif isinstance(statement, Mma):
+                at, left, right = (self.address_here(i)[0] for i in (statement.at, statement.left, statement.right))
+                self.scopes[-1].statements.append(replace(statement, at=at, left=left, right=right))
+                self.forget_loads(statement.acc)
             elif isinstance(statement, Transpose):
                 place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
                 self.scopes[-1].statements.append(replace(statement, place=place, index=index))

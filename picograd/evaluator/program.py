@@ -10,7 +10,7 @@ number of the barrier it waits at; a BLOCK loop runs its threads from one barrie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
 from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
 from picograd.evaluator.frame import Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
+from picograd.evaluator.mma import product_part
 from picograd.evaluator.threads import Swap, run_threads
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
@@ -34,11 +35,13 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    fragments,
     operands,
     walk,
 )
@@ -119,6 +122,7 @@ class StepMaker:
             Transpose: self.transpose,
             Prefetch: self.prefetch,
             Shuffle: self.shuffle,
+            Mma: self.mma,
             Barrier: self.barrier,
             Check: self.check,
         }
@@ -287,8 +291,24 @@ class StepMaker:
         number = self.num_places
         self.num_places += 1
 
-        def run(frame: Frame) -> Iterator[Any]:
-            frame.values[var] = yield Swap(number, value(frame), distance)
+        def run(frame: Frame) -> Generator[Swap, Any, None]:
+            lane, given = yield Swap(number, value(frame))
+            frame.values[var] = given[lane ^ distance]
+
+        return Step(True, run)
+
+    def mma(self, statement: Mma) -> Step:
+        """Returns a step that adds a product of which each thread of the warp holds a part."""
+        readers = [self._reader(memory, index, None, count) for memory, index, count in fragments(statement)]
+        memory, index = self.expression(statement.acc), self.expression(statement.at)
+        number = self.num_places
+        self.num_places += 1
+
+        def run(frame: Frame) -> Generator[Swap, Any, None]:
+            acc, lhs, rhs = (reader(frame).astype(np.float64) for reader in readers)
+            lane, given = yield Swap(number, (lhs, rhs))
+            first = int(index(frame))
+            memory(frame).array[first : first + acc.size] = acc + product_part(lane, given)
 
         return Step(True, run)
 

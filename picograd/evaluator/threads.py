@@ -2,7 +2,7 @@
 
 In:    threads as generators, which yield the number of a barrier or a `Swap`
 Out:   `run_threads`; `Swap`
-Called by: evaluator/program.py.    Next: picograd/evaluator/program.py
+Called by: evaluator/program.py.    Next: picograd/evaluator/mma.py
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ END = -1  # what a thread that is done waits at
 
 @dataclass(frozen=True)
 class Swap:
-    """What a thread gives at a Shuffle, to get what the thread has whose number differs by `distance`.
+    """What a thread gives at a Shuffle or an Mma; it gets its number in the warp, and what all threads of that give.
 
     number:  of the statement
     """
 
     number: int
     value: Any
-    distance: int
 
 
 Waiting = int | Swap
@@ -66,11 +65,10 @@ def _run_warp(name: str, warp: Mapping[int, Thread]) -> set[int]:
             return places
         if len(places) > 1:
             raise _apart(name, "warp", places)
-        for number, swap in swaps.items():
-            other = number ^ swap.distance
-            if other not in swaps:
-                raise VerifyError(f"program {name}: thread {number} shuffles with {other}, which is not there.")
-            answers[number] = swaps[other].value
+        if len(swaps) < WARP_THREADS:
+            raise VerifyError(f"program {name}: a warp has {len(swaps)} threads, and what it does together needs all.")
+        given = [swaps[number].value for number in sorted(swaps)]
+        answers = {number: (number % WARP_THREADS, given) for number in warp}
 
 
 def _resume(thread: Thread, answer: Any) -> Waiting:

@@ -28,11 +28,13 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    fragments,
     lanes_of,
 )
 from picograd.ir.text_program import format_statement
@@ -134,6 +136,8 @@ class _Checker:
                 yield from self.check(statement, scope)
             case Shuffle():
                 yield from self.shuffle(statement, scope)
+            case Mma():
+                yield from self.mma(statement, scope)
             case Barrier():
                 if not self.linear and AxisKind.VECTOR in scope.kinds:
                     yield "no barrier in a VECTOR loop"
@@ -213,8 +217,19 @@ class _Checker:
             yield "a Shuffle passes one value of its VAR's dtype"
         if not 0 < distance < WARP_THREADS or distance & (distance - 1):
             yield "the distance of a Shuffle is a power of two inside a warp"
-        if scope.kinds.count(AxisKind.BLOCK) != 1 or AxisKind.VECTOR in scope.kinds:
-            yield "a Shuffle stands in one BLOCK loop and in no VECTOR loop"
+        yield from _by_a_warp(scope)
+
+    def mma(self, statement: Mma, scope: _Scope) -> Failures:
+        """Yields the rules that an Mma breaks."""
+        for memory, index, _ in fragments(statement):
+            yield from self.access(memory, index, None, 1, scope)
+            if memory.code is not OpCode.ALLOC or memory.arg[2] is not MemorySpace.REGISTER:
+                yield "the parts of an Mma's matrices are in registers"
+        if statement.acc.dtype is not dtypes.float32 or statement.lhs.dtype is not statement.rhs.dtype:
+            yield "an Mma adds products of one dtype in float32"
+        if statement.lhs.dtype not in (dtypes.float16, dtypes.bfloat16):
+            yield "an Mma multiplies float16 or bfloat16"
+        yield from _by_a_warp(scope)
 
     def check(self, statement: Check, scope: _Scope) -> Failures:
         """Yields the rules that a Check breaks."""
@@ -294,6 +309,11 @@ class _Checker:
             yield "a condition is bool"
         if op.dtype is not op.src[0].dtype:
             yield "a LOAD has the dtype of its memory"
+
+
+def _by_a_warp(scope: _Scope) -> Failures:
+    if scope.kinds.count(AxisKind.BLOCK) != 1 or AxisKind.VECTOR in scope.kinds:
+        yield "what a warp does together stands in one BLOCK loop and in no VECTOR loop"
 
 
 class _Opaque:

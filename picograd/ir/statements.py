@@ -1,7 +1,7 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Shuffle, Barrier, Check; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Shuffle, Mma, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -129,6 +129,28 @@ class Shuffle:
 
 
 @dataclass(frozen=True)
+class Mma:
+    """acc[at : at + 4] += lhs[left : left + 8] @ rhs[right : right + 4]: 16 x 8 += (16 x 16) @ (16 x 8), by a warp.
+
+    All threads of the warp run it together. Each holds a part of the three matrices, where g, t = divmod(its number in
+    the warp, 4), and i counts its elements (PTX ISA, fragments of mma.m16n8k16):
+        acc:  row g + 8 (i // 2),      column 2 t + i % 2
+        lhs:  row g + 8 (i // 2 % 2),  k = 2 t + i % 2 + 8 (i // 4)
+        rhs:  column g,                k = 2 t + i % 2 + 8 (i // 2)
+
+    acc:            float32 in registers;  lhs, rhs: float16 or bfloat16 in registers
+    at, left, right:  int64 of one lane
+    """
+
+    acc: Op
+    at: Op
+    lhs: Op
+    left: Op
+    rhs: Op
+    right: Op
+
+
+@dataclass(frozen=True)
 class Barrier:
     """All threads of the block wait here for each other; SHARED memory written before is seen after."""
 
@@ -148,7 +170,12 @@ class Check:
 
 WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
 
-Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Shuffle | Barrier | Check
+Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Shuffle | Mma | Barrier | Check
+
+
+def fragments(mma: Mma) -> tuple[tuple[Op, Op, int], ...]:
+    """Returns memory, first element and number of elements of the parts that a thread holds of the three matrices."""
+    return (mma.acc, mma.at, 4), (mma.lhs, mma.left, 8), (mma.rhs, mma.right, 4)
 
 
 def lanes_of(op: Op) -> int:
@@ -189,6 +216,8 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (m, i)
         case Shuffle(var=v, value=x):
             return (v, x)
+        case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
+            return (acc, at, lhs, left, rhs, right)
         case Barrier():
             return ()
         case Check(inside=inside, value=x):

@@ -36,6 +36,7 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
@@ -68,7 +69,7 @@ ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "check", "prefetch", "transpose", "shuffle", "spread", "lanes", "cast", "bitcast"}
+    {"load", "check", "prefetch", "transpose", "shuffle", "mma", "spread", "lanes", "cast", "bitcast"}
     | {"inf", "nan", "nan_bits", "when"}
     | {*keyword.kwlist}
     | {t.name for t in dtypes.ALL}
@@ -185,6 +186,11 @@ class _Writer:
                 return f"prefetch {self.expression(m)}[{self.expression(i)}]"
             case Shuffle(var=v, value=x, distance=distance):
                 return f"shuffle {self.declare(v)}: {vector_type(v)} = {self.expression(x)} by {distance}"
+            case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
+                to, a, b = (
+                    f"{self.expression(m)}[{self.expression(i)}]" for m, i in ((acc, at), (lhs, left), (rhs, right))
+                )
+                return f"mma {to} += {a} @ {b}"
             case Barrier():
                 return "barrier"
             case Check(inside=inside, value=x, number=number):

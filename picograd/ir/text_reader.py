@@ -18,7 +18,21 @@ from picograd.errors import DataError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Prefetch, Shuffle, Statement, Store, Transpose
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Mma,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+)
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
 from picograd.ir.text_values import ValueReader, parse_expression
@@ -136,6 +150,10 @@ class _Reader:
             return Transpose(*self.access(to), int(step), *self.access(of), int(stride), int(lanes))
         if line.startswith("prefetch "):
             return Prefetch(*self.access(line.removeprefix("prefetch ")))
+        if line.startswith("mma "):
+            to, _, product = line.removeprefix("mma ").partition(" += ")
+            left, _, other = product.partition(" @ ")
+            return Mma(*self.access(to), *self.access(left), *self.access(other))
         if line.startswith("shuffle "):
             declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
             given, _, distance = shuffled.rpartition(" by ")

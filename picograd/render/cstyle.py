@@ -25,6 +25,7 @@ from picograd.ir.statements import (
     If,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
@@ -149,6 +150,8 @@ class Writer(ABC):
                 raise self.broken("a Transpose is of a CPU's vectors")
             elif isinstance(statement, Shuffle):
                 self.write_shuffle(statement)
+            elif isinstance(statement, Mma):
+                self.write_mma(statement)
             elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
                 self.write_barrier(statement)
 
@@ -226,6 +229,10 @@ class Writer(ABC):
     @abstractmethod
     def write_shuffle(self, shuffle: Shuffle) -> None:
         """Exchanges values with another thread of the warp."""
+
+    @abstractmethod
+    def write_mma(self, mma: Mma) -> None:
+        """Adds a product that the warp holds in registers."""
 
     @abstractmethod
     def write_barrier(self, barrier: Barrier) -> None:

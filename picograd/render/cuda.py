@@ -22,7 +22,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Shuffle, Statement, Store
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Mma, Shuffle, Statement, Store, fragments
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -255,6 +255,12 @@ class CudaWriter(Writer):
         if self.guarded:
             raise self.broken("a Shuffle stands in a BLOCK loop that not all threads run")
         self.name(shuffle.var, [f"shuffle_xor({self.operand(shuffle.value)}, {shuffle.distance})"])
+
+    def write_mma(self, mma: Mma) -> None:
+        if self.guarded:
+            raise self.broken("an Mma stands in a BLOCK loop that not all threads run")
+        places = [f"{self.memory(memory)}, {self.operand(index)}" for memory, index, _ in fragments(mma)]
+        self.line(f"mma_m16n8k16({', '.join(places)});")
 
     def write_barrier(self, barrier: Barrier) -> None:
         if self.guarded:

@@ -7,7 +7,7 @@
 //   - two threads touch one shared element between two barriers, at least one of them writing (a race),
 //   - shared memory or a register is read that nothing has written in this block,
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
-//   - a shuffle is not reached by all threads of the warp, or not the same shuffle.
+//   - a shuffle or a product of a warp is not reached by all its threads, or not the same one.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
 
 #ifndef PICOGRAD_CUDASIM_H
@@ -47,10 +47,10 @@ struct Fiber {
   Index thread;
   State state;
   int32 line;
-  int32 num_shuffles;
+  int32 num_meetings;
 };
 
-static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, STACK_BYTES = 128 * 1024;
+static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, MOST_GIVEN = 32, STACK_BYTES = 128 * 1024;
 static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
@@ -59,7 +59,8 @@ static Fiber* running;
 static Index block, block_shape, grid_shape;
 static void* scheduler_stack_pointer;
 static void (*run_thread)();
-static uint64 given[2][MAX_THREADS];  // what each thread gave at a shuffle: two in turn, for one may be ahead of another
+struct alignas(8) Given { char bytes[MOST_GIVEN]; };
+static Given given[2][MAX_THREADS];  // what each thread shows to its warp: two in turn, for one may be ahead of another
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
 static const char* kernel_name;
 static char message[512];
@@ -229,6 +230,7 @@ template <class T, int64 N> struct SharedMemory {
 };
 
 template <class T, int64 N> struct RegisterMemory {
+  using Type = T;
   const char* name;
   T elements[N];
   bool written[N];
@@ -253,13 +255,15 @@ static inline void wait(State state, int32 line) {
 }
 static inline void wait_at_barrier(int32 line) { wait(AT_BARRIER, line); }
 
-// Gives `bits` to the other threads of the warp; returns what the one gave whose number differs by `distance`.
-static inline uint64 exchange(uint64 bits, int32 distance, int32 line) {
-  uint64* turn = given[running->num_shuffles++ % 2];
-  const int64 thread = thread_number(running);
-  turn[thread] = bits;
+// Shows a value to the other threads of the warp and learns where theirs are; returns the thread's number in the warp.
+template <class T> static inline int64 meet(const T& value, const T* (&all)[WARP_THREADS], int32 line) {
+  static_assert(sizeof(T) <= MOST_GIVEN, "meet: the value is too large");
+  const int64 thread = thread_number(running), first = thread - thread % WARP_THREADS;
+  auto& turn = given[running->num_meetings++ % 2];
+  memcpy(turn[thread].bytes, &value, sizeof(T));
   wait(AT_SHUFFLE, line);
-  return turn[thread ^ distance];
+  for (int64 i = 0; i < WARP_THREADS; i++) all[i] = (const T*)turn[first + i].bytes;
+  return thread - first;
 }
 
 static void start_thread() {
@@ -340,7 +344,7 @@ static void run_block(int64 threads, int64 order) {
   block_epoch = ++epoch;
   for (int64 i = 0; i < threads; i++) {
     fibers[i].state = RUNS;
-    fibers[i].num_shuffles = 0;
+    fibers[i].num_meetings = 0;
     prepare_stack(fibers[i], start_thread);
   }
   for (bool ended = false; !ended && !failed; epoch++) {

@@ -103,7 +103,9 @@ template <class T> PRIMITIVE T shuffle_xor(T value, int32 distance) {
 template <class T> PRIMITIVE T shuffle_xor(T value, int32 distance, int32 line = __builtin_LINE()) {
   uint64 bits = 0;
   memcpy(&bits, &value, sizeof(T));
-  bits = cudasim::exchange(bits, distance, line);
+  const uint64* given[32];
+  const int64 lane = cudasim::meet(bits, given, line);
+  bits = *given[lane ^ distance];
   memcpy(&value, &bits, sizeof(T));
   return value;
 }
@@ -309,5 +311,47 @@ PRIMITIVE float16 to_float16(float64 value) { return to_float16(round_to_odd(val
 PRIMITIVE bfloat16 to_bfloat16(float64 value) { return to_bfloat16((float32)value); }
 PRIMITIVE float8_e4m3 to_float8_e4m3(float64 value) { return to_float8_e4m3((float32)value); }
 PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2((float32)value); }
+
+// ---- matrices that a warp holds in registers ----
+// acc[at..] += lhs[left..] @ rhs[right..]: 16 x 8 += (16 x 16) @ (16 x 8). Where g = lane / 4 and t = lane % 4, element i of
+// acc is (g + 8 (i / 2), 2t + i % 2); of lhs (g + 8 (i / 2 % 2), 2t + i % 2 + 8 (i / 4)); of rhs (2t + i % 2 + 8 (i / 2), g).
+// PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). All 32 threads call it.
+#ifdef __CUDACC_RTC__
+template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
+  return (uint32)elements[0].bits | (uint32)elements[1].bits << 16;
+}
+#define PICOGRAD_MMA(T, name)                                                                                       \
+  PRIMITIVE void mma_m16n8k16(float32* acc, int64 at, const T* lhs, int64 left, const T* rhs, int64 right) {        \
+    const uint32 a0 = pair_of(lhs + left), a1 = pair_of(lhs + left + 2), a2 = pair_of(lhs + left + 4),              \
+                 a3 = pair_of(lhs + left + 6), b0 = pair_of(rhs + right), b1 = pair_of(rhs + right + 2);            \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+        "{%0, %1, %2, %3};"                                                                                         \
+        : "+f"(acc[at]), "+f"(acc[at + 1]), "+f"(acc[at + 2]), "+f"(acc[at + 3])                                    \
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                    \
+  }
+PICOGRAD_MMA(float16, "f16")
+PICOGRAD_MMA(bfloat16, "bf16")
+#else
+template <class Acc, class Lhs, class Rhs>
+PRIMITIVE void mma_m16n8k16(Acc& acc, int64 at, Lhs& lhs, int64 left, Rhs& rhs, int64 right,
+                            int32 line = __builtin_LINE()) {
+  typedef typename Lhs::Type T;
+  struct Part { T lhs[8], rhs[4]; } own;
+  for (int64 i = 0; i < 8; i++) own.lhs[i] = lhs[left + i];
+  for (int64 i = 0; i < 4; i++) own.rhs[i] = rhs[right + i];
+  const Part* parts[32];
+  const int64 lane = cudasim::meet(own, parts, line);
+  for (int64 i = 0; i < 4; i++) {
+    const int64 row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+    float32 sum = acc[at + i];
+    for (int64 k = 0; k < 16; k++) {
+      const T a = parts[row % 8 * 4 + k % 8 / 2]->lhs[k % 2 + 2 * (row / 8) + 4 * (k / 8)];
+      const T b = parts[column * 4 + k % 8 / 2]->rhs[k % 2 + 2 * (k / 8)];
+      sum += to_float32(a) * to_float32(b);
+    }
+    acc[at + i] = sum;
+  }
+}
+#endif
 
 #endif
