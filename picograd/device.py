@@ -86,6 +86,7 @@ class Target:
     num_registers:     vector registers
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
+    has_mma:           a warp multiplies matrices of 16-bit floats by one instruction
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     has_fma:           an instruction computes a * b + c with one rounding
@@ -104,6 +105,7 @@ class Target:
     triple: str = ""
     has_fma: bool = True
     plain_sums: bool = False
+    has_mma: bool = False
 
     @property
     def is_gpu(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.block_product import BlockProduct, Operand
+from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_or_zero
@@ -22,6 +22,7 @@ from picograd.codegen.matmul import store_outputs
 from picograd.codegen.matmul_gpu import lanes_along
 from picograd.codegen.opts import block_tile
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.staged import Operand
 from picograd.codegen.tile import multiply_add
 from picograd.codegen.windows import Windows
 from picograd.device import Target

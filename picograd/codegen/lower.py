@@ -39,7 +39,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.opts import Opts, RegisterTile, Tile
 from picograd.ir.stages import REPORT_WORDS, Kernel, Nest, NestKind, Param, Program
 from picograd.ir.statements import Check, For, If, Statement
 
@@ -86,7 +86,7 @@ def _has_check(statements: Sequence[Statement]) -> bool:
 
 def _emit(
     nest: Nest, params: Sequence[Op], builders: tuple[Builder, Builder, Builder], target: Target,
-    tiles: Iterator[RegisterTile | BlockTile], scratch: Scratch,
+    tiles: Iterator[Tile], scratch: Scratch,
 ) -> None:  # fmt: skip
     """Writes one nest: into the first of `builders`, or where it has phases of its own into as many of them."""
     first, second, third = builders
@@ -121,7 +121,7 @@ def _emit(
         emit_reduce_gpu(as_reduction(nest), params, first, second, target, scratch)
     elif has_few_rows(nest, target):
         emit_few_rows(nest, params, first, second, target, scratch)
-    elif isinstance(tile := next(tiles), BlockTile):
+    elif not isinstance(tile := next(tiles), RegisterTile):
         emit_matmul_gpu(nest, params, first, target, tile)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)

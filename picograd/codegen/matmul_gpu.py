@@ -2,7 +2,7 @@
 
 In:    Nest (kind MATMUL)
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/block_product.py
+Called by: codegen/lower.py.    Next: picograd/codegen/staged.py
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.axes import vector_lanes
-from picograd.codegen.block_product import BlockProduct, Operand
+from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_or_zero
 from picograd.codegen.loops import split
 from picograd.codegen.matmul import store_outputs
 from picograd.codegen.panels import contiguous_axis
 from picograd.codegen.rows import accumulator_dtype
+from picograd.codegen.staged import Operand
+from picograd.codegen.tensor_product import TensorProduct
 from picograd.device import Target
 from picograd.ir.build import cast, swap_last
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
-from picograd.ir.opts import BlockTile
+from picograd.ir.opts import BlockTile, WarpTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, mul
 
 
-def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target, tile: BlockTile) -> None:
+def emit_matmul_gpu(
+    nest: Nest, params: Sequence[Op], build: Builder, target: Target, tile: BlockTile | WarpTile
+) -> None:
     """Writes a product: with 256 threads a block computes 128 x 128 of the result, or less where there is less."""
     anchor = nest.anchor
     assert anchor is not None
@@ -38,7 +42,11 @@ def emit_matmul_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Ta
         *at, row_tile, column_tile = split(position, [*batch, row_tiles, column_tiles])
         left, right = _operand(a, at, target), _operand(swap_last(b), at, target)
         lanes = lanes_along([value for _, value in nest.outputs], n, target)
-        product = BlockProduct(build, tile, accumulator_dtype(anchor), a.shape[-1], left, right, lanes)
+        product: BlockProduct | TensorProduct
+        if isinstance(tile, WarpTile):
+            product = TensorProduct(build, tile, a.dtype, a.shape[-1], left, right, lanes)
+        else:
+            product = BlockProduct(build, tile, accumulator_dtype(anchor), a.shape[-1], left, right, lanes)
 
         def store(row: Dim, column: Dim, value: Op) -> None:
             store_outputs(nest, params, (*at, row, column), cast(value, anchor.dtype), build)

@@ -11,8 +11,10 @@ is the same in all of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
+from picograd import dtype as dtypes
 from picograd.codegen.few_rows import has_few_rows
 from picograd.codegen.matmul import MOST_REPEATS, is_alone, lanes_of
 from picograd.codegen.panels import contiguous_axis, packs_slowly
@@ -23,9 +25,10 @@ from picograd.dtype import DType
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, Opts, RegisterTile, Tile, WarpTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind
+from picograd.ir.statements import WARP_THREADS
 
 ROW_PANELS = 8  # of a piece, at least: their rows stay in the second-level cache while the columns pass
 LEAST_PIECES = 8  # of a product whose columns are packed element by element: panels may then be packed by who reads them
@@ -33,6 +36,8 @@ MANY_PIECES = 16  # the same where packing copies vectors, and up to MOST_REPEAT
 MOST_OWN = 8  # rows and columns of a thread's tile on a GPU; of 8-byte elements half as many
 ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
 LEAST_OWN = 4  # elements of a thread's tile: below that shared memory is all it waits for
+MOST_HIGH, MOST_WIDE = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
+WARP_DEPTH = 32  # of K in shared memory for matrix instructions
 DEPTH = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
 WORTH_ANOTHER_TILE = 0.975  # of what the usual tile costs
 STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
@@ -43,9 +48,16 @@ def candidates(kernel: Kernel, target: Target) -> tuple[Opts, ...]:
     best = guess(kernel, target)
     found = [best]
     for place, (nest, tile) in enumerate(zip(_products(kernel, target), best.products)):
-        for other in _block_tiles(tile) if isinstance(tile, BlockTile) else _register_tiles(nest, tile, target):
+        for other in _others(nest, tile, target):
             found.append(Opts((*best.products[:place], other, *best.products[place + 1 :])))
     return tuple(dict.fromkeys(found))
+
+
+def _others(nest: Nest, tile: Tile, target: Target) -> Sequence[Tile]:
+    """Returns other tiles of a product."""
+    if isinstance(tile, BlockTile):
+        return _block_tiles(tile)
+    return _warp_tiles(tile) if isinstance(tile, WarpTile) else _register_tiles(nest, tile, target)
 
 
 def guess(kernel: Kernel, target: Target) -> Opts:
@@ -64,11 +76,13 @@ def _product(nest: Nest) -> Op:
     return nest.anchor
 
 
-def best_guess(nest: Nest, target: Target) -> RegisterTile | BlockTile:
+def best_guess(nest: Nest, target: Target) -> Tile:
     """Returns the tile of a product that a rule of thumb takes."""
     if target.is_gpu:
         anchor = _product(nest)
         *batch, m, n = anchor.shape
+        if has_matrix_instruction(anchor, target):
+            return warp_tile(m, n, numel(batch), target)
         return block_tile(m, n, numel(batch), accumulator_dtype(anchor), target)
     return _register_tile(nest, _better_turned(nest), target)
 
@@ -182,12 +196,48 @@ def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target) -> Bloc
     return BlockTile(high, wide, own_rows, own_columns, DEPTH if own_rows * own_columns < MOST_OWN**2 else DEPTH // 2)
 
 
+def has_matrix_instruction(anchor: Op, target: Target) -> bool:
+    """True for a product of 16-bit floats that is not smaller than one instruction's."""
+    a, b = anchor.src
+    extents = zip((*anchor.shape[-2:], a.shape[-1]), (MMA_ROWS, MMA_COLUMNS, MMA_DEPTH))
+    large = all(not isinstance(extent, int) or 2 * extent >= least for extent, least in extents)
+    return target.has_mma and a.dtype is b.dtype and a.dtype in (dtypes.float16, dtypes.bfloat16) and large
+
+
+def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target) -> WarpTile:
+    """Returns how a GPU cuts `batch` products of m x n for matrix instructions: as large as leaves enough blocks."""
+    warps = target.block_threads // WARP_THREADS
+    high = 1
+    while high * high * 4 <= warps:
+        high *= 2
+    wide = warps // high
+    high_tiles, wide_tiles = _own(m, high * MMA_ROWS, MOST_HIGH), _own(n, wide * MMA_COLUMNS, MOST_WIDE)
+
+    def blocks() -> float:
+        if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+            return math.inf
+        return batch * -(-m // (high * high_tiles * MMA_ROWS)) * -(-n // (wide * wide_tiles * MMA_COLUMNS))
+
+    while blocks() < ENOUGH_BLOCKS and high_tiles * wide_tiles > LEAST_OWN:
+        if high_tiles >= wide_tiles:
+            high_tiles //= 2
+        else:
+            wide_tiles //= 2
+    return WarpTile(high, wide, high_tiles, wide_tiles, WARP_DEPTH)
+
+
 def _own(extent: Dim, threads: int, most: int) -> int:
     """Returns how many rows or columns a thread has: a power of two, no more than there are."""
     own = 1
     while own < most and (not isinstance(extent, int) or threads * own < extent):
         own *= 2
     return own
+
+
+def _warp_tiles(tile: WarpTile) -> list[WarpTile]:
+    """Other cuts: a smaller tile a warp, thus more blocks; less of K at a time."""
+    smaller = [replace(tile, high_tiles=tile.high_tiles // 2)] if tile.high_tiles > 1 else []
+    return [*smaller, replace(tile, depth=MMA_DEPTH)]
 
 
 def _block_tiles(tile: BlockTile) -> list[BlockTile]:

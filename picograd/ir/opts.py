@@ -1,7 +1,7 @@
 """The tunable choices of a kernel, as data: whatever they are, the kernel computes the same bits.
 
 In:    nothing
-Out:   `RegisterTile`, `BlockTile`, `Opts`, `Generated`
+Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`, `Generated`
 Next:  picograd/ir/backend.py
 
 An emitter reads them, codegen/opts.py proposes them, engine/choose.py picks among the proposals.
@@ -12,7 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+from picograd.ir.statements import WARP_THREADS
+
 GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
+MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,59 @@ class BlockTile:
 
 
 @dataclass(frozen=True)
+class WarpTile:
+    """How a product of 16-bit operands is cut for matrix instructions: a block of high x wide warps.
+
+    high_tiles, wide_tiles:  of 16 x 8 results, by one warp
+    depth:                   of K in shared memory at a time, a multiple of 16
+    """
+
+    high: int
+    wide: int
+    high_tiles: int
+    wide_tiles: int
+    depth: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.high * self.wide * WARP_THREADS
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of the result that a warp computes."""
+        return self.high_tiles * MMA_ROWS
+
+    @property
+    def warp_columns(self) -> int:
+        """Columns of the result that a warp computes."""
+        return self.wide_tiles * MMA_COLUMNS
+
+    @property
+    def rows(self) -> int:
+        """Rows of the result that a block computes."""
+        return self.high * self.warp_rows
+
+    @property
+    def columns(self) -> int:
+        """Columns of the result that a block computes."""
+        return self.wide * self.warp_columns
+
+    def __str__(self) -> str:
+        return f"block {self.rows} x {self.columns} x {self.depth}, {self.warp_rows} x {self.warp_columns} a warp"
+
+
+Tile = RegisterTile | BlockTile | WarpTile
+
+
+@dataclass(frozen=True)
 class Opts:
     """The choices of one kernel.
 
     products:  how each MATMUL nest is cut, in the order of the nests
     """
 
-    products: tuple[RegisterTile | BlockTile, ...] = ()
+    products: tuple[Tile, ...] = ()
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.products)) or "none"

@@ -318,4 +318,4 @@ def _target_of(device: Any) -> Target:
     # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
     arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
     shared_bytes = min(int(shared), STATIC_SHARED_NBYTES)
-    return Target(device="CUDA", language="cuda", arch=arch, vector_bytes=16, block_threads=256, shared_bytes=shared_bytes)
+    return Target("CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=shared_bytes, has_mma=major >= 8)

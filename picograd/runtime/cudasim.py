@@ -28,7 +28,7 @@ from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
-TARGET = Target(device="CUDASIM", language="cuda", arch="sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024)
+TARGET = Target("CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True)
 ORDERS = ("forward", "backward", "shuffled")
 ALIGNMENT = 64
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows
