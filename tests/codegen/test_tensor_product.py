@@ -1,0 +1,68 @@
+"""Products by matrix instructions mean the same as others, whatever the tile, and are taken where they pay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.codegen.opts import candidates, guess
+from picograd.dtype import DType
+from picograd.evaluator import evaluate_kernel, evaluate_program
+from picograd.ir.build import swap_last
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import BlockTile, Opts, WarpTile
+from picograd.ir.spec_program import verify_program
+from picograd.ir.stages import Kernel
+from picograd.ir.statements import Mma, walk
+from picograd.schedule.create import create_schedule
+from tests.same_meaning import GPU_TARGET
+
+
+def product(m: int, k: int, n: int, letters: str = "NN", dtype: DType = dtypes.float16) -> Kernel:
+    """x = a @ b; T says that an operand lies transposed."""
+    a = Op(OpCode.PARAM, dtype, (), (0, (m, k) if letters[0] == "N" else (k, m)))
+    b = Op(OpCode.PARAM, dtype, (), (1, (k, n) if letters[1] == "N" else (n, k)))
+    sides = (a if letters[0] == "N" else swap_last(a), b if letters[1] == "N" else swap_last(b))
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtype, sides)]).items
+    return item.kernel
+
+
+def check(kernel: Kernel, tile: WarpTile, threads: int) -> None:
+    """Whole numbers, so that every sum is exact and fits its dtype."""
+    rng, target = np.random.default_rng(0), replace(GPU_TARGET, block_threads=threads)
+    memory = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
+    expected = [array.copy() for array in memory]
+    evaluate_kernel(kernel, expected, {})
+    program = lower(kernel, target, Opts((tile,)))
+    verify_program(program, after="lower")
+    assert any(isinstance(statement, Mma) for phase in program.phases for statement in walk(phase))
+    for order in (range, lambda n: range(n - 1, -1, -1)):
+        found = [array.copy() for array in memory]
+        evaluate_program(program, found, {}, order)
+        np.testing.assert_array_equal(found[2].astype(np.float32), expected[2].astype(np.float32))
+
+
+@pytest.mark.parametrize("letters", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("shape", [(16, 16, 8), (32, 48, 24), (19, 37, 13)])
+def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int]) -> None:
+    check(product(*shape, letters), WarpTile(1, 1, 1, 1, 16), 32)
+
+
+@pytest.mark.parametrize("tile", [WarpTile(1, 1, 2, 3, 32), WarpTile(1, 2, 1, 2, 16), WarpTile(2, 1, 1, 1, 32)], ids=str)
+def test_every_tile(tile: WarpTile) -> None:
+    check(product(40, 50, 30, dtype=dtypes.bfloat16), tile, tile.threads)
+
+
+def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:
+    large = replace(GPU_TARGET, block_threads=256)
+    assert guess(product(4096, 64, 4096), large).products == (WarpTile(2, 4, 4, 4, 32),)
+    assert isinstance(guess(product(512, 64, 512, dtype=dtypes.float32), large).products[0], BlockTile)
+    assert isinstance(guess(product(512, 64, 512), replace(large, has_mma=False)).products[0], BlockTile)
+    assert isinstance(guess(product(512, 64, 3), large).products[0], BlockTile)
+    tiles = [opts.products[0] for opts in candidates(product(4096, 64, 4096), large)]
+    assert tiles[1:] == [WarpTile(2, 4, 2, 4, 32), WarpTile(2, 4, 4, 4, 16)]
