@@ -45,19 +45,23 @@ def compile_source(source: Source, target: Target) -> Binary:
 
     Cost: 3 to 5 ms for an elementwise kernel, 6 to 13 ms for a matrix product (2.5 GHz).
     """
-    with parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         data: bytes = machine.emit_object(module)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
 
 def assembly(source: Source, target: Target) -> str:
-    """Returns the assembly text that `compile_source` would make, for people to read."""
-    with parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+    """Returns the assembly text that `compile_source` would make: for people to read, and PTX for a driver.
+
+    Raises:
+      CompileError: LLVM does not take the text; the message quotes the line.
+    """
+    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
         return str(machine.emit_assembly(module))
 
 
 @contextmanager
-def parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
+def _parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
     """Opens a text as (machine, module), while no other thread compiles.
 
     Raises:

@@ -4,16 +4,16 @@ In:    Source (language "nvptx"), Target (arch "sm_90", features "+ptx78", ...)
 Out:   Binary: PTX text and a zero byte;  `gpu_target`
 Called by: engine/backends/ptx.py.    Next: picograd/compile/nvrtc.py
 
-The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it. LLVM's own passes
-before code generation see which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly
-rounded: neither LLVM nor the driver contracts them.
+The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it. LLVM sees by itself
+which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nobody contracts them.
+The passes that a CPU's code needs not are left out here, too: with strength reduction a sort spilled registers.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from picograd.compile.llvm import has_target, parsed
+from picograd.compile.llvm import assembly, has_target
 from picograd.device import Target
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Source
@@ -33,12 +33,6 @@ def compile_source(source: Source, target: Target) -> Binary:
     """
     text = assembly(source, target).encode() + b"\0"
     return Binary(source.name, text, source.params, source.variables, source.launches)
-
-
-def assembly(source: Source, target: Target) -> str:
-    """Returns the PTX text of a Source."""
-    with parsed(source, target) as (machine, module):
-        return str(machine.emit_assembly(module))
 
 
 def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:

@@ -94,7 +94,7 @@ def _nvrtc() -> Any:
         return nvrtc
     except (ImportError, RuntimeError, OSError) as error:
         raise CompileError(
-            f"nvrtc: cannot be loaded ({str(error).splitlines()[0]}).", hint='pip install "picograd[cuda]"'
+            f"nvrtc: cannot be loaded ({str(error).splitlines()[0]}).", hint='pip install "picograd[cuda]"; PICOGRAD_DEVICE=PTX needs no NVRTC'
         ) from None
 
 

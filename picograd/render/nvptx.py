@@ -48,6 +48,8 @@ from picograd.render.registers import changes, is_register
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+# Threads of a block, and how many blocks must fit at once: without the 1 the assembler spills registers to fit more.
+LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
 
 # What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
@@ -148,7 +150,7 @@ class KernelWriter(FunctionWriter):
             lines += ["  ret void", "apart:", *filter(None, self.lines)]
         params = [f"ptr %p{slot}" for slot in range(len(self.program.params))]
         params += [f"i64 %n_{variable.arg[0]}" for variable in self.program.variables]
-        head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) "nvvm.maxntid"="{self.phase.block}" {{'
+        head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) {LIMITS.format(self.phase.block)} {{'
         return "\n".join([head, "entry:", *self.entry, *lines, *end])
 
     def write_entry(self, statements: Sequence[Statement]) -> None:
