@@ -32,7 +32,9 @@ HOST = ptx_on_host.TARGET.device
 on_host = pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
 DEVICES = [
     pytest.param(HOST, marks=on_host),
-    pytest.param("PTX", marks=[pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]),
+    pytest.param(
+        "PTX", marks=[pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]
+    ),
 ]
 MORE = {
     **EXPRESSIONS,

@@ -107,9 +107,10 @@ def test_a_condition_branches_around_an_access() -> None:
     assert text.count("br i1 %t1, label") == 2 and "phi float [ %t3, %if1 ], [ zeroinitializer, %aligned ]" in text
 
 
-@pytest.mark.parametrize(
-    ("dtype", "shuffles"), [(dtypes.float32, 1), (dtypes.float64, 2), (dtypes.int64, 2), (dtypes.bool_, 1), (dtypes.int8, 1)]
-)
+SHUFFLES = [(dtypes.float32, 1), (dtypes.float64, 2), (dtypes.int64, 2), (dtypes.bool_, 1), (dtypes.int8, 1)]
+
+
+@pytest.mark.parametrize(("dtype", "shuffles"), SHUFFLES)
 def test_a_shuffle_exchanges_32_bits_at_a_time(dtype: dtypes.DType, shuffles: int) -> None:
     text = text_of(Shuffle(Body.var(dtype), const(1, dtype), 16))
     assert text.count("@llvm.nvvm.shfl.sync.bfly.i32(i32 -1, ") == shuffles and text.count("i32 16, i32 31)") == shuffles
