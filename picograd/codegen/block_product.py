@@ -40,6 +40,7 @@ class BlockProduct:
     k:             its length
     left, right:   the operands
     store_lanes:   columns that are stored at once; they divide the right operand's extent
+    unrolled:      the kind of loops over registers
     """
 
     build: Builder
@@ -49,6 +50,7 @@ class BlockProduct:
     left: Operand
     right: Operand
     store_lanes: int
+    unrolled: AxisKind
 
     def emit(self, first_row: Dim, first_column: Dim, store: Store) -> None:
         """Writes the block whose result begins at (first_row, first_column)."""
@@ -57,7 +59,7 @@ class BlockProduct:
         memories = [side.shared_memory() for side in sides]
         with build.loop(tile.threads, AxisKind.BLOCK) as thread:
             acc = build.alloc(self.dtype, tile.own_rows * tile.own_columns, MemorySpace.REGISTER)
-            with build.loop(tile.own_rows * tile.own_columns, AxisKind.LOOP) as place:
+            with build.loop(tile.own_rows * tile.own_columns, self.unrolled) as place:
                 build.store(acc, place, const(0, self.dtype))
             pipeline(build, sides, memories, thread, lambda half: self.multiply(thread, half, sides, memories, acc))
             self.store(thread, first_row, first_column, acc, store)
@@ -65,7 +67,7 @@ class BlockProduct:
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         """Returns the tile of an operand."""
         depth, threads = self.tile.depth, self.tile.threads
-        return Staged(self.build, operand, self.dtype, first, width, depth, self.k, threads, False, PADDING)
+        return Staged(self.build, operand, self.dtype, first, width, depth, self.k, threads, False, PADDING, self.unrolled)
 
     def place(self, thread: Dim) -> tuple[Dim, Dim]:
         """Returns where a thread stands among the tile's high x wide: warps are 8 wide where that goes."""
@@ -90,14 +92,14 @@ class BlockProduct:
         with build.loop(tile.depth, AxisKind.LOOP) as k:
             for side, memory, (own, count, size, apart, first) in zip(sides, memories, wanted):
                 with (
-                    build.loop(count // size, AxisKind.LOOP) as group,
+                    build.loop(count // size, self.unrolled) as group,
                     build.loop(size, AxisKind.VECTOR) as lane,
                 ):
                     place = add(mul(add(mul(group, apart), first), size), lane)
                     build.store(own, add(mul(group, size), lane), read(memory, side.index(half, k, place)))
             with (
-                build.loop(tile.own_rows, AxisKind.LOOP) as i,
-                build.loop(tile.own_columns // tile.column_group, AxisKind.LOOP) as group,
+                build.loop(tile.own_rows, self.unrolled) as i,
+                build.loop(tile.own_columns // tile.column_group, self.unrolled) as group,
                 build.loop(tile.column_group, AxisKind.VECTOR) as lane,
             ):
                 column = add(mul(group, tile.column_group), lane)
@@ -111,7 +113,7 @@ class BlockProduct:
         y, x = self.place(thread)
         lanes = gcd(self.store_lanes, tile.column_group)
         parts = tile.own_columns // lanes
-        with build.loop(tile.own_rows, AxisKind.LOOP) as i, build.loop(parts, AxisKind.LOOP) as part:
+        with build.loop(tile.own_rows, self.unrolled) as i, build.loop(parts, self.unrolled) as part:
             number = mul(part, lanes)
             group, rest = floordiv(number, tile.column_group), mod(number, tile.column_group)
             row_group, row_rest = floordiv(i, tile.row_group), mod(i, tile.row_group)

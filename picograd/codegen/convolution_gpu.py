@@ -17,7 +17,7 @@ from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_or_zero
-from picograd.codegen.loops import split
+from picograd.codegen.loops import over_registers, split
 from picograd.codegen.matmul import store_outputs
 from picograd.codegen.matmul_gpu import lanes_along
 from picograd.codegen.opts import block_tile
@@ -85,5 +85,5 @@ def _emit_blocks(nest: Nest, windows: Windows, params: Sequence[Op], build: Buil
         left = Operand(windows.m, weight, True, lanes_along([matrix], windows.k, target))
         right = Operand(positions, column, False, 1)
         lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
-        product = BlockProduct(build, tile, dtype, windows.k, left, right, lanes)
+        product = BlockProduct(build, tile, dtype, windows.k, left, right, lanes, over_registers(target))
         product.emit(mul(row_tile, tile.rows), mul(column_tile, tile.columns), store)

@@ -4,7 +4,7 @@ In:    statements in the free form, Target
 Out:   the same, with every operation one the target has
 Called by: codegen/lower.py.    Next: picograd/codegen/scalar.py
 
-Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for language "llvm"; CUDA has an exp of its own
+Example:  EXP(x)  ->  BITCAST, SHL, SHR, FMA, MUL, ... of x          for LLVM IR; CUDA C has an exp of its own
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.statements import For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
 
 INTEGERS = "iu"
+LLVM = ("llvm", "nvptx")  # languages without functions of numbers: a CPU's and a GPU's LLVM IR
 
 
 def legalize_statements(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:
@@ -34,7 +35,7 @@ def legalize_statements(statements: Sequence[Statement], target: Target) -> tupl
 
     After:   an opcode of TRANSCENDENTAL is left only where the target's language has a function for it; signed
              IDIV and MOD only of indices that are not negative, unsigned ones only by what is not 0; shifts only by
-             less than the width; FMA of floats only where the target has it; for "llvm" floats narrower than float32
+             less than the width; FMA of floats only where the target has it; for LLVM floats narrower than float32
              only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the processor has it.
     Before:  `linearize`, which names each operation and finds equal ones.
     """
@@ -127,7 +128,7 @@ def rules_for(
       half_in_hardware:  float16 is converted by an instruction
       has_fma:           so is a product added
     """
-    if language != "llvm":
+    if language not in LLVM:
         return EVERYWHERE
     wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
     if not has_narrow:
@@ -143,9 +144,9 @@ def rules_for(
 
 
 def has_half(target: Target) -> bool:
-    """True where float16 becomes float32 and back by an instruction (x86 F16C; every AArch64)."""
+    """True where float16 becomes float32 and back by an instruction (x86 F16C; every AArch64 and NVIDIA GPU)."""
     features = target.features.split(",")
-    return "+f16c" in features or "+neon" in features or target.triple.startswith(("aarch64", "arm64"))
+    return "+f16c" in features or "+neon" in features or target.triple.startswith(("aarch64", "arm64", "nvptx"))
 
 
 # ---- driver ----

@@ -233,7 +233,11 @@ class _Linearizer:
     def compute(self, op: Op) -> None:
         """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
         if op.code is OpCode.RANGE:
-            self.name(op, Op(OpCode.LANES, dtypes.int64, (), int(op.src[0].arg)), int(op.src[0].arg))
+            lanes = int(op.src[0].arg)
+            if lanes == 1:
+                self.values[op] = const(0, dtypes.int64)
+            else:
+                self.name(op, Op(OpCode.LANES, dtypes.int64, (), lanes), lanes)
             return
         if op.code is OpCode.LOAD:
             statement = self.load(op.src[0], self.address(op.src[1]), op.src[2] if len(op.src) > 2 else None)

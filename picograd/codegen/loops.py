@@ -10,9 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder
+from picograd.device import Target
 from picograd.ir.op import Dim
 from picograd.ir.opcode import AxisKind
 from picograd.ir.symbolic import add, floordiv, mod, mul, subtract
+
+
+def over_registers(target: Target) -> AxisKind:
+    """Returns the kind of a loop whose index chooses registers, so that it must be written out.
+
+    NVRTC does that itself (render/cuda.py), and the text stays short; elsewhere it is done here.
+    """
+    return AxisKind.LOOP if target.language == "cuda" else AxisKind.UNROLL
 
 
 def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:

@@ -13,7 +13,7 @@ from picograd.codegen.axes import vector_lanes
 from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_or_zero
-from picograd.codegen.loops import split
+from picograd.codegen.loops import over_registers, split
 from picograd.codegen.matmul import store_outputs
 from picograd.codegen.panels import contiguous_axis
 from picograd.codegen.rows import accumulator_dtype
@@ -44,9 +44,10 @@ def emit_matmul_gpu(
         lanes = lanes_along([value for _, value in nest.outputs], n, target)
         product: BlockProduct | TensorProduct
         if isinstance(tile, WarpTile):
-            product = TensorProduct(build, tile, a.dtype, a.shape[-1], left, right, lanes)
+            product = TensorProduct(build, tile, a.dtype, a.shape[-1], left, right, lanes, over_registers(target))
         else:
-            product = BlockProduct(build, tile, accumulator_dtype(anchor), a.shape[-1], left, right, lanes)
+            dtype = accumulator_dtype(anchor)
+            product = BlockProduct(build, tile, dtype, a.shape[-1], left, right, lanes, over_registers(target))
 
         def store(row: Dim, column: Dim, value: Op) -> None:
             store_outputs(nest, params, (*at, row, column), cast(value, anchor.dtype), build)

@@ -48,6 +48,7 @@ class Staged:
     threads:      of the block
     by_position:  elements of one position lie side by side, else those of one k
     padding:      elements between the rows of shared memory, so that a column of it is not all in one bank
+    unrolled:     the kind of loops over registers
     """
 
     build: Builder
@@ -60,6 +61,7 @@ class Staged:
     threads: int
     by_position: bool
     padding: int
+    unrolled: AxisKind
 
     def shared_memory(self) -> Op:
         """Makes the shared memory of both halves."""
@@ -119,7 +121,7 @@ class Staged:
     def _each(self, thread: Dim, body: Callable[[Dim, Dim, Dim, Dim], None]) -> None:
         """Runs body(place in the registers, position, k, lane) for what a thread brings: of the first lane, and which."""
         build, lanes = self.build, self.lanes
-        with build.loop(self.own, AxisKind.LOOP) as number:
+        with build.loop(self.own, self.unrolled) as number:
             access = add(mul(number, self.threads), thread)
             with build.when(less(access, self.num_accesses)):
                 if self.operand.along_k:

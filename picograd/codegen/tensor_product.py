@@ -36,6 +36,7 @@ class TensorProduct:
     k:             its length
     left, right:   the operands
     store_lanes:   columns that are stored at once; they divide the right operand's extent
+    unrolled:      the kind of loops over registers
     """
 
     build: Builder
@@ -45,6 +46,7 @@ class TensorProduct:
     left: Operand
     right: Operand
     store_lanes: int
+    unrolled: AxisKind
 
     def emit(self, first_row: Dim, first_column: Dim, store: Store) -> None:
         """Writes the block whose result begins at (first_row, first_column)."""
@@ -54,7 +56,7 @@ class TensorProduct:
         with build.loop(tile.threads, AxisKind.BLOCK) as thread:
             length = 4 * tile.high_tiles * tile.wide_tiles
             acc = build.alloc(dtypes.float32, length, MemorySpace.REGISTER)
-            with build.loop(length, AxisKind.LOOP) as place:
+            with build.loop(length, self.unrolled) as place:
                 build.store(acc, place, const(0, dtypes.float32))
             pipeline(build, sides, memories, thread, lambda half: self.multiply(thread, half, sides, memories, acc))
             self.store(thread, first_row, first_column, acc, store)
@@ -62,7 +64,7 @@ class TensorProduct:
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         """Returns the tile of an operand."""
         depth, threads = self.tile.depth, self.tile.threads
-        return Staged(self.build, operand, self.dtype, first, width, depth, self.k, threads, True, PADDING)
+        return Staged(self.build, operand, self.dtype, first, width, depth, self.k, threads, True, PADDING, self.unrolled)
 
     def place(self, thread: Dim) -> tuple[Dim, Dim, Dim, Dim]:
         """Returns the first row and column of a thread's warp in the tile, and its g and t (ir/statements.py, Mma)."""
@@ -83,16 +85,16 @@ class TensorProduct:
         row, column, g, t = self.place(thread)
         lhs = build.alloc(self.dtype, 8 * tile.high_tiles, MemorySpace.REGISTER)
         rhs = build.alloc(self.dtype, 4 * tile.wide_tiles, MemorySpace.REGISTER)
-        with build.loop(tile.depth // MMA_DEPTH, AxisKind.LOOP) as step:
+        with build.loop(tile.depth // MMA_DEPTH, self.unrolled) as step:
             k = add(mul(step, MMA_DEPTH), mul(t, 2))
-            with build.loop(tile.high_tiles, AxisKind.LOOP) as i, build.loop(4, AxisKind.LOOP) as pair:
+            with build.loop(tile.high_tiles, self.unrolled) as i, build.loop(4, self.unrolled) as pair:
                 position = add(add(row, mul(i, MMA_ROWS)), add(g, mul(mod(pair, 2), 8)))
                 place = add(mul(i, 8), mul(pair, 2))
                 read_pair(0, position, add(k, mul(floordiv(pair, 2), 8)), lhs, place)
-            with build.loop(tile.wide_tiles, AxisKind.LOOP) as j, build.loop(2, AxisKind.LOOP) as pair:
+            with build.loop(tile.wide_tiles, self.unrolled) as j, build.loop(2, self.unrolled) as pair:
                 position = add(add(column, mul(j, MMA_COLUMNS)), g)
                 read_pair(1, position, add(k, mul(pair, 8)), rhs, add(mul(j, 4), mul(pair, 2)))
-            with build.loop(tile.high_tiles, AxisKind.LOOP) as i, build.loop(tile.wide_tiles, AxisKind.LOOP) as j:
+            with build.loop(tile.high_tiles, self.unrolled) as i, build.loop(tile.wide_tiles, self.unrolled) as j:
                 build.mma(acc, mul(add(mul(i, tile.wide_tiles), j), 4), lhs, mul(i, 8), rhs, mul(j, 4))
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
@@ -101,10 +103,10 @@ class TensorProduct:
         row, column, g, t = self.place(thread)
         lanes = 2 if self.store_lanes % 2 == 0 else 1
         with (
-            build.loop(tile.high_tiles, AxisKind.LOOP) as i,
-            build.loop(tile.wide_tiles, AxisKind.LOOP) as j,
-            build.loop(2, AxisKind.LOOP) as below,
-            build.loop(2 // lanes, AxisKind.LOOP) as right,
+            build.loop(tile.high_tiles, self.unrolled) as i,
+            build.loop(tile.wide_tiles, self.unrolled) as j,
+            build.loop(2, self.unrolled) as below,
+            build.loop(2 // lanes, self.unrolled) as right,
         ):
             at_row = add(add(first_row, row), add(mul(i, MMA_ROWS), add(g, mul(below, 8))))
             at_column = add(add(first_column, column), add(mul(j, MMA_COLUMNS), add(mul(t, 2), right)))

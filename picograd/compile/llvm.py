@@ -6,7 +6,7 @@ combining finds in random bits made instruction selection ten times slower.
 
 In:    Source (language "llvm"), Target
 Out:   Binary (an object file of the target's format); `host_target()`, `processor_target()`
-Called by: engine/backends/cpu.py.    Next: picograd/runtime/cpu.py
+Called by: engine/backends/cpu.py, compile/nvptx.py.    Next: picograd/runtime/cpu.py
 """
 
 from __future__ import annotations
@@ -45,6 +45,28 @@ def compile_source(source: Source, target: Target) -> Binary:
 
     Cost: 3 to 5 ms for an elementwise kernel, 6 to 13 ms for a matrix product (2.5 GHz).
     """
+    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+        data: bytes = machine.emit_object(module)
+    return Binary(source.name, data, source.params, source.variables, source.launches)
+
+
+def assembly(source: Source, target: Target) -> str:
+    """Returns the assembly text that `compile_source` would make: for people to read, and PTX for a driver.
+
+    Raises:
+      CompileError: LLVM does not take the text; the message quotes the line.
+    """
+    with _parsed(source, target) as (machine, module), _without_needless_passes(_binding()):
+        return str(machine.emit_assembly(module))
+
+
+@contextmanager
+def _parsed(source: Source, target: Target) -> Iterator[tuple[Any, Any]]:
+    """Opens a text as (machine, module), while no other thread compiles.
+
+    Raises:
+      CompileError: LLVM does not take the text; the message quotes the line.
+    """
     binding = _binding()
     with _compiling:
         machine, layout = _machine(target.arch, target.features, target.triple)
@@ -55,21 +77,7 @@ def compile_source(source: Source, target: Target) -> Binary:
             raise CompileError(_explain(source, str(error))) from None
         with module:
             module.triple, module.data_layout = machine.triple, layout
-            with _without_needless_passes(binding):
-                data: bytes = machine.emit_object(module)
-    return Binary(source.name, data, source.params, source.variables, source.launches)
-
-
-def assembly(source: Source, target: Target) -> str:
-    """Returns the assembly text that `compile_source` would make, for people to read."""
-    binding = _binding()
-    with _compiling:
-        machine, layout = _machine(target.arch, target.features, target.triple)
-        module = binding.parse_assembly(source.text)
-        with module:
-            module.triple, module.data_layout = machine.triple, layout
-            with _without_needless_passes(binding):
-                return str(machine.emit_assembly(module))
+            yield machine, module
 
 
 @contextmanager
@@ -134,6 +142,17 @@ def _machine(arch: str, features: str, triple: str) -> tuple[Any, str]:
     kind = binding.Target.from_triple(triple or native)
     machine = kind.create_target_machine(cpu=arch, features=features, opt=2, reloc="pic", codemodel="small")
     return machine, str(machine.target_data)
+
+
+def has_target(triple: str) -> bool:
+    """True where LLVM has a code generator for a kind of machine."""
+    binding = _binding()
+    binding.initialize_all_targets()
+    try:
+        binding.Target.from_triple(triple)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _explain(source: Source, message: str) -> str:

@@ -93,9 +93,8 @@ def _nvrtc() -> Any:
         import_module("cuda.pathfinder").load_nvidia_dynamic_lib("nvrtc")
         return nvrtc
     except (ImportError, RuntimeError, OSError) as error:
-        raise CompileError(
-            f"nvrtc: cannot be loaded ({str(error).splitlines()[0]}).", hint='pip install "picograd[cuda]"'
-        ) from None
+        reason, hint = str(error).splitlines()[0], 'pip install "picograd[cuda]"; PICOGRAD_DEVICE=PTX needs no NVRTC'
+        raise CompileError(f"nvrtc: cannot be loaded ({reason}).", hint) from None
 
 
 @cache

@@ -31,6 +31,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program, parse_kernel
 
+SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu"}  # of files with a Source's text, by language
 MOST_KERNELS = 4096  # of a process, some KB each
 
 
@@ -179,7 +180,7 @@ class Compiler:
             show("program", lambda: shown)
         note("rendered")
         source = self.backend.render(program, target)
-        text = dump(place, f"source.{'ll' if source.language == 'llvm' else 'cu'}", source.text)
+        text = dump(place, f"source.{SUFFIXES.get(source.language, source.language)}", source.text)
         show("source", lambda: text)
         if text != source.text:
             source = Source(source.name, source.language, text, source.params, source.variables, source.launches)

@@ -27,6 +27,7 @@ FACTORIES = {
     "CPU": "picograd.engine.backends.cpu",
     "NULL": "picograd.engine.backends.null",
     "CUDA": "picograd.engine.backends.cuda",
+    "PTX": "picograd.engine.backends.ptx",
     "CUDASIM": "picograd.engine.backends.cudasim",
 }
 EVALUATOR = "NUMPY"

@@ -277,7 +277,7 @@ class Launch:
 class Source:
     """Text in a compiler's language.
 
-    language:  "llvm" or "cuda"
+    language:  "llvm", "nvptx" or "cuda"
     """
 
     name: str

@@ -11,7 +11,8 @@ bodies, and a function that chooses (render/llvm_streams.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from picograd import dtype as dtypes
 from picograd.device import Target
@@ -64,11 +65,11 @@ def render(program: Program, target: Target) -> Source:
         symbol = f"{program.name}_{phase}"
         slots = {streamed[id(s)] for s in walk(statements) if id(s) in streamed} if streamed else ()
         if slots:
-            functions.append(_Function(program, target, streamed).write(f"{symbol}_streamed", statements))
-            functions.append(_Function(program, target).write(f"{symbol}_plain", statements))
+            functions.append(FunctionWriter(program, target, streamed).write(f"{symbol}_streamed", statements))
+            functions.append(FunctionWriter(program, target).write(f"{symbol}_plain", statements))
             functions.append(choice_of_streams(symbol, sorted(slots)))
         else:
-            functions.append(_Function(program, target).write(symbol, statements))
+            functions.append(FunctionWriter(program, target).write(symbol, statements))
         launches.append(launch_of(symbol, statements))
     text = "\n".join(functions)
     if "@zeros" in text:
@@ -81,7 +82,7 @@ def render(program: Program, target: Target) -> Source:
 
 
 # ---- one function ----
-class _Function:
+class FunctionWriter:
     """The text of one function under construction.
 
     entry:   instructions before the code: arguments, memory of the stack
@@ -239,15 +240,15 @@ class _Function:
         for slot, value in before.items():
             self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
 
-    def _if(self, branch: If) -> None:
-        """Writes a branch; where both ways meet, registers that it changes are named anew."""
+    @contextmanager
+    def when(self, condition: str, changed: Iterable[Slot] = ()) -> Iterator[None]:
+        """Opens a branch; where both ways meet, registers that it changes are named anew."""
         self.num_labels += 1
         label = f"if{self.num_labels}"
-        condition = self.operand(branch.condition, 1)
         self.lines.append(f"  br i1 {condition}, label %{label}, label %{label}.done")
-        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in self.changes[id(branch)]}
+        start, before = self.block, {slot: self.held.get(slot, "poison") for slot in changed}
         self.label(label)
-        self.statements(branch.body)
+        yield
         self.lines.append(f"  br label %{label}.done")
         end, after = self.block, {slot: self.held[slot] for slot in before}
         self.label(f"{label}.done")
@@ -264,7 +265,8 @@ class _Function:
             extent = statement.range.src[0]
             self._loop(statement, "0", self.operand(extent, 1), extent.code is OpCode.CONST and extent.arg > 0)
         elif isinstance(statement, If):
-            self._if(statement)
+            with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
+                self.statements(statement.body)
         elif isinstance(statement, Let):
             self._let(statement.var, statement.value)
         elif isinstance(statement, Load):

@@ -62,7 +62,7 @@ def write_load(write: Writer, load: Load) -> str:
             f"call {kind} @llvm.masked.load.{suffix(kind)}.p0(ptr align {dtype.itemsize} {address}, "
             f"<{lanes} x i1> {mask}, {kind} zeroinitializer)"
         )
-    return _from_memory(write, held, dtype, lanes)
+    return from_memory(write, held, dtype, lanes)
 
 
 def write_store(write: Writer, store: Store) -> None:
@@ -72,7 +72,7 @@ def write_store(write: Writer, store: Store) -> None:
         return
     lanes, dtype = lanes_of(store.value), store.memory.dtype
     lanes = max(lanes, lanes_of(store.index), 1 if store.valid is None else lanes_of(store.valid))
-    value = _to_memory(write, write.operand(store.value, lanes), dtype, lanes)
+    value = to_memory(write, write.operand(store.value, lanes), dtype, lanes)
     kind = memory_type(dtype, lanes)
     if lanes_of(store.index) > 1:
         _scatter(write, store, value, lanes)
@@ -107,7 +107,7 @@ def write_transpose(write: Writer, square: Transpose) -> None:
     lines = [_load(write, line(base, i * square.stride), dtype, lanes) for i in range(lanes)]
     lines = _transposed(write, kind, lines, min(lanes, BLOCK_BYTES // dtype.itemsize))
     if is_register(square.into):
-        write.held |= zip(slots_of(square), [_from_memory(write, value, dtype, lanes) for value in lines])
+        write.held |= zip(slots_of(square), [from_memory(write, value, dtype, lanes) for value in lines])
         return
     base = write.address(square.into, square.place)
     for j, value in enumerate(lines):
@@ -195,13 +195,13 @@ def _load(write: Writer, address: str, dtype: DType, lanes: int) -> str:
     return write.emit(f"load {memory_type(dtype, lanes)}, ptr {address}, align {dtype.itemsize}")
 
 
-def _from_memory(write: Writer, held: str, dtype: DType, lanes: int) -> str:
+def from_memory(write: Writer, held: str, dtype: DType, lanes: int) -> str:
     if dtype is not dtypes.bool_:
         return held
     return write.emit(f"icmp ne {memory_type(dtype, lanes)} {held}, zeroinitializer")
 
 
-def _to_memory(write: Writer, value: str, dtype: DType, lanes: int) -> str:
+def to_memory(write: Writer, value: str, dtype: DType, lanes: int) -> str:
     if dtype is not dtypes.bool_:
         return value
     return write.emit(f"zext {type_of(dtype, lanes)} {value} to {memory_type(dtype, lanes)}")

@@ -171,10 +171,14 @@ def index_division(emit: Emit, op: Op, values: Sequence[str], lanes: int, fits_3
 
 def float_remainder(emit: Emit, op: Op, sources: Sequence[Op], values: Sequence[str], lanes: int) -> str:
     """MOD of floats: exact, with the sign of the divisor (C's fmod, moved where signs differ)."""
-    t, mask = type_of(op.dtype, lanes), vector("i1", lanes)
-    a, b = values
-    none = constant(0.0, op.dtype, lanes)
-    rest = emit(f"frem {t} {a}, {b}")
+    rest = emit(f"frem {type_of(op.dtype, lanes)} {values[0]}, {values[1]}")
+    return with_sign_of_divisor(emit, op.dtype, rest, values[1], lanes)
+
+
+def with_sign_of_divisor(emit: Emit, dtype: DType, rest: str, b: str, lanes: int) -> str:
+    """Moves what C's fmod leaves of a division by `b` to the side of 0 that `b` is on."""
+    t, mask = type_of(dtype, lanes), vector("i1", lanes)
+    none = constant(0.0, dtype, lanes)
     moved = emit(f"fadd {t} {rest}, {b}")
     rest_negative, b_negative = (emit(f"fcmp olt {t} {x}, {none}") for x in (rest, b))
     differ = emit(f"xor {mask} {rest_negative}, {b_negative}")

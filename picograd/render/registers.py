@@ -47,6 +47,12 @@ def slot_of(access: Load | Store) -> Slot:
     return access.memory, _place(access.memory, access.index), lanes
 
 
+def elements_of(slot: Slot) -> list[Slot]:
+    """Returns the places of one lane each that a place of several has."""
+    memory, place, lanes = slot
+    return [(memory, place + i, 1) for i in range(lanes)]
+
+
 def is_lookup(access: Load | Store) -> bool:
     """True for a Load that takes each of its lanes from a place of its own: memory is a table then, held as one vector."""
     return isinstance(access, Load) and lanes_of(access.index) > 1
@@ -64,23 +70,26 @@ def _place(memory: Op, index: Op) -> int:
     return int(index.arg)
 
 
-def changes(body: Iterable[Statement]) -> dict[int, list[Slot]]:
+def changes(body: Iterable[Statement], apart: bool = False) -> dict[int, list[Slot]]:
     """Returns for each For and If (by id) what its body stores in registers that are there before it.
 
     In the order of the first stores; one visit of each statement.
+
+    Args:
+      apart: every element is a place of its own, however many lanes an access has
 
     Raises:
       VerifyError: two accesses of REGISTER memory share an element and are not the same.
     """
     found: dict[int, list[Slot]] = {}
     lanes_at: dict[tuple[Op, int], int] = {}
-    _add_changes(body, found, lanes_at)
+    _add_changes(body, found, lanes_at, apart)
     _check_places(lanes_at)
     return found
 
 
 def _add_changes(
-    body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int]
+    body: Iterable[Statement], found: dict[int, list[Slot]], lanes_at: dict[tuple[Op, int], int], apart: bool
 ) -> list[Slot]:
     """Adds the changes of a body's loops and branches to `found`, and the lanes at each place; returns its own."""
     stored: dict[Slot, None] = {}
@@ -88,13 +97,15 @@ def _add_changes(
     for statement in body:
         if isinstance(statement, Load | Store | Transpose):
             slots = _slots(statement)
+            if apart:
+                slots = [each for slot in slots for each in elements_of(slot)]
             for memory, place, lanes in slots:
                 if lanes_at.setdefault((memory, place), lanes) != lanes:
                     raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
             if not isinstance(statement, Load):
                 stored.update(dict.fromkeys(slots))
         elif isinstance(statement, For | If):
-            inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at)
+            inside = found[id(statement)] = _add_changes(statement.body, found, lanes_at, apart)
             stored.update(dict.fromkeys(inside))
         elif isinstance(statement, Alloc):
             own.add(statement.memory)

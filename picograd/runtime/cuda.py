@@ -1,8 +1,8 @@
 """The CUDA device: one NVIDIA GPU, one stream, through the driver API.
 
-In:    Binaries from compile/nvrtc.py, Schedules, host arrays
-Out:   `CudaDevice`; `available`
-Called by: engine/backends/cuda.py.    Next: picograd/runtime/launches.py
+In:    Binaries from compile/nvrtc.py or compile/nvptx.py, Schedules, host arrays
+Out:   `CudaDevice`; `capability`; `available`
+Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/launches.py
 
 Everything runs in order on one stream: memory can be used again as soon as its object dies, because whatever comes
 later comes after the kernels that used it.
@@ -107,16 +107,45 @@ class Started:
         return cls(call, values, (ctypes.c_void_p * max(1, count))(*[start + 8 * i for i in range(count)]))
 
 
+@dataclass(frozen=True)
+class Capability:
+    """What the first GPU of this machine can do.
+
+    major, minor:  its architecture: 9, 0 is sm_90
+    shared_bytes:  memory one block shares, without asking for more at each launch
+    """
+
+    major: int
+    minor: int
+    shared_bytes: int
+
+
+def capability() -> Capability:
+    """Asks the driver what the first GPU can do.
+
+    Raises:
+      DeviceError: there is no driver or no GPU.
+    """
+    call("cuInit", 0)
+    device, kinds = call("cuDeviceGet", 0), _driver().CUdevice_attribute
+    major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
+    minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
+    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device)
+    return Capability(int(major), int(minor), min(int(shared), STATIC_SHARED_NBYTES))
+
+
 class CudaDevice:
     """The first GPU of this machine. Making it initialises the driver.
+
+    target:  what code is made for; CUDA C for this GPU unless another is given
 
     Raises:
       DeviceError: there is no driver or no GPU.
     """
 
-    name = "CUDA"
-
-    def __init__(self) -> None:
+    def __init__(self, target: Target | None = None) -> None:
+        self.target = _target_of(capability()) if target is None else target
+        self.name = self.target.device
         call("cuInit", 0)
         device = call("cuDeviceGet", 0)
         self._context = call("cuDevicePrimaryCtxRetain", device)
@@ -125,7 +154,6 @@ class CudaDevice:
         self._free: dict[int, list[int]] = defaultdict(list)  # addresses by allocated bytes
         self._held_nbytes = 0
         self.memory = MemoryCount()
-        self.target = _target_of(device)
 
     def _enter(self) -> None:
         """Makes the context current in the calling thread."""
@@ -222,7 +250,7 @@ class CudaDevice:
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
-        """Loads a cubin."""
+        """Loads a cubin, or PTX text that ends with a zero byte, which the driver compiles."""
         self._enter()
         try:
             module = _Module(call("cuModuleLoadData", binary.data))
@@ -309,13 +337,8 @@ class _Module:
             _driver().cuModuleUnload(self.handle)
 
 
-def _target_of(device: Any) -> Target:
+def _target_of(gpu: Capability) -> Target:
     """Describes a GPU as code generation sees it."""
-    kinds = _driver().CUdevice_attribute
-    major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
-    minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
-    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device)
     # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
-    arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-    shared_bytes = min(int(shared), STATIC_SHARED_NBYTES)
-    return Target("CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=shared_bytes, has_mma=major >= 8)
+    arch, has_mma = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
+    return Target("CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=has_mma)

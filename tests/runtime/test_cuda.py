@@ -221,6 +221,33 @@ except DeviceError as error:
     )
 
 
+def test_ptx_is_loaded_by_the_same_device(fake_driver: Path) -> None:
+    code = """
+from dataclasses import replace
+from picograd.compile.nvptx import compile_source
+from picograd.engine.backends import ptx
+from picograd.errors import DeviceError
+made = ptx.make_compiler()
+assert ptx.why_not() is None and made.device.name == "PTX"
+target = made.device.target
+print(target.arch, target.features, target.language, target.block_threads, target.shared_bytes)
+binary = compile_source(made.backend.render(row_sums(3, 100), target), target)
+executable = made.device.load(binary)
+print(executable.name, len(executable.functions), executable.launches == binary.launches)
+for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=binary.data.replace(b".entry", b".func"))):
+    try:
+        made.device.load(broken)
+    except DeviceError as error:
+        print(error.fact)
+"""
+    assert run_on(fake_driver, code).splitlines() == [
+        "sm_90 +ptx78 nvptx 256 49152",
+        "row_sums_3_100 1 True",
+        "CUDA: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX).",
+        "CUDA: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND).",
+    ]
+
+
 def test_nothing_is_loaded_by_importing_the_device() -> None:
     code = "import sys, picograd.runtime.cuda, picograd.compile.nvrtc; print('cuda.bindings' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

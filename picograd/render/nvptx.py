@@ -1,0 +1,322 @@
+"""Writes a Program as LLVM IR text for an NVIDIA GPU: one kernel function a phase, `{name}_{i}`.
+
+In:    Program (linear form), Target (language "nvptx")
+Out:   Source, with a Launch for each phase
+Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_memory.py
+
+How loops lie over blocks and threads is as in CUDA C (render/cuda.py); what an operation is in LLVM IR is as on the CPU
+(render/llvm_rows.py). Here stands what is neither: the number of a thread, shuffles, barriers, and a maximum and an exact
+remainder, for which this processor has more or less than others.
+
+REGISTER memory is SSA values, an element each, so that nothing is left to find out and no local memory is used. Pointers
+come without an address space; LLVM finds which are of global and which of shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.errors import VerifyError
+from picograd.ir.op import Op
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    For,
+    Let,
+    Load,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+    operands,
+    walk,
+)
+from picograd.ir.symbolic import to_op
+from picograd.render.cuda import MAX_GRID, Phase, grid_of, take_apart, work_of
+from picograd.render.divisors import divisor_of
+from picograd.render.intervals import interval_of
+from picograd.render.llvm import FunctionWriter
+from picograd.render.llvm_checks import LIKELY
+from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
+from picograd.render.nvptx_memory import SHARED_ALIGNMENT, load_elements, store_elements
+from picograd.render.registers import changes, is_register
+
+THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
+BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
+# Threads of a block, and how many blocks must fit at once: without the 1 the assembler spills registers to fit more.
+LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
+SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
+
+# What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
+REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
+entry:
+  %a = call {t} @llvm.fabs.{s}({t} %x)
+  %b = call {t} @llvm.fabs.{s}({t} %y)
+  %finite = fcmp olt {t} %a, 0x7FF0000000000000
+  %divisor = fcmp ogt {t} %b, 0.0
+  %defined = and i1 %finite, %divisor
+  br i1 %defined, label %double, label %none
+double:
+  %part = phi {t} [ %b, %entry ], [ %twice, %double ]
+  %twice = fmul {t} %part, 2.0
+  %again = fcmp ole {t} %twice, %a
+  br i1 %again, label %double, label %halve
+halve:
+  %step = phi {t} [ %part, %double ], [ %less, %halve ]
+  %left = phi {t} [ %a, %double ], [ %rest, %halve ]
+  %fits = fcmp oge {t} %left, %step
+  %taken = fsub {t} %left, %step
+  %rest = select i1 %fits, {t} %taken, {t} %left
+  %less = fmul {t} %step, 0.5
+  %more = fcmp ogt {t} %step, %b
+  br i1 %more, label %halve, label %done
+done:
+  %signed = call {t} @llvm.copysign.{s}({t} %rest, {t} %x)
+  ret {t} %signed
+none:
+  ret {t} 0x7FF8000000000000
+}}
+"""
+
+
+def render(program: Program, target: Target) -> Source:
+    """Writes every phase of a Program as a kernel function.
+
+    Raises:
+      VerifyError: the Program breaks a rule of the linear form, or needs more shared memory than the target has.
+    """
+    functions, launches = [], []
+    shared: list[str] = []
+    for i, statements in enumerate(program.phases):
+        phase = take_apart(program, statements)
+        writer = KernelWriter(program, phase, target, f"{program.name}_{i}")
+        functions.append(writer.write_kernel(statements))
+        shared += writer.shared.values()
+        work = max(work_of(grid.body) for grid in phase.grids)
+        launches.append(Launch(writer.symbol, grid_of(program, phase), phase.block, work))
+    text = "\n".join([*shared, "", *functions] if shared else functions)
+    for scalar in ("float", "double"):
+        if f"@remainder_{suffix(scalar)}(" in text:
+            text += "\n" + REMAINDER.format(t=scalar, s=suffix(scalar))
+    if "!prof !0" in text:
+        text += "\n" + LIKELY
+    return Source(program.name, "nvptx", text, program.params, program.variables, tuple(launches))
+
+
+class KernelWriter(FunctionWriter):
+    """The text of one phase's kernel function under construction.
+
+    shared:   name of SHARED memory -> its definition
+    divisors: of integer VARs
+    aligned:  parameters are taken to start at a multiple of 16 bytes
+    checked:  whether an access has made use of that
+    """
+
+    def __init__(self, program: Program, phase: Phase, target: Target, symbol: str):
+        super().__init__(program, target)
+        self.phase, self.symbol = phase, symbol
+        self.shared: dict[str, str] = {}
+        self.shared_nbytes = 0
+        self.start(True)
+
+    def start(self, aligned: bool) -> None:
+        """Begins a body: nothing is named yet but arguments."""
+        self.values, self.held = {}, {}
+        self.divisors: dict[Op, int] = {}
+        self.intervals, self.constants, self.ranges, self.depths, self.waiting = {}, {}, {}, {}, {}
+        self.in_block = self.phase.block == 1  # with one thread every statement is that thread's
+        self.guarded = False  # not all threads of the block run this
+        self.aligned, self.checked = aligned, False
+
+    def write_kernel(self, statements: Sequence[Statement]) -> str:
+        """Returns the text: one body, or where accesses of 16 bytes ask for memory that begins at a multiple of as
+        many, another beside it for memory that does not (a row of something larger may not)."""
+        self.changes = changes(statements, apart=True)
+        self.write_entry(statements)
+        self.block = "aligned"
+        self.write_phase()
+        end = ["  ret void", "}", ""]
+        lines = [f"  br i1 {self.choice()}, label %aligned, label %apart" if self.checked else "  br label %aligned"]
+        lines += ["aligned:", *filter(None, self.lines)]
+        if self.checked:
+            self.start(False)
+            self.lines, self.block = [], "apart"
+            self.write_phase()
+            lines += ["  ret void", "apart:", *filter(None, self.lines)]
+        params = [f"ptr %p{slot}" for slot in range(len(self.program.params))]
+        params += [f"i64 %n_{variable.arg[0]}" for variable in self.program.variables]
+        head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) {LIMITS.format(self.phase.block)} {{'
+        return "\n".join([head, "entry:", *self.entry, *lines, *end])
+
+    def write_entry(self, statements: Sequence[Statement]) -> None:
+        """Names what every thread knows: parameters, its own number and its block's."""
+        mentioned = [op for statement in walk(statements) for op in operands(statement)]
+        self.pointers = {op: f"%p{op.arg[0]}" for op in mentioned if op.code is OpCode.PARAM}
+        for name, register in (("thread", THREAD), ("block", BLOCK)):
+            self.entry.append(f"  %{name}.32 = call i32 @{register}()")
+            self.entry.append(f"  %{name} = zext i32 %{name}.32 to i64")
+        self.entry.append("  %first = icmp eq i64 %thread, 0")
+
+    def choice(self) -> str:
+        """Writes whether all parameters begin at a multiple of 16 bytes."""
+        whole = None
+        for slot in range(len(self.program.params)):
+            self.entry.append(f"  %p{slot}.at = ptrtoint ptr %p{slot} to i64")
+            if slot:
+                self.entry.append(f"  %p{slot}.all = or i64 {whole}, %p{slot}.at")
+            whole = f"%p{slot}.all" if slot else "%p0.at"
+        self.entry.append(f"  %apart.bytes = and i64 {whole}, {SHARED_ALIGNMENT - 1}")
+        self.entry.append("  %is.aligned = icmp eq i64 %apart.bytes, 0")
+        return "%is.aligned"
+
+    def broken(self, rule: str) -> VerifyError:
+        """Returns the error for a Program that breaks a rule of the linear form."""
+        return VerifyError(f"render: kernel {self.program.name} breaks a rule of the linear form: {rule}.")
+
+    # ---- loops ----
+    def write_phase(self) -> None:
+        """Writes what stands before the GRID loops, then each of them for its own blocks."""
+        for variable in self.program.variables:
+            self.values[variable] = f"%n_{variable.arg[0]}"
+        self.statements(self.phase.before)
+        if len(self.phase.grids) == 1:
+            self.write_grid(self.phase.grids[0], "%block")
+            return
+        for grid, start, stop in zip(self.phase.grids, self.phase.starts, self.phase.starts[1:]):
+            first, end = self.operand(to_op(start), 1), self.operand(to_op(stop), 1)
+            after, before = self.emit(f"icmp sge i64 %block, {first}"), self.emit(f"icmp slt i64 %block, {end}")
+            with self.when(self.emit(f"and i1 {after}, {before}"), self.changes[id(grid)]):
+                self.write_grid(grid, self.emit(f"sub i64 %block, {first}"))
+
+    def write_grid(self, loop: For, position: str) -> None:
+        self.intervals[loop.range] = 0, MAX_GRID
+        self.ranges[loop.range.arg[0]] = position
+        self.statements(loop.body)
+
+    def write_block(self, loop: For) -> None:
+        """Writes a BLOCK loop as the threads of the block, those beyond its extent idle."""
+        if self.in_block and self.phase.block > 1:
+            raise self.broken("a BLOCK loop stands in another")
+        extent = loop.range.src[0]
+        self.intervals[loop.range] = 0, max(0, min(interval_of(extent, self.intervals)[1], self.phase.block) - 1)
+        self.ranges[loop.range.arg[0]] = "%thread"
+        outer, self.in_block = self.in_block, True
+        if extent.code is OpCode.CONST and extent.arg == self.phase.block:
+            self.statements(loop.body)
+        else:
+            self.guarded = True
+            inside = self.emit(f"icmp slt i64 %thread, {self.operand(extent, 1)}")
+            with self.when(inside, self.changes[id(loop)]):
+                self.statements(loop.body)
+            self.guarded = False
+        self.in_block = outer
+
+    # ---- statements ----
+    def statement(self, statement: Statement) -> None:
+        """Writes the instructions of one statement."""
+        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.BLOCK:
+            self.write_block(statement)
+        elif isinstance(statement, For) and statement.range.arg[1] is not AxisKind.LOOP:
+            raise self.broken(f"a {statement.range.arg[1].name} loop stands where only a LOOP can")
+        elif isinstance(statement, Load):
+            self.depths[statement.var] = len(self.loops)
+            self.values[statement.var] = load_elements(self, statement)
+        elif isinstance(statement, Store):
+            self.write_store(statement)
+        elif isinstance(statement, Alloc):
+            self.write_alloc(statement.memory)
+        elif isinstance(statement, Shuffle):
+            self.write_shuffle(statement)
+        elif isinstance(statement, Barrier):
+            if self.guarded:
+                raise self.broken("a Barrier stands in a BLOCK loop that not all threads run")
+            self.lines.append(f"  {BARRIER}")
+        elif isinstance(statement, Transpose):
+            raise self.broken("a Transpose is of a CPU's vectors")
+        elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
+            if isinstance(statement, Let) and statement.value.dtype.is_int:
+                self.divisors[statement.var] = divisor_of(statement.value, self.divisors)
+            super().statement(statement)
+
+    def write_store(self, store: Store) -> None:
+        """Writes a Store; what others see is stored by one thread where all would store the same."""
+        if self.in_block or is_register(store.memory):
+            store_elements(self, store)
+            return
+        with self.when("%first"):
+            store_elements(self, store)
+
+    def write_alloc(self, memory: Op) -> None:
+        """Defines SHARED memory of the block; REGISTERS are values and need nothing."""
+        name, numel, space = memory.arg
+        if space is MemorySpace.GLOBAL:
+            raise self.broken(f"{name} is GLOBAL memory, which only a parameter can be")
+        if space is MemorySpace.REGISTER:
+            return
+        shared = f"{self.symbol}_{name}"
+        if shared not in self.shared:
+            self.shared_nbytes += int(numel) * memory.dtype.itemsize
+            if self.shared_nbytes > self.target.shared_bytes:
+                raise self.broken(
+                    f"a block of {self.target.device} shares {self.target.shared_bytes} bytes, "
+                    f"with {name} it needs {self.shared_nbytes}"
+                )
+            kind = f"[{numel} x {memory_type(memory.dtype)}]"
+            where = f"internal addrspace(3) global {kind} poison, align {SHARED_ALIGNMENT}"
+            self.shared[shared] = f"@{shared} = {where}"
+            self.entry.append(f"  %{name}.at = addrspacecast ptr addrspace(3) @{shared} to ptr")
+        self.pointers[memory] = f"%{name}.at"
+
+    def write_shuffle(self, shuffle: Shuffle) -> None:
+        """Writes an exchange between threads of a warp: of 32 bits, or twice of 32."""
+        if self.guarded:
+            raise self.broken("a Shuffle stands in a BLOCK loop that not all threads run")
+        kind, value = type_of(shuffle.var.dtype), self.operand(shuffle.value, 1)
+        bits = shuffle.var.dtype.bits if shuffle.var.dtype is not dtypes.bool_ else 1
+        whole = f"i{bits}"
+        if kind != whole:
+            value = self.emit(f"bitcast {kind} {value} to {whole}")
+        if bits == 64:
+            low = self.emit(f"trunc i64 {value} to i32")
+            high = self.emit(f"trunc i64 {self.emit(f'lshr i64 {value}, 32')} to i32")
+            low, high = (self.emit(SHUFFLE.format(half, shuffle.distance)) for half in (low, high))
+            low, high = (self.emit(f"zext i32 {half} to i64") for half in (low, high))
+            value = self.emit(f"or i64 {self.emit(f'shl i64 {high}, 32')}, {low}")
+        else:
+            value = self.emit(f"zext {whole} {value} to i32") if bits < 32 else value
+            value = self.emit(SHUFFLE.format(value, shuffle.distance))
+            value = self.emit(f"trunc i32 {value} to {whole}") if bits < 32 else value
+        self.depths[shuffle.var] = len(self.loops)
+        self.values[shuffle.var] = self.emit(f"bitcast {whole} {value} to {kind}") if kind != whole else value
+
+    # ---- values ----
+    def operation(self, op: Op, lanes: int) -> str:
+        """Writes the value of a Let: by the rows of the CPU but for two."""
+        if op.code in (OpCode.MAX, OpCode.MIN) and op.dtype is dtypes.float32:
+            a, b = (self.operand(s, lanes) for s in op.src)
+            t, name = type_of(op.dtype, lanes), "maximum" if op.code is OpCode.MAX else "minimum"
+            return self.emit(f"call {t} @llvm.{name}.{suffix(t)}({t} {a}, {t} {b})")  # NaN wins: one instruction
+        if op.code is OpCode.MOD and op.dtype.is_float:
+            a, b = (self.operand(s, lanes) for s in op.src)
+            return with_sign_of_divisor(self.emit, op.dtype, remainder(self.emit, op, a, b, lanes), b, lanes)
+        return super().operation(op, lanes)
+
+
+def remainder(emit: Emit, op: Op, a: str, b: str, lanes: int) -> str:
+    """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, which large quotients make wrong."""
+    scalar, whole = type_of(op.dtype), type_of(op.dtype, lanes)
+    call = f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})"
+    if lanes == 1:
+        return emit(call.format(a, b))
+    result = "poison"
+    for lane in range(lanes):
+        parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in (a, b)]
+        result = emit(f"insertelement {whole} {result}, {scalar} {emit(call.format(*parts))}, i64 {lane}")
+    return result
+
+

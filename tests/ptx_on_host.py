@@ -1,0 +1,81 @@
+"""Kernels for the PTX device, run on this machine: the same LLVM IR for this processor, on the simulator's threads.
+
+What the IR means is tested by it: threads, blocks, shared memory, shuffles, barriers. LLVM's code generator for GPUs, the
+driver's compiler and the GPU are not. The intrinsics become functions of runtime/cudasim.h, whose fibers are the threads.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from picograd.compile import hostcxx, llvm
+from picograd.compile.nvptx import gpu_target
+from picograd.device import Target
+from picograd.engine.compiler import Backend, Compiler
+from picograd.ir.stages import Binary, Source
+from picograd.render.nvptx import render
+from picograd.runtime.cudasim import CudaSimDevice
+
+TARGET = replace(gpu_target(9, 0, 48 * 1024), device="PTX_ON_HOST")
+AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
+    "ptx_kernel ": "", '"nvvm.maxntid"': '"threads"', "internal addrspace(3) global": "internal global",
+    "addrspacecast ptr addrspace(3)": "getelementptr i8, ptr",
+    "@llvm.nvvm.read.ptx.sreg.tid.x": "@sim_thread", "@llvm.nvvm.read.ptx.sreg.ctaid.x": "@sim_block",
+    "@llvm.nvvm.barrier.cta.sync.aligned.all": "@sim_barrier", "@llvm.nvvm.shfl.sync.bfly.i32": "@sim_shuffle",
+}  # fmt: skip
+DECLARATIONS = (
+    "declare i32 @sim_thread()", "declare i32 @sim_block()", "declare void @sim_barrier(i32)",
+    "declare i32 @sim_shuffle(i32, i32, i32, i32)",
+)  # fmt: skip
+FUNCTIONS = """#include "primitives.h"
+extern "C" int32 sim_thread() { return threadIdx.x; }
+extern "C" int32 sim_block() { return blockIdx.x; }
+extern "C" void sim_barrier(int32) { __syncthreads(); }
+extern "C" int32 sim_shuffle(int32, int32 value, int32 distance, int32) { return shuffle_xor(value, distance, 0); }
+"""
+
+
+def host_text(source: Source) -> str:
+    """Returns the IR with functions in the place of a GPU's intrinsics."""
+    text = source.text
+    for before, after in AS_FUNCTIONS.items():
+        text = text.replace(before, after)
+    text = re.sub(r"(getelementptr i8, ptr @\w+) to ptr", r"\1, i64 0", text)
+    return "\n".join([text, *DECLARATIONS])
+
+
+def compile_source(source: Source, target: Target) -> Binary:
+    """Compiles a kernel's IR for this processor, and links it with the threads of the simulator."""
+    made = llvm.compile_source(replace(source, text=host_text(source)), llvm.host_target())
+    count = len(source.params) + len(source.variables)
+    lines = [FUNCTIONS]
+    for launch in source.launches:
+        lines.append(f'extern "C" void {launch.symbol}({", ".join(["int64"] * count)});')
+        lines.append(f"CUDASIM_LAUNCHER({launch.symbol})")
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.o").write_bytes(made.data)
+        (Path(folder) / "launch.cpp").write_text("\n".join([*lines, ""]))
+        command = [hostcxx.compiler(), *hostcxx.OPTIONS, "launch.cpp", "kernel.o", "-o", "library.so", "-lm"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        return replace(made, data=(Path(folder) / "library.so").read_bytes())
+
+
+class HostDevice(CudaSimDevice):
+    """The simulator's memory and threads, for kernels of the PTX device."""
+
+    name = TARGET.device
+    target = TARGET
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the PTX device, run here."""
+    return Compiler(HostDevice(), Backend(render, compile_source))
+
+
+def why_not() -> str | None:
+    """Returns None: who asks has a C++ compiler."""
+    return None

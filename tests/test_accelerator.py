@@ -1,0 +1,106 @@
+"""The accelerator of docs/accelerator.md: found by its entry point, and right on operations, training and loops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from picograd import Tensor
+from picograd.engine import devices
+from picograd.errors import CompileError, DeviceError, IndexingError, OutOfMemoryError, UnsupportedOp
+from picograd.ir.stages import Source
+from tests.engine.test_cuda_devices import EXPRESSIONS, recurrent, train
+from tests.operations.table import Operation
+from tests.operations.test_operations import OPERATIONS
+from tests.operations.test_operations import test_values as check_values
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "accelerator"
+SAMPLE = OPERATIONS[::17]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Puts on the path what `pip install` would: the module, and a note of its entry point."""
+    notes = tmp_path_factory.mktemp("site") / "loom-1.0.dist-info"
+    notes.mkdir()
+    (notes / "METADATA").write_text("Metadata-Version: 2.1\nName: loom\nVersion: 1.0\n")
+    (notes / "entry_points.txt").write_text("[picograd.devices]\nLOOM = loom:make_compiler\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        patch.syspath_prepend(notes.parent)
+        patch.setenv("PICOGRAD_CACHE", "off")
+        yield
+    devices._compilers.pop("LOOM", None)
+    sys.modules.pop("loom", None)
+
+
+def test_it_is_found_by_its_entry_point() -> None:
+    devices.check_exists("LOOM")
+    assert Tensor([1.0, 2.0], device="loom").device == "LOOM"
+    assert devices.compiler_for("LOOM").device.target.language == "loom"
+    with pytest.raises(DeviceError, match="SPINDLE: there is no device of that name"):
+        Tensor([1.0], device="SPINDLE").realize()
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expression_equals_the_evaluators(name: str, rng: np.random.Generator) -> None:
+    a, b = (rng.standard_normal((40, 70), np.float32) for _ in range(2))
+    got, expected = (EXPRESSIONS[name](Tensor(a, device=d), Tensor(b, device=d)).numpy() for d in ("LOOM", "NUMPY"))
+    # Sums of up to 2800 products differ by their order; nothing else here rounds more than a few times.
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("row", SAMPLE, ids=lambda row: row.name)
+def test_operations_give_what_pytorch_gives(
+    row: Operation, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", "LOOM")
+    try:
+        check_values(row, "LOOM", rng)
+    except UnsupportedOp as error:
+        assert "cannot call a function of the host" in str(error)
+
+
+def test_a_perceptron_trains_as_on_the_evaluator() -> None:
+    losses = train("LOOM")
+    np.testing.assert_allclose(losses, train("NUMPY"), rtol=1e-5)  # float32 sums in another order, over three steps
+    assert losses[-1] < losses[0]
+
+
+def test_loops_and_calls_run_as_on_the_evaluator() -> None:
+    for got, expected in zip(recurrent("LOOM"), recurrent("NUMPY")):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32 sums in another order, over five steps
+
+
+def test_an_index_outside_is_reported() -> None:
+    with pytest.raises(IndexingError, match="7"):
+        Tensor([1.0, 2.0], device="LOOM")[Tensor([1, 7], device="LOOM")].tolist()
+
+
+def test_memory_is_used_again_and_has_an_end() -> None:
+    device = devices.compiler_for("LOOM").device
+    first = device.allocate(1000)
+    address, before = first.address, device.memory.in_use
+    del first
+    assert device.memory.in_use == before - 1000
+    assert device.allocate(1000).address == address
+    with pytest.raises(OutOfMemoryError, match="LOOM: cannot allocate 1073741824 bytes"):
+        device.allocate(1 << 30)
+
+
+def test_a_line_that_is_no_instruction_is_rejected() -> None:
+    compiler = devices.compiler_for("LOOM")
+    source = Source("wrong", "loom", "kernel wrong_0\nweave -> float32 1 v1 v2\nend\n", (), (), ())
+    with pytest.raises(CompileError) as caught:
+        compiler.backend.compile(source, compiler.device.target)
+    assert caught.value.fact == "loom rejected kernel wrong.\n  line 2: weave -> float32 1 v1 v2"
+
+
+def test_the_text_of_a_kernel_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PICOGRAD_SHOW", "source")
+    (Tensor(np.zeros(3, np.float32), device="LOOM") * 2 + 1).realize()
+    assert "mul -> float32 1 " in "".join(capsys.readouterr())
