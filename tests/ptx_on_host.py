@@ -59,7 +59,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.o").write_bytes(made.data)
         (Path(folder) / "launch.cpp").write_text("\n".join([*lines, ""]))
-        command = [hostcxx.compiler(), *hostcxx.OPTIONS, "launch.cpp", "kernel.o", "-o", "library.so", "-lm"]
+        command = [hostcxx.compiler(), *hostcxx.OPTIONS, "-shared", "launch.cpp", "kernel.o", "-o", "library.so", "-lm"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
         return replace(made, data=(Path(folder) / "library.so").read_bytes())
 

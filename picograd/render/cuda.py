@@ -22,7 +22,21 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Mma, Shuffle, Statement, Store, fragments
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    For,
+    If,
+    Let,
+    Load,
+    Mma,
+    Shuffle,
+    Statement,
+    Store,
+    fragments,
+    walk,
+)
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -61,18 +75,24 @@ def render(program: Program, target: Target) -> Source:
         symbol = f"{program.name}_{i}"
         writer = CudaWriter(program, phase, target)
         writer.write_phase()
-        functions.append("\n".join([f"{signature(program, symbol, phase.block)} {{", *writer.lines, "}", ""]))
+        is_by_mma = any(isinstance(statement, Mma) for statement in walk(statements))
+        launch_bounds = f"{phase.block}, 1" if is_by_mma else f"{phase.block}"
+        functions.append("\n".join([f"{signature(program, symbol, launch_bounds)} {{", *writer.lines, "}", ""]))
         work = max(work_of(grid.body) for grid in phase.grids)
         launches.append(Launch(symbol, grid_of(program, phase), phase.block, work))
     text = "\n".join(['#include "primitives.h"\n', *functions])
     return Source(program.name, "cuda", text, program.params, program.variables, tuple(launches))
 
 
-def signature(program: Program, symbol: str, block: int) -> str:
-    """Returns the head of one function."""
+def signature(program: Program, symbol: str, launch_bounds: str) -> str:
+    """Returns the head of one function.
+
+    Args:
+      launch_bounds: threads of a block; and 1 where one block at a time is enough, so that it gets all registers
+    """
     params = [f"{param_type(param)} p{slot}" for slot, param in enumerate(program.params)]
     params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
-    return f'extern "C" __global__ void __launch_bounds__({block}) {symbol}({", ".join(params)})'
+    return f'extern "C" __global__ void __launch_bounds__({launch_bounds}) {symbol}({", ".join(params)})'
 
 
 def param_type(param: Param) -> str:
