@@ -40,7 +40,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Staged:
-    """A tile of an operand in shared memory, twice.
+    """A tile of an operand in shared memory, twice where there is more than one step of K.
 
     first:        position of the tile
     width, depth: positions, and K, of the tile
@@ -64,13 +64,19 @@ class Staged:
     unrolled: AxisKind
 
     def shared_memory(self) -> Op:
-        """Makes the shared memory of both halves."""
+        """Makes the shared memory of both halves, or of the only step."""
         rows, row = (self.width, self.depth) if self.by_position else (self.depth, self.width)
-        return self.build.alloc(self.dtype, 2 * rows * (row + self.padding), MemorySpace.SHARED)
+        halves = 1 if self.num_steps == 1 else 2
+        return self.build.alloc(self.dtype, halves * rows * (row + self.padding), MemorySpace.SHARED)
 
     def registers(self) -> Op:
         """Makes the registers in which elements wait."""
         return self.build.alloc(self.dtype, self.own * self.lanes, MemorySpace.REGISTER)
+
+    @property
+    def num_steps(self) -> Dim:
+        """Tiles along K."""
+        return floordiv(add(self.k, self.depth - 1), self.depth)
 
     @property
     def lanes(self) -> int:
@@ -148,7 +154,10 @@ def pipeline(
     for side, registers, memory in places:
         side.put(thread, 0, registers, memory)
     build.barrier()
-    with build.loop(floordiv(add(sides[0].k, depth - 1), depth), AxisKind.LOOP) as step:
+    if sides[0].num_steps == 1:  # nothing more is on its way
+        multiply(0)
+        return
+    with build.loop(sides[0].num_steps, AxisKind.LOOP) as step:
         after = add(step, 1)
         for side, registers, _ in places:
             side.fetch(thread, mul(after, depth), registers)
