@@ -1,0 +1,173 @@
+"""Bugs put into generated kernels, one at a time, are all found by the simulator; without them there is no alarm.
+
+The kernels: a softmax of rows by several warps, a sum down the columns, a product in registers, and one by matrix
+instructions. Each bug is a change of the rendered text of one of them, as somebody would make it by mistake.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.compile import hostcxx
+from picograd.errors import DeviceError
+from picograd.evaluator import evaluate_kernel
+from picograd.ir.build import expand, reduce, unary
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.opts import BlockTile, Opts, WarpTile
+from picograd.ir.stages import Binary, Kernel, Source
+from picograd.render.cuda import render
+from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.schedule.create import create_schedule
+from tests.codegen.test_tensor_product import product
+from tests.gpu_programs import Array, run
+
+pytestmark = pytest.mark.skipif(
+    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
+)
+# A value read too early is one that another thread writes in the meantime, or has not yet: it depends on the order.
+BARRIER, TOO_EARLY = r"__syncthreads\(\);", "race|not written"
+
+
+def softmax() -> Kernel:
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (3, 1000)))
+    powers = unary(OpCode.EXP, x - expand(reduce(x, OpCode.MAX, (1,), keepdim=True), x.shape))
+    return kernel_of(powers / expand(reduce(powers, OpCode.ADD, (1,), keepdim=True), x.shape))
+
+
+def kernel_of(root: Op) -> Kernel:
+    (item,) = create_schedule([root]).items
+    return item.kernel
+
+
+KERNELS: dict[str, tuple[Kernel, Opts | None]] = {
+    "softmax": (softmax(), None),
+    "columns": (kernel_of(reduce(Op(OpCode.PARAM, dtypes.float32, (), (0, (300, 40))), OpCode.ADD, (0,))), None),
+    "product": (product(40, 20, 24, dtype=dtypes.float32), Opts((BlockTile(8, 8, 4, 4, 8),))),
+    "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 1, 16),))),
+}
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A change of a kernel's text.
+
+    pattern, becomes:  what is replaced, and by what, as in re.sub
+    number:            which of the places the pattern is found at; -1 is the last
+    says:              what the simulator's message must contain; "" where only the result shows it
+    """
+
+    kernel: str
+    pattern: str
+    becomes: str
+    number: int = 0
+    says: str = ""
+
+
+BUGS = {
+    # ---- barriers ----
+    "no barrier before partial maxima are read": Bug("softmax", BARRIER, "", 0, TOO_EARLY),
+    "no barrier before partial sums are read": Bug("softmax", BARRIER, "", 1, TOO_EARLY),
+    "no barrier before parts of a column are read": Bug("columns", BARRIER, "", 0, TOO_EARLY),
+    "no barrier before the first tile is read": Bug("product", BARRIER, "", 0, TOO_EARLY),
+    "no barrier after a step of K": Bug("product", BARRIER, "", 1, TOO_EARLY),
+    "no barrier before the first fragment is read": Bug("mma", BARRIER, "", 0, TOO_EARLY),
+    "no barrier after a step of K by matrix instructions": Bug("mma", BARRIER, "", 1, TOO_EARLY),
+    "a barrier for some threads": Bug("product", BARRIER, "if (threadIdx.x < 40) __syncthreads();", -1, "diverg|" + TOO_EARLY),
+    "a barrier for one warp": Bug("softmax", BARRIER, "if (threadIdx.x < 32) __syncthreads();", 0, "diverg|" + TOO_EARLY),
+    "a return before a barrier": Bug("product", BARRIER, "if (threadIdx.x == 63) return;\n__syncthreads();", 1, "ended|written"),
+    # ---- the two halves of shared memory ----
+    "the half that is read is written": Bug("product", r"(i\d+) \+ 1;", r"\1 + 0;", -1, "race"),
+    "a half that was never filled": Bug("product", r"(i\d+) % 2;", r"(\1 + 1) % 2;", 0, TOO_EARLY),
+    "the same of fragments": Bug("mma", r"(i\d+) % 2;", r"(\1 + 1) % 2;", 0, TOO_EARLY),
+    "rows of shared memory too short": Bug("product", r"= (v\d+) \* 36;", r"= \1 * 28;", 0, TOO_EARLY),
+    "shared memory too small": Bug("product", r"SHARED\(float32, s2, 576\)", "SHARED(float32, s2, 512)", 0, "which has 512"),
+    # ---- warps ----
+    "a shuffle in a branch": Bug(
+        "softmax", r"const float32 (v\d+) = shuffle_xor\((v\d+), 16\);",
+        r"float32 \1 = \2; if (threadIdx.x % 32 < 16) \1 = shuffle_xor(\2, 16);", 0, "divergent shuffle",
+    ),
+    "a shuffle over the wrong distance": Bug("softmax", r"(shuffle_xor\(v\d+, )16\)", r"\g<1>8)", 1),
+    "a shuffle left out": Bug("softmax", r"shuffle_xor\((v\d+), 4\)", r"\1", 1),
+    "an Mma for half a warp": Bug("mma", r"(mma_m16n8k16\()", r"if (threadIdx.x % 32 < 16) \1", 0, "divergent"),
+    "an Mma of a part too far on": Bug("mma", r"(mma_m16n8k16\(r\d+, 0, r\d+, )0", r"\g<1>1", 0, "which has 8"),
+    # ---- memory ----
+    "an operand read past its end": Bug("product", r"(v\d+) \? (load_lanes<4>\(p0, v\d+\)) : [^;]*;", r"\2;", 0, "reads p0"),
+    "K read past its end": Bug("product", r"(v\d+) \? (load_lanes<4>\(p1, v\d+\)) : [^;]*;", r"\2;", 1, "reads p1"),
+    "a result written past its end": Bug("product", r"if \(v\d+\) \{\n(\s*const Lanes)", r"{\n\1", -1, "writes p2"),
+    "the last access of a row written twice": Bug("softmax", r"store_lanes\(p1, (v\d+),", r"store_lanes(p1, \1 + 4,", -1),
+    "a block further on": Bug("product", r"(= g\d+ \* )(\d+);", r"\1(\2 + 1000);", 0, "reads p0"),
+    "a register past the end": Bug("product", r"(r\d+)\[(i\d+)\] = 0\.0f", r"\1[\2 + 1] = 0.0f", 0, "which has 16"),
+    "an accumulator that starts from nothing": Bug("mma", r"r\d+\[i\d+\] = 0\.0f;", "", 0, "has not written"),
+    "partial results of one warp for all": Bug("softmax", r"(s\d+)\[v\d+\];", r"\1[0];", -1),
+    "nobody stores": Bug("columns", r"= (v\d+) < 1;", r"= \1 < 0;", 0),
+    "every thread stores, in any order": Bug("softmax", r"(s\d+)\[v\d+\] = (v\d+);", r"\1[0] = \2;", 0, "race"),
+}
+
+
+@cache
+def source_of(name: str) -> Source:
+    kernel, opts = KERNELS[name]
+    return render(lower(kernel, TARGET, opts), TARGET)
+
+
+@cache
+def binary_of(name: str) -> Binary:
+    return hostcxx.compile_source(source_of(name), TARGET)
+
+
+@cache
+def memory_of(name: str) -> tuple[list[Array], Array]:
+    """Returns inputs of small whole numbers, and what the evaluator computes from them."""
+    kernel, _ = KERNELS[name]
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
+    expected = [array.copy() for array in arrays]
+    evaluate_kernel(kernel, expected, {})
+    return arrays, expected[-1]
+
+
+def changed(bug: Bug) -> Source:
+    source = source_of(bug.kernel)
+    places = list(re.finditer(bug.pattern, source.text))
+    assert places, "the kernel has no such place any more"
+    at = places[bug.number]
+    return replace(source, text=source.text[: at.start()] + at.expand(bug.becomes) + source.text[at.end() :])
+
+
+def outcome(binary: Binary, name: str, order: str) -> str | bool:
+    """Returns the simulator's message, or whether the result is right."""
+    device = CudaSimDevice(order, seed=5)
+    arrays, expected = memory_of(name)
+    found = np.zeros_like(arrays[-1])
+    try:
+        run(device, device.load(binary), [*arrays[:-1], found])
+    except DeviceError as error:
+        return error.fact
+    # float32 exponentials of a C library and of NumPy's; the rest is exact.
+    return bool(np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-5, atol=0, equal_nan=True))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_there_is_no_false_alarm(name: str, order: str) -> None:
+    assert outcome(binary_of(name), name, order) is True
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_is_found(name: str) -> None:
+    bug = BUGS[name]
+    binary = hostcxx.compile_source(changed(bug), TARGET)
+    found = [outcome(binary, bug.kernel, order) for order in ORDERS]
+    if bug.says:
+        assert any(isinstance(each, str) and re.search(bug.says, each) for each in found), found
+    else:
+        assert any(each is False or isinstance(each, str) for each in found), found
