@@ -19,7 +19,8 @@ from rich.markup import escape
 
 from picograd.config import cache_folder
 from picograd.errors import PicogradError
-from picograd.tools.cache import clear_cache, format_nbytes, list_cache
+from picograd.ir.holders import format_nbytes
+from picograd.tools.cache import clear_cache, list_cache
 from picograd.tools.doctor import Finding, examine
 from picograd.tools.fuzz.run import FuzzConfig, fuzz
 from picograd.tools.ladder.run import LadderConfig, ladder

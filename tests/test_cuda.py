@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import picograd as pg
-from picograd.runtime.cuda import available
+from picograd.runtime.cuda_driver import available
 
 NO_GPU = available()
 

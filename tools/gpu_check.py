@@ -23,7 +23,8 @@ from typing import Any
 
 from picograd.compile import nvrtc
 from picograd.errors import CompileError
-from picograd.runtime import cuda
+from picograd.runtime import cuda_driver
+from picograd.runtime.cuda import CudaDevice
 
 TEST_SECONDS, BENCH_SECONDS = 240, 220
 MOST_PARTS = 12
@@ -73,16 +74,16 @@ def results_of(folder: Path) -> list[dict[str, Any]]:
 
 def describe() -> dict[str, Any]:
     """Returns what there is: the GPU or why there is none, NVRTC's version, the driver's."""
-    reason = cuda.available()
+    reason = cuda_driver.available()
     try:
         version: str = ".".join(map(str, nvrtc.version()))
     except CompileError as error:
         version = error.fact
     report: dict[str, Any] = {"no_gpu": reason, "nvrtc": version}
     if reason is None:
-        report["arch"] = cuda.CudaDevice().target.arch
-        report["driver"] = cuda.call("cuDriverGetVersion")
-        report["device"] = cuda.call("cuDeviceGetName", 128, 0).decode().rstrip("\0 ")
+        report["arch"] = CudaDevice().target.arch
+        report["driver"] = cuda_driver.call("cuDriverGetVersion")
+        report["device"] = cuda_driver.call("cuDeviceGetName", 128, 0).decode().rstrip("\0 ")
     return report
 
 

@@ -2,7 +2,7 @@
 
 In:    Binaries, Schedules, host arrays
 Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, which some do; `MemoryUse`, `MemoryCount`
-Next:  picograd/ir/text_values.py
+Next:  picograd/ir/holders.py
 """
 
 from __future__ import annotations

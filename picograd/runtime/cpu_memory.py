@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
-from picograd.errors import OutOfMemoryError
+from picograd.ir.holders import format_nbytes, out_of_memory
 
 ALIGNMENT = 64
 HUGE_NBYTES = 2 << 20  # a huge page of x86-64, and of AArch64 with pages of 4 KiB
@@ -243,9 +243,7 @@ class MemoryPool:
         try:
             return _anonymous(length)
         except (OSError, OverflowError, ValueError):
-            raise OutOfMemoryError(
-                f"CPU: cannot allocate {length / 2**30:.2f} GiB; {self._in_use / 2**30:.2f} GiB are in use."
-            ) from None
+            raise out_of_memory("CPU", length, f"{format_nbytes(self._in_use)} are in use") from None
 
     def _drop_kept(self) -> None:
         """Returns the large blocks nobody uses, and arenas no run uses, to the system."""

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.errors import DeviceError, OutOfMemoryError
+from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
+from picograd.ir.holders import out_of_memory
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
@@ -50,7 +51,7 @@ class HostMemory:
         try:
             whole = np.full(nbytes + ALIGNMENT, UNWRITTEN, np.uint8)
         except MemoryError:
-            raise OutOfMemoryError(f"CUDASIM: cannot allocate {nbytes} bytes.") from None
+            raise out_of_memory("CUDASIM", nbytes) from None
         start = -whole.ctypes.data % ALIGNMENT
         self.bytes = whole[start : start + nbytes]
         self.address, self.nbytes = int(whole.ctypes.data) + start, nbytes

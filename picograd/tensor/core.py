@@ -82,7 +82,9 @@ class TensorCore(Extent):
         else:
             array, kept = host_array(data, dtype)
             place = place or default_device()
-            cell = Cell(from_host(array, kept, place), place)
+            op = from_host(array, kept, place)
+            record(op)
+            cell = Cell(op, place)
         self.cell, self.steps, self._grad = cell, (), None
         self._shown: tuple[Op, Op] | None = None  # what the cell held when this view was last read, and what it showed
         if requires_grad:

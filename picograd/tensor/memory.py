@@ -10,7 +10,8 @@ function keeps to write the next ones to do.
 
 What kernels work in is no tensor: operands of a product, packed; pairs that are sorted. PyTorch's figures for the CPU leave
 out the same, which its BLAS and oneDNN allocate for themselves. `scratch=True` counts it too, but for what a thread packs
-on its own stack. A GPU's plans keep temporaries and scratch in one block for as long as they live: it is in every figure.
+on its own stack. A GPU's plans have their temporaries and scratch in one block, one plan after the other: while a plan is
+submitted, all that it needs of that is in every figure.
 """
 
 from __future__ import annotations

@@ -84,18 +84,3 @@ def _remove(part: Path) -> None:
         raise OSError(f"it is a link to {part.readlink()}")
     with tempfile.TemporaryDirectory(dir=part.parent, prefix=".removed_") as place:
         part.rename(Path(place) / part.name)
-
-
-def format_nbytes(nbytes: int) -> str:
-    """Returns a number of bytes for people.
-
-    >>> format_nbytes(0), format_nbytes(54_950_048)
-    ('0 B', '52.4 MiB')
-    """
-    if nbytes < 1024:
-        return f"{nbytes} B"
-    amount, unit = nbytes / 1024, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
-        if amount >= 1024:
-            amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}"

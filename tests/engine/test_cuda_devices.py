@@ -18,10 +18,10 @@ from picograd.errors import DeviceError
 from picograd.ir.stages import Source
 from picograd.nn import functional as F
 from picograd.optim import SGD
-from picograd.runtime import cuda
+from picograd.runtime import cuda_driver
 from picograd.runtime.cudasim import TARGET
 
-NO_GPU = cuda.available()
+NO_GPU = cuda_driver.available()
 DEVICES = [
     pytest.param(
         "CUDASIM",

@@ -19,14 +19,14 @@ from picograd.compile.llvm import assembly
 from picograd.engine import devices
 from picograd.errors import DeviceError, IndexingError
 from picograd.nn.functional import conv2d, layer_norm
-from picograd.runtime import cuda
+from picograd.runtime import cuda_driver
 from tests import ptx_on_host
 from tests.engine.test_cuda_devices import EXPRESSIONS, recurrent, train
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums
 from tests.null_gpu import null_gpu
 from tests.ptx_assembler import assemble, needs_assembler
 
-NO_GPU = cuda.available()
+NO_GPU = cuda_driver.available()
 HOST = ptx_on_host.TARGET.device
 on_host = pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
 DEVICES = [

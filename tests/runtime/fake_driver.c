@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700,
-       NOT_SUPPORTED = 801 };
-enum { CONTEXT = 16, STREAM = 32 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
+       ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
+enum { CONTEXT = 16, FIRST_STREAM = 32 };
 
 struct Memory { uint64_t address, nbytes; };
 static struct Memory memories[4096];
@@ -26,7 +26,6 @@ EXPORT int cuDeviceGetCount(int* count) { *count = 1; return SUCCESS; }
 EXPORT int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return SUCCESS; }
 EXPORT int cuDevicePrimaryCtxRetain(uint64_t* context, int device) { *context = CONTEXT; return SUCCESS; }
 EXPORT int cuCtxSetCurrent(uint64_t context) { return context == CONTEXT ? SUCCESS : INVALID_VALUE; }
-EXPORT int cuStreamCreate(uint64_t* stream, unsigned flags) { *stream = STREAM; return SUCCESS; }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 8 ? 49152 : -1;  // CUdevice_attribute
   return SUCCESS;
@@ -40,7 +39,9 @@ EXPORT int cuMemAlloc(uint64_t* address, size_t nbytes) {
   memories[num_memories++] = (struct Memory){*address, nbytes};
   return SUCCESS;
 }
+static void run_all(void);
 EXPORT int cuMemFree(uint64_t address) {
+  run_all();  // as the driver does
   for (int i = 0; i < num_memories; i++) {
     if (memories[i].address != address) continue;
     held -= memories[i].nbytes;
@@ -57,46 +58,117 @@ static int64_t nbytes_from(uint64_t address) {
       return (int64_t)(memories[i].address + memories[i].nbytes - address);
   return -1;
 }
+// ---- streams: commands wait in them, and run as late, or as early, as the rules allow ----
+// FAKE_DRIVER_EAGER names the stream of each two (0 or 1, in the order they were made) that runs ahead of the other: what a program
+// forgot to wait for then comes too early, or too late.
+struct Event { int64_t recorded, done; double seconds; };
+enum Kind { COPY, RECORD, WAIT, LAUNCH };
+struct Command {
+  enum Kind kind;
+  void *to; const void* from; size_t nbytes;      // COPY
+  struct Event* event; int64_t number;            // RECORD, WAIT
+  const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t* arguments; unsigned grid, block;
+  struct Command* next;
+};
+enum { MOST_STREAMS = 4 };
+static struct Stream { struct Command *head, *tail; } streams[MOST_STREAMS];
+static int num_streams;
+
+static struct Stream* stream_of(uint64_t handle) { return &streams[handle - FIRST_STREAM]; }
+static int is_stream(uint64_t handle) { return handle >= FIRST_STREAM && handle < FIRST_STREAM + (uint64_t)num_streams; }
+
+EXPORT int cuStreamCreate(uint64_t* stream, unsigned flags) {
+  if (num_streams == MOST_STREAMS) return OUT_OF_MEMORY;
+  *stream = FIRST_STREAM + num_streams++;
+  return SUCCESS;
+}
+// Runs the first command of a stream, if it need not wait.
+static int step(struct Stream* stream) {
+  struct Command* command = stream->head;
+  if (!command || (command->kind == WAIT && command->event->done < command->number)) return 0;
+  if (command->kind == COPY) memcpy(command->to, command->from, command->nbytes);
+  if (command->kind == RECORD) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    command->event->done = command->number;
+    command->event->seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  }
+  if (command->kind == LAUNCH) {
+    const char* message = command->launch(command->arguments, command->grid, command->block, 0, 0);
+    if (message) pending_error = ILLEGAL_ADDRESS;
+    free(command->arguments);
+  }
+  stream->head = command->next;
+  if (!stream->head) stream->tail = NULL;
+  free(command);
+  return 1;
+}
+static int step_any(void) {
+  for (int i = 0; i < num_streams; i++)
+    if (step(&streams[i])) return 1;
+  return 0;
+}
+static void run_all(void) { while (step_any()); }
+static void run_eager(void) {
+  const char* eager = getenv("FAKE_DRIVER_EAGER");
+  for (int i = 0; eager && i < num_streams; i++)
+    while (i % 2 == atoi(eager) && step(&streams[i]));
+}
+static void submit(uint64_t stream, struct Command command) {
+  struct Command* made = malloc(sizeof *made);
+  *made = command;
+  struct Stream* into = stream_of(stream);
+  if (into->tail) into->tail->next = made; else into->head = made;
+  into->tail = made;
+  run_eager();
+}
 EXPORT int cuMemcpyHtoDAsync(uint64_t to, const void* from, size_t nbytes, uint64_t stream) {
-  if (stream != STREAM || nbytes_from(to) < (int64_t)nbytes) return INVALID_VALUE;
-  memcpy((void*)to, from, nbytes);
+  if (!is_stream(stream) || nbytes_from(to) < (int64_t)nbytes) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = COPY, .to = (void*)to, .from = from, .nbytes = nbytes});
   return SUCCESS;
 }
 EXPORT int cuMemcpyDtoHAsync(void* to, uint64_t from, size_t nbytes, uint64_t stream) {
-  if (stream != STREAM || nbytes_from(from) < (int64_t)nbytes) return INVALID_VALUE;
-  memcpy(to, (void*)from, nbytes);
+  if (!is_stream(stream) || nbytes_from(from) < (int64_t)nbytes) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = COPY, .to = to, .from = (void*)from, .nbytes = nbytes});
   return SUCCESS;
 }
-EXPORT int cuStreamSynchronize(uint64_t stream) {
-  const int error = pending_error;
-  pending_error = SUCCESS;
-  return stream == STREAM ? error : INVALID_VALUE;
+EXPORT int cuMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t nbytes, uint64_t stream) {
+  if (nbytes_from(to) < (int64_t)nbytes) return INVALID_VALUE;
+  return cuMemcpyDtoHAsync((void*)to, from, nbytes, stream);
 }
-
-// ---- events: when they were recorded, in seconds; everything before has run by then ----
-EXPORT int cuEventCreate(double** event, unsigned flags) {
-  *event = malloc(sizeof(double));
-  **event = -1;
+EXPORT int cuMemHostAlloc(void** address, size_t nbytes, unsigned flags) {
+  *address = aligned_alloc(4096, nbytes);
+  return *address ? SUCCESS : OUT_OF_MEMORY;
+}
+EXPORT int cuEventCreate(struct Event** event, unsigned flags) {
+  *event = calloc(1, sizeof **event);
   return *event ? SUCCESS : OUT_OF_MEMORY;
 }
-EXPORT int cuEventRecord(double* event, uint64_t stream) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  *event = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-  return stream == STREAM ? SUCCESS : INVALID_VALUE;
-}
-EXPORT int cuEventSynchronize(double* event) { return *event < 0 ? INVALID_VALUE : SUCCESS; }
-EXPORT int cuEventElapsedTime_v2(float* milliseconds, double* start, double* stop) {
-  *milliseconds = (float)(1e3 * (*stop - *start));
-  return *start < 0 || *stop < 0 ? INVALID_VALUE : SUCCESS;
-}
-EXPORT int cuEventElapsedTime(float* milliseconds, double* start, double* stop) {
-  return cuEventElapsedTime_v2(milliseconds, start, stop);
-}
-EXPORT int cuEventDestroy(double* event) {
-  free(event);
+EXPORT int cuEventRecord(struct Event* event, uint64_t stream) {
+  if (!is_stream(stream)) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = RECORD, .event = event, .number = ++event->recorded});
   return SUCCESS;
 }
+EXPORT int cuStreamWaitEvent(uint64_t stream, struct Event* event, unsigned flags) {
+  if (!is_stream(stream)) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = WAIT, .event = event, .number = event->recorded});
+  return SUCCESS;
+}
+// A question lets the lazy stream do one thing: who asks often enough learns that all is done.
+EXPORT int cuEventQuery(struct Event* event) {
+  if (pending_error) return pending_error;
+  if (event->done < event->recorded) step_any();
+  run_eager();
+  return pending_error ? pending_error : event->done < event->recorded ? NOT_READY : SUCCESS;
+}
+EXPORT int cuEventElapsedTime_v2(float* milliseconds, struct Event* start, struct Event* stop) {
+  *milliseconds = (float)(1e3 * (stop->seconds - start->seconds));
+  return start->done && stop->done ? SUCCESS : INVALID_VALUE;
+}
+EXPORT int cuEventElapsedTime(float* milliseconds, struct Event* start, struct Event* stop) {
+  return cuEventElapsedTime_v2(milliseconds, start, stop);
+}
+EXPORT int cuEventDestroy(struct Event* event) { return SUCCESS; }  // commands under way may name it
 
 // ---- code ----
 struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t num_arguments; };
@@ -138,20 +210,80 @@ EXPORT int cuModuleGetFunction(struct Function** function, void* module, const c
   *function = made;
   return SUCCESS;
 }
-EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
-                          unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
-                          void** extra) {
-  int64_t arguments[512];
-  if (!function->launch) return NOT_SUPPORTED;
-  if (stream != STREAM || x == 0 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
+// A launch as it is stored: arguments with the bytes behind each, by which the simulator checks accesses.
+static int64_t* copied_arguments(const struct Function* function, void** params) {
+  int64_t* arguments = malloc(2 * sizeof(int64_t) * (size_t)function->num_arguments + 1);
   for (int64_t i = 0; i < function->num_arguments; i++) {
     arguments[2 * i] = *(int64_t*)params[i];
     arguments[2 * i + 1] = nbytes_from(arguments[2 * i]);
   }
-  const char* message = function->launch(arguments, x, block_x, 0, 0);
-  if (message) pending_error = ILLEGAL_ADDRESS;  // as on a GPU, told at the next wait
+  return arguments;
+}
+EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
+                          unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
+                          void** extra) {
+  if (pending_error) return pending_error;
+  if (!function->launch) return NOT_SUPPORTED;
+  if (!is_stream(stream) || x == 0 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = LAUNCH, .launch = function->launch, .grid = x, .block = block_x,
+                                  .arguments = copied_arguments(function, params)});
   return SUCCESS;
 }
+
+// ---- graphs: nodes in the order they were added, each after the one before ----
+struct NodeParams {  // CUDA_KERNEL_NODE_PARAMS
+  struct Function* function;
+  unsigned grid[3], block[3], shared;
+  void** params; void** extra; void* kernel; void* context;
+};
+struct Node { struct Function* function; unsigned grid, block, enabled; int64_t* arguments; struct Node* next; };
+struct Graph { struct Node *first, *last; int num_nodes; };
+static int num_graph_launches;
+
+static int set_params(struct Node* node, const struct NodeParams* params) {
+  if (params->grid[0] == 0 || params->grid[1] != 1 || params->block[1] != 1) return INVALID_VALUE;
+  node->function = params->function, node->grid = params->grid[0], node->block = params->block[0];
+  free(node->arguments);
+  node->arguments = copied_arguments(params->function, params->params);
+  return SUCCESS;
+}
+EXPORT int cuGraphCreate(struct Graph** graph, unsigned flags) { *graph = calloc(1, sizeof **graph); return SUCCESS; }
+EXPORT int cuGraphAddKernelNode(struct Node** node, struct Graph* graph, struct Node** before, size_t num_before,
+                                   const struct NodeParams* params) {
+  if (num_before != (graph->last ? 1u : 0u) || (num_before && before[0] != graph->last)) return INVALID_VALUE;
+  *node = calloc(1, sizeof **node);
+  (*node)->enabled = 1;
+  if (graph->last) graph->last->next = *node; else graph->first = *node;
+  graph->last = *node, graph->num_nodes++;
+  return set_params(*node, params);
+}
+// The graph is its own executable form.
+EXPORT int cuGraphInstantiateWithFlags(struct Graph** ready, struct Graph* graph, unsigned long long flags) {
+  *ready = graph;
+  return SUCCESS;
+}
+EXPORT int cuGraphExecKernelNodeSetParams(struct Graph* ready, struct Node* node, const struct NodeParams* params) {
+  return set_params(node, params);
+}
+EXPORT int cuGraphNodeSetEnabled(struct Graph* ready, struct Node* node, unsigned is_enabled) {
+  node->enabled = is_enabled;
+  return SUCCESS;
+}
+EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
+  if (pending_error) return pending_error;
+  num_graph_launches++;
+  for (struct Node* node = ready->first; node; node = node->next) {
+    if (!node->enabled) continue;
+    int64_t* arguments = malloc(2 * sizeof(int64_t) * (size_t)node->function->num_arguments + 1);
+    memcpy(arguments, node->arguments, 2 * sizeof(int64_t) * (size_t)node->function->num_arguments);
+    submit(stream, (struct Command){.kind = LAUNCH, .launch = node->function->launch, .grid = node->grid,
+                                    .block = node->block, .arguments = arguments});
+  }
+  return SUCCESS;
+}
+EXPORT int cuGraphExecDestroy(struct Graph* ready) { return SUCCESS; }
+EXPORT int cuGraphDestroy(struct Graph* graph) { free(graph); return SUCCESS; }
+EXPORT int fake_driver_graph_launches(void) { return num_graph_launches; }
 
 // The bindings ask for every function by name.
 EXPORT int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,47 +12,48 @@ from picograd.compile import nvrtc
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary
 from picograd.render.cuda import render
-from picograd.runtime import cuda
+from picograd.runtime import cuda_driver
+from picograd.runtime.cuda import CudaDevice
+from tests.fake_driver import fake_driver, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
 ROOT = Path(__file__).resolve().parents[2]
-FAKE_DRIVER = Path(__file__).with_name("fake_driver.c")
 NO_DRIVER = "CUDA: cuInit cannot be called: this machine has no NVIDIA driver (libcuda)."
-NO_GPU = cuda.available()
+NO_GPU = cuda_driver.available()
 on_gpu = [pytest.mark.gpu, pytest.mark.skipif(NO_GPU is not None, reason=f"there is no GPU: {NO_GPU}")]
 
 
 @pytest.fixture(scope="module")
-def device() -> cuda.CudaDevice:
-    return cuda.CudaDevice()
+def device() -> CudaDevice:
+    return CudaDevice()
 
 
 # ---- on a GPU ----
 class TestOnGpu:
     pytestmark = on_gpu
 
-    def test_target_names_the_architecture(self, device: cuda.CudaDevice) -> None:
+    def test_target_names_the_architecture(self, device: CudaDevice) -> None:
         assert device.target.arch.startswith("sm_") and device.target.shared_bytes >= 48 * 1024
 
-    def test_elementwise(self, device: cuda.CudaDevice) -> None:
+    def test_elementwise(self, device: CudaDevice) -> None:
         source = render(elementwise(), device.target)
         check_elementwise(device, device.load(nvrtc.compile_source(source, device.target)))
 
-    def test_row_sums(self, device: cuda.CudaDevice) -> None:
+    def test_row_sums(self, device: CudaDevice) -> None:
         source = render(row_sums(7, 1000), device.target)
         check_row_sums(device, device.load(nvrtc.compile_source(source, device.target)), 7, 1000)
 
-    def test_matmul(self, device: cuda.CudaDevice) -> None:
+    def test_matmul(self, device: CudaDevice) -> None:
         source = render(matmul(256, 128, 64), device.target)
         check_matmul(device, device.load(nvrtc.compile_source(source, device.target)), 256, 128, 64)
 
-    def test_memory_is_used_again(self, device: cuda.CudaDevice) -> None:
+    def test_memory_is_used_again(self, device: CudaDevice) -> None:
         first = device.allocate(1000)
         address = first.address
         del first
         assert device.allocate(1000).address == address
 
-    def test_what_is_no_cubin_is_refused(self, device: cuda.CudaDevice) -> None:
+    def test_what_is_no_cubin_is_refused(self, device: CudaDevice) -> None:
         with pytest.raises(DeviceError, match="CUDA: kernel broken cannot be loaded: CUDA: cuModuleLoadData failed"):
             device.load(Binary("broken", b"\x7fELF no cubin" + bytes(64), (), (), ()))
 
@@ -63,7 +62,7 @@ class TestOnGpu:
 @pytest.mark.skipif(NO_GPU is None, reason="there is a GPU")
 def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
     with pytest.raises(DeviceError) as caught:
-        cuda.CudaDevice()
+        CudaDevice()
     assert caught.value.fact == NO_GPU
     assert NO_GPU == NO_DRIVER or NO_GPU.startswith("CUDA: cuInit failed with ")
     assert caught.value.hint == (
@@ -75,53 +74,24 @@ def test_driver_without_a_device_gives_its_status(monkeypatch: pytest.MonkeyPatc
     from cuda.bindings import driver
 
     monkeypatch.setattr(driver, "cuInit", lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
-    assert cuda.available() == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
+    assert cuda_driver.available() == "CUDA: cuInit failed with 100 (CUDA_ERROR_NO_DEVICE)."
     with pytest.raises(DeviceError, match=r"^CUDA: cuInit failed with 100 \(CUDA_ERROR_NO_DEVICE\)\.\n"):
-        cuda.CudaDevice()
+        CudaDevice()
 
 
 def test_missing_bindings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
-    cuda._driver.cache_clear()
-    monkeypatch.setattr(cuda, "import_module", missing)
-    reason = cuda.available()
+    cuda_driver.driver.cache_clear()
+    monkeypatch.setattr(cuda_driver, "import_module", missing)
+    reason = cuda_driver.available()
     monkeypatch.undo()
-    cuda._driver.cache_clear()
+    cuda_driver.driver.cache_clear()
     assert reason == "CUDA: cuda-bindings cannot be imported (No module named 'cuda.bindings.driver')."
 
 
-# ---- on the fake driver: a process of its own, since the bindings look for a driver once ----
-@pytest.fixture(scope="module")
-def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
-        pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
-    folder = tmp_path_factory.mktemp("driver")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", str(FAKE_DRIVER), "-o", str(folder / "libcuda.so.1"), "-ldl"], check=True
-    )
-    return folder
-
-
-def run_on(driver: Path, code: str) -> str:
-    """Runs lines of Python with the fake driver as libcuda; returns what they print."""
-    head = (
-        "import numpy as np\nfrom picograd.compile import hostcxx\nfrom picograd.render.cuda import render\n"
-        "from picograd.runtime.cuda import CudaDevice, available\nfrom tests.gpu_programs import *\n"
-        "device = CudaDevice()\n"
-        "def load(program):\n"
-        "    return device.load(hostcxx.compile_source(render(program, device.target), device.target))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", head + code], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "LD_LIBRARY_PATH": str(driver)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
+# ---- on the fake driver ----
 def test_launches_reach_the_driver(fake_driver: Path) -> None:
     code = """
 assert available() is None
@@ -169,41 +139,54 @@ assert again.address == address and again.nbytes == 900
 other = device.allocate(1000)
 assert other.address != address
 assert (device.memory.in_use, device.memory.peak) == (1900, 1900)
-large = [device.allocate(20 << 20) for _ in range(3)]
+large = [device.allocate(20 << 20) for _ in range(2)]
 del large
-print(device.allocate(50 << 20).nbytes >> 20)  # fits only once the pool has given the three back
+print(device.allocate(50 << 20).nbytes >> 20)  # fits only once the pool has given the two back
 """
     assert run_on(fake_driver, code) == "50"
 
 
 def test_out_of_memory_says_who_holds_it(fake_driver: Path) -> None:
     code = """
-from picograd.errors import OutOfMemoryError
-kept = device.allocate(10 << 20)
+import os
+os.environ["PICOGRAD_DEVICE"] = "CUDA"
+import picograd as pg
+kept = [pg.Tensor(np.zeros(n, np.float32)).realize() for n in (1 << 20, 3 << 20, 256, 128, 64, 32)]
 try:
-    device.allocate(100 << 20)
-except OutOfMemoryError as error:
-    print(error.fact)
+    pg.Tensor(np.zeros((100, 1 << 18), np.float32)).realize()
+except pg.OutOfMemoryError as error:
+    print(error)
 """
-    expected = "CUDA: cannot allocate 104857600 bytes: 56623104 of 67108864 are free, picograd holds 10485760."
-    assert run_on(fake_driver, code) == expected
+    # The process has two devices, this file's and picograd's, each with segments of its own.
+    assert run_on(fake_driver, code).splitlines() == [
+        "CUDA: cannot allocate 100.0 MiB: 30.0 MiB of 64.0 MiB are free, picograd holds 34.0 MiB; the largest of its values:",
+        "    12.0 MiB float32 (3145728,) made at <string>:15",
+        "    4.0 MiB float32 (1048576,) made at <string>:15",
+        "    1.0 KiB float32 (256,) made at <string>:15",
+        "    512 B float32 (128,) made at <string>:15",
+        "    2 others with 384 B.",
+        "  at <string>:17",
+        "  hint: let go of tensors, use smaller batches, or compute values twice with pg.checkpoint",
+    ]
 
 
 def test_failed_kernel_is_told_at_the_next_copy(fake_driver: Path) -> None:
-    """Memory of 100 floats is 512 bytes long: thread 128 is outside."""
+    """Thread 1000 reads past the segment: memory is a part of 2 MiB."""
     code = """
 from picograd.errors import DeviceError
 executable = load(elementwise())
 x = np.ones(100, np.float32)
-try:
-    run(device, executable, [x, x[:1].copy(), np.zeros(100, np.float32)], {"n": 1000})
-except DeviceError as error:
-    print(error.fact, error.hint, sep="\\n")
+for _ in range(2):
+    try:
+        run(device, executable, [x, x[:1].copy(), np.zeros(100, np.float32)], {"n": 1 << 20})
+    except DeviceError as error:
+        print(error.fact, error.hint, sep="\\n")
 """
-    assert run_on(fake_driver, code) == (
-        "CUDA: cuStreamSynchronize failed with 700 (CUDA_ERROR_ILLEGAL_ADDRESS). A kernel launched before this failed."
-        "\nrun it again with PICOGRAD_DEVICE=CUDASIM, which names the access at fault"
+    told = (
+        "CUDA: {} failed with 700 (CUDA_ERROR_ILLEGAL_ADDRESS): a kernel before it did.\n"
+        "this process cannot use the GPU any more: start it again; with PICOGRAD_DEVICE=CUDASIM the access is named\n"
     )
+    assert run_on(fake_driver, code) + "\n" == told.format("cuEventQuery") + told.format("cuEventQuery")
 
 
 def test_function_that_a_binary_lacks_is_an_error(fake_driver: Path) -> None:
@@ -217,7 +200,8 @@ except DeviceError as error:
     print(error.fact)
 """
     assert run_on(fake_driver, code) == (
-        "CUDA: kernel exp_add cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND)."
+        "CUDA: kernel exp_add cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND). "
+        "The driver is made for CUDA 13.0 and older."
     )
 
 
@@ -243,8 +227,10 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
     assert run_on(fake_driver, code).splitlines() == [
         "sm_90 +ptx78 nvptx 256 49152",
         "row_sums_3_100 1 True",
-        "CUDA: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX).",
-        "CUDA: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND).",
+        "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX). "
+        "The driver is made for CUDA 13.0 and older.",
+        "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND). "
+        "The driver is made for CUDA 13.0 and older.",
     ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from picograd.errors import DataError
-from picograd.tools.cache import PARTS, clear_cache, format_nbytes, list_cache
+from picograd.ir.holders import format_nbytes
+from picograd.tools.cache import PARTS, clear_cache, list_cache
 
 
 @pytest.fixture

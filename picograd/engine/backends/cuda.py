@@ -8,7 +8,8 @@ from __future__ import annotations
 from picograd.compile.nvrtc import compile_source
 from picograd.engine.compiler import Backend, Compiler
 from picograd.render.cuda import render
-from picograd.runtime.cuda import CudaDevice, available
+from picograd.runtime.cuda import CudaDevice
+from picograd.runtime.cuda_driver import available
 
 
 def make_compiler() -> Compiler:

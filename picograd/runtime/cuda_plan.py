@@ -1,0 +1,221 @@
+"""A plan on a GPU: its launches with their arguments in place, from the second run on as graphs of the driver's.
+
+In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
+Out:   `CudaPlan`, a Runner
+Called by: runtime/cuda.py.    Next: picograd/runtime/launches.py
+
+Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
+that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
+so a plan that runs once has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from picograd.ir.backend import Device
+from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.op import Buffer
+from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.runtime.cuda_driver import call, driver
+from picograd.runtime.cuda_queue import CommandQueue
+from picograd.runtime.interrupts import held_back
+from picograd.runtime.launches import Call, list_launches
+
+MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
+
+
+class QueueDevice(Device, Protocol):
+    """A device with a queue, as a plan needs it."""
+
+    queue: CommandQueue
+
+    def submitting(self) -> AbstractContextManager[None]:
+        """Has the calling thread submit kernels, alone."""
+        ...
+
+    def arena(self, nbytes: int) -> AbstractContextManager[int]:
+        """Gives the address of memory for a plan's temporaries."""
+        ...
+
+
+class Started:
+    """A launch as the driver takes it.
+
+    call:      what it launches
+    values:    its arguments: addresses, then symbolic integers
+    pointers:  the address of each of them
+    grid:      blocks; with none it is left out
+    """
+
+    __slots__ = ("call", "values", "pointers", "grid")
+
+    def __init__(self, call: Call):
+        count = max(1, len(call.places) + len(call.variables))
+        self.call, self.grid = call, 0
+        self.values = (ctypes.c_int64 * count)()
+        start = ctypes.addressof(self.values)
+        self.pointers = (ctypes.c_void_p * count)(*[start + 8 * i for i in range(count)])
+
+
+class Part:
+    """Launches between two looks at the reports: kernel by kernel the first time, then as one graph."""
+
+    def __init__(self, calls: Sequence[Call]):
+        self.launches = [Started(each) for each in calls]
+        self.changed: set[int] = set()  # launches whose arguments or grid the graph does not know
+        self.num_runs = 0
+        self._graph: Graph | None = None
+
+    def run(self, device: QueueDevice) -> None:
+        """Submits the launches."""
+        self.num_runs += 1
+        if self.num_runs > 1 and 1 < len(self.launches) <= MOST_NODES:
+            if self._graph is None:
+                self._graph = Graph(self.launches)
+            else:
+                for number in self.changed:
+                    self._graph.update(number)
+            self.changed.clear()
+            device.queue.launch_graph(self._graph.ready)
+            return
+        for each in self.launches:
+            if each.grid > 0:
+                device.queue.launch(each.call.function, each.grid, each.call.launch.block, ctypes.addressof(each.pointers))
+
+
+class Graph:
+    """Launches one after the other, as the driver runs them with one call.
+
+    ready:  the graph that can be launched
+    """
+
+    def __init__(self, launches: Sequence[Started]):
+        self._launches = launches
+        self._graph = call("cuGraphCreate", 0)
+        self._nodes: list[Any] = []
+        for each in launches:
+            before = self._nodes[-1:]
+            self._nodes.append(call("cuGraphAddKernelNode", self._graph, before, len(before), _node_params(each)))
+        self.ready = call("cuGraphInstantiate", self._graph, 0)
+        for number, each in enumerate(launches):
+            if each.grid <= 0:
+                call("cuGraphNodeSetEnabled", self.ready, self._nodes[number], 0)
+
+    def update(self, number: int) -> None:
+        """Tells the driver the arguments and the grid of a launch, for the runs to come; a run under way keeps its own."""
+        each, node = self._launches[number], self._nodes[number]
+        call("cuGraphNodeSetEnabled", self.ready, node, int(each.grid > 0))
+        if each.grid > 0:
+            call("cuGraphExecKernelNodeSetParams", self.ready, node, _node_params(each))
+
+    def __del__(self) -> None:
+        ready = getattr(self, "ready", None)
+        if ready is not None and not sys.is_finalizing():  # then the driver may be gone already
+            driver().cuGraphExecDestroy(ready)
+            driver().cuGraphDestroy(self._graph)
+
+
+def _node_params(launch: Started) -> Any:
+    params = driver().CUDA_KERNEL_NODE_PARAMS()
+    params.func = launch.call.function
+    params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
+    params.blockDimX, params.blockDimY, params.blockDimZ = launch.call.launch.block, 1, 1
+    params.kernelParams = ctypes.addressof(launch.pointers)
+    return params
+
+
+class CudaPlan:
+    """Runs a schedule on a GPU: submits everything, and waits only where kernels report what they have checked."""
+
+    def __init__(self, device: QueueDevice, schedule: Schedule, executables: Sequence[Executable]):
+        listed = list_launches(schedule, executables)
+        self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
+        self._arena_nbytes = listed.temporary_nbytes
+        self._parts = [Part(calls) for calls in listed.parts]
+        self._reports = Reports(device, listed.checks) if listed.checks else None
+        self._addresses: dict[tuple[str, int], int] = {}  # of memory, by group and number, as the arguments have it
+        self._places: dict[tuple[str, int], list[tuple[Part, int, int, int]]] = defaultdict(list)
+        for part in self._parts:
+            for number, each in enumerate(part.launches):
+                for i, place in enumerate(each.call.places):
+                    group, at = place.group, place.at
+                    key, offset = ((group, at), place.offset) if group in ("input", "output") else ((group, 0), at)
+                    self._places[key].append((part, number, i, offset))
+        self._variables: dict[str, int] | None = None
+
+    def __call__(
+        self,
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
+    ) -> None:
+        """Runs it once."""
+        device = self._device
+        # A plan whose outputs somebody still wants as they are is submitted whole or not at all.
+        waits = nullcontext() if may_stop else held_back()
+        with waits, device.submitting(), device.arena(self._arena_nbytes) as arena:
+            self._set("temporary", 0, arena)
+            for number, buffer in enumerate(inputs):
+                self._set("input", number, buffer.memory.address)
+            for number, buffer in enumerate(outputs):
+                self._set("output", number, buffer.memory.address)
+            if self._reports is not None:
+                self._set("report", 0, self._reports.memory.address)
+            self._bind(variables)
+            for part in self._parts:
+                part.run(device)
+                if self._reports is not None:
+                    self._reports.look()
+
+    def _set(self, group: str, number: int, address: int) -> None:
+        """Puts an address into the arguments that are there, if it is another than before."""
+        key = group, number
+        if self._addresses.get(key) == address:
+            return
+        self._addresses[key] = address
+        for part, launch, i, offset in self._places.get(key, ()):
+            part.launches[launch].values[i] = address + offset
+            part.changed.add(launch)
+
+    def _bind(self, variables: Mapping[str, int]) -> None:
+        """Puts values of symbolic integers into the arguments, and into grids."""
+        if self._variables == variables:
+            return
+        self._variables = dict(variables)
+        for part in self._parts:
+            for number, each in enumerate(part.launches):
+                if each.call.variables or each.grid == 0:
+                    each.grid = dim_value(each.call.launch.grid, variables)
+                    for i, variable in enumerate(each.call.variables, len(each.call.places)):
+                        each.values[i] = variables[variable.arg[0]]
+                    part.changed.add(number)
+
+
+class Reports:
+    """What the Checks of a plan have reported. NOTE: to know it, a plan that has Checks is waited for."""
+
+    def __init__(self, device: QueueDevice, checks: Sequence[Sequence[int]]):
+        self.device, self.checks = device, checks
+        self.words = np.zeros((len(checks), REPORT_WORDS), np.int64)
+        self.memory = device.allocate(self.words.nbytes)
+        device.copy_in(self.memory, self.words)
+
+    def look(self) -> None:
+        """Raises the first report, if there is one, and forgets all."""
+        self.device.copy_out(self.memory, self.words)
+        if self.words.any():
+            found = self.words.tolist()
+            self.words[:] = 0
+            self.device.copy_in(self.memory, self.words)
+            raise first_report(found, self.checks)

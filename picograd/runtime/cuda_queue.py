@@ -1,0 +1,159 @@
+"""What a GPU has to do, in order: kernels on one stream, and copies from the host on another, while kernels run.
+
+In:    launches, graphs, host memory
+Out:   `CommandQueue`
+Called by: runtime/cuda.py.    Next: picograd/runtime/cuda_staging.py
+
+Two rules make it as if there were one stream. A kernel starts after all copies that were submitted before it. A copy to
+the GPU waits for the kernels that used its memory last, which the memory knows by the number of their submission, and for
+no others: the next batch comes while a step runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from picograd.runtime.cuda_driver import call, driver, failed
+from picograd.runtime.cuda_memory import Memory
+from picograd.runtime.cuda_staging import Staging
+
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
+NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+MOST_AHEAD = 64  # submissions that may wait for the GPU: the host is not further ahead than that
+SPIN, PAUSE = 2e-3, 1e-4  # seconds: of asking again and again, then between two questions
+
+
+class CommandQueue:
+    """The commands of one GPU.
+
+    ticket:  the number of the last submission of kernels
+    lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
+    """
+
+    def __init__(self) -> None:
+        self.ticket, self.lock = 0, threading.RLock()
+        self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
+        self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
+        self._spare: list[Any] = []  # events
+        self._arrival = self._new_event()  # of the last copy from the host
+        self._is_arriving = False  # a copy was submitted that no kernel has waited for
+        self._staging = Staging(self._new_event, self.wait_for)
+
+    # ---- kernels ----
+    def launch(self, function: Any, grid: int, block: int, pointers: int) -> None:
+        """Submits one kernel; `pointers` is the address of its arguments' addresses."""
+        call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, self._kernels, pointers, 0)
+
+    def launch_graph(self, graph: Any) -> None:
+        """Submits a graph that is ready to run."""
+        call("cuGraphLaunch", graph, self._kernels)
+
+    def begin(self) -> None:
+        """Has the kernels that follow wait for copies on their way."""
+        if self._is_arriving:
+            call("cuStreamWaitEvent", self._kernels, self._arrival, 0)
+            self._is_arriving = False
+
+    def end(self) -> None:
+        """Ends a submission of kernels: gives it its number, and waits where the host is too far ahead."""
+        self.ticket += 1
+        self._mark()
+        while len(self._marks) > MOST_AHEAD or (self._marks and self._is_done(self._marks[0][1])):
+            self.wait_for(self._marks[0][1])
+            self._spare.append(self._marks.popleft()[1])
+
+    def _mark(self) -> None:
+        event = self._spare.pop() if self._spare else self._new_event()
+        call("cuEventRecord", event, self._kernels)
+        self._marks.append((self.ticket, event))
+
+    # ---- copies ----
+    def copy_in(self, memory: Memory, address: int, nbytes: int) -> None:
+        """Submits a copy from host memory, which may change as soon as this returns.
+
+        Memory that is new waits for what used it before; other memory for all kernels submitted so far.
+        """
+        is_new = memory.born == self.ticket
+        needed = memory.freed if is_new else self.ticket
+        event = next((event for number, event in self._marks if number >= needed), None)
+        if event is not None:
+            call("cuStreamWaitEvent", self._copies, event, 0)
+        for at, staged, length in self._staging.pieces(nbytes):
+            ctypes.memmove(staged, address + at, length)
+            call("cuMemcpyHtoDAsync", memory.address + at, staged, length, self._copies)
+            self._staging.used(self._copies)
+        call("cuEventRecord", self._arrival, self._copies)
+        self._is_arriving = True
+
+    def copy_out(self, memory: Memory, address: int, nbytes: int) -> None:
+        """Copies to host memory what is there after all submissions, and waits for it: one piece leaves as the next comes."""
+        self.begin()
+        before: tuple[int, int, int, Any] | None = None
+
+        def deliver(at: int, staged: int, length: int, event: Any) -> None:
+            self.wait_for(event)
+            ctypes.memmove(address + at, staged, length)
+
+        for at, staged, length in self._staging.pieces(nbytes):
+            call("cuMemcpyDtoHAsync", staged, memory.address + at, length, self._kernels)
+            event = self._staging.used(self._kernels)
+            if before is not None:
+                deliver(*before)
+            before = at, staged, length, event
+        if before is not None:
+            deliver(*before)
+
+    def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
+        """Submits a copy within the GPU."""
+        self.begin()
+        call("cuMemcpyDtoDAsync", target.address, source.address, nbytes, self._kernels)
+        self.end()
+
+    # ---- waiting ----
+    def wait(self) -> None:
+        """Waits until everything submitted is done; a kernel that failed is reported here."""
+        self.begin()
+        event = self._new_event()
+        try:
+            call("cuEventRecord", event, self._kernels)
+            self.wait_for(event)
+        finally:
+            call("cuEventDestroy", event)
+
+    def wait_for(self, event: Any) -> None:
+        """Waits for an event. Ctrl-C ends the waiting, and nothing else: what was submitted goes on."""
+        start = time.perf_counter()
+        while not self._is_done(event):
+            if time.perf_counter() - start > SPIN:
+                time.sleep(PAUSE)
+
+    def timed(self, work: Callable[[], Any]) -> float:
+        """Returns the seconds from the first to the last kernel that `work` submits, by events of the stream."""
+        start, stop = (call("cuEventCreate", 0) for _ in range(2))
+        try:
+            self.begin()
+            call("cuEventRecord", start, self._kernels)
+            work()
+            call("cuEventRecord", stop, self._kernels)
+            self.wait_for(stop)
+            return float(call("cuEventElapsedTime", start, stop)) / 1e3  # it answers in milliseconds
+        finally:
+            for event in (start, stop):
+                call("cuEventDestroy", event)
+
+    def _is_done(self, event: Any) -> bool:
+        """True if all before an event is done."""
+        (status,) = driver().cuEventQuery(event)
+        if status.name == "CUDA_SUCCESS":
+            return True
+        if status.name == "CUDA_ERROR_NOT_READY":
+            return False
+        raise failed("cuEventQuery", status)
+
+    def _new_event(self) -> Any:
+        return call("cuEventCreate", NO_TIMING)

@@ -1,0 +1,62 @@
+"""Pinned host memory, through which copies go: the GPU reads and writes it by itself, without the host.
+
+In:    numbers of bytes
+Out:   `Staging`
+Called by: runtime/cuda_queue.py.    Next: picograd/runtime/cuda_plan.py
+
+It is one ring. A piece of it can be used again once the copy that used it is done, which an event says. It is made at the
+first copy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from picograd.runtime.cuda_driver import call
+
+RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
+ALIGNMENT = 256
+
+
+class Staging:
+    """A ring of pinned memory.
+
+    Args:
+      new_event:  makes an event
+      wait_for:   waits for one
+    """
+
+    def __init__(self, new_event: Callable[[], Any], wait_for: Callable[[Any], None]):
+        self._new_event, self._wait_for = new_event, wait_for
+        self._ring = 0  # its address
+        self._head = 0  # bytes from its start to the next piece
+        self._piece = 0, 0  # start and end of the piece handed out last
+        self._used: deque[tuple[int, int, Any]] = deque()  # (start, end, event) of pieces, the oldest first
+        self._spare: list[Any] = []  # events
+
+    def pieces(self, nbytes: int) -> Iterator[tuple[int, int, int]]:
+        """Cuts a copy into pieces: (bytes before it, its address in the ring, its bytes). Each must be `used` in turn."""
+        if not self._ring:
+            self._ring = int(call("cuMemHostAlloc", RING_NBYTES, 0))
+        for at in range(0, nbytes, PIECE_NBYTES):
+            length = min(PIECE_NBYTES, nbytes - at)
+            yield at, self._ring + self._room(length), length
+
+    def _room(self, nbytes: int) -> int:
+        """Returns where in the ring a piece can be, once the copies that used it are done."""
+        start = self._head if self._head + nbytes <= RING_NBYTES else 0
+        end = start + nbytes
+        while any(used_start < end and start < used_end for used_start, used_end, _ in self._used):
+            self._wait_for(self._used[0][2])
+            self._spare.append(self._used.popleft()[2])
+        self._head, self._piece = -(-end // ALIGNMENT) * ALIGNMENT, (start, end)
+        return start
+
+    def used(self, stream: Any) -> Any:
+        """Notes that the copy just submitted to a stream uses the last piece; returns the event after it."""
+        event = self._spare.pop() if self._spare else self._new_event()
+        call("cuEventRecord", event, stream)
+        self._used.append((*self._piece, event))
+        return event

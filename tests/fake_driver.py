@@ -1,0 +1,57 @@
+"""A CUDA driver that keeps its memory on the host (tests/runtime/fake_driver.c), for the tests of the CUDA device's own code.
+
+What runs on it is a process of its own, since the bindings look for a driver once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = Path(__file__).parent / "runtime" / "fake_driver.c"
+HEAD = """
+import numpy as np
+from picograd.compile import hostcxx
+from picograd.render.cuda import render
+from picograd.runtime.cuda import CudaDevice
+from picograd.runtime.cuda_driver import available
+from tests.gpu_programs import *
+device = CudaDevice()
+def load(program):
+    return device.load(hostcxx.compile_source(render(program, device.target), device.target))
+"""
+# Tensors on CUDA: their kernels are compiled for this machine, which is what the fake driver runs.
+TENSORS = """
+import picograd as pg
+from picograd.engine import devices
+from picograd.engine.compiler import Backend, Compiler
+devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source))
+"""
+
+
+@pytest.fixture(scope="session")
+def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the fake driver's libcuda.so.1."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
+        pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
+    folder = tmp_path_factory.mktemp("driver")
+    library = str(folder / "libcuda.so.1")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(SOURCE), "-o", library, "-ldl"], check=True)
+    return folder
+
+
+def run_on(driver: Path, code: str, **environment: str) -> str:
+    """Runs lines of Python with the fake driver as libcuda; returns what they print."""
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + code], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "LD_LIBRARY_PATH": str(driver), **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -1,0 +1,260 @@
+"""What the CUDA device submits, on a driver whose two streams run as far apart as what they wait for allows.
+
+With FAKE_DRIVER_EAGER=0 kernels run as soon as they are submitted and copies from the host when somebody waits for them;
+with 1 it is the other way round; without it everything runs when it is waited for. A wait that is missing in the device's
+code lets a copy overwrite what a kernel still reads, or a kernel read what has not come.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from picograd.runtime.cuda_memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
+from tests.engine.test_cuda_devices import train
+from tests.fake_driver import TENSORS, fake_driver, run_on
+
+__all__ = ["fake_driver"]  # a fixture
+
+MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE_DRIVER_EAGER": "1"}], ids=str)
+
+
+# ---- order ----
+@MODES
+def test_batches_come_while_steps_run(fake_driver: Path, eager: dict[str, str]) -> None:
+    """The memory of a batch is that of one before: it may be filled when the step that read it is done, and not before."""
+    code = TENSORS + """
+weight = pg.Tensor(np.zeros((64, 4), np.float32), device="CUDA").realize()
+@pg.jit
+def step(weight, batch, scale):
+    return weight + (batch * scale).cumsum(0)[-1].reshape(64, 4) * 0.5
+rng, expected = np.random.default_rng(0), np.zeros((64, 4))
+for number in range(12):
+    batch = rng.integers(0, 9, (32, 256)).astype(np.float32)
+    weight = step(weight, pg.Tensor(batch, device="CUDA"), pg.Tensor(np.float32(number % 3), device="CUDA"))
+    expected += (batch * (number % 3)).sum(0).reshape(64, 4) * 0.5
+    batch[:] = np.nan  # the host's memory is the caller's again
+print(np.array_equal(weight.numpy(), expected))
+"""
+    assert run_on(fake_driver, code, **eager) == "True"
+
+
+@MODES
+def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[str, str]) -> None:
+    code = TENSORS + "from tests.engine.test_cuda_devices import train\nprint(*train('CUDA'))"
+    losses = [float(word) for word in run_on(fake_driver, code, **eager).split()]
+    np.testing.assert_allclose(losses, train("NUMPY"), rtol=1e-5)  # float32 sums in another order, over three steps
+
+
+@MODES
+def test_large_copies_go_through_the_ring_in_pieces(fake_driver: Path, eager: dict[str, str]) -> None:
+    code = """
+from picograd.runtime.cuda_staging import RING_NBYTES
+sent = np.arange(RING_NBYTES // 8 + 1000003)
+memory, got = device.allocate(sent.nbytes), np.zeros_like(sent)
+for turn in range(2):
+    device.copy_in(memory, sent + turn)
+    device.copy_out(memory, got)
+    print(np.array_equal(got, sent + turn))
+"""
+    assert run_on(fake_driver, code, **eager).split() == ["True", "True"]
+
+
+@MODES
+def test_copies_within_the_gpu_keep_their_place(fake_driver: Path, eager: dict[str, str]) -> None:
+    code = """
+a, b, c = (device.allocate(8000) for _ in range(3))
+x, got = np.arange(1000.0), np.zeros(1000)
+device.copy_in(a, x); device.copy(c, a, 8000); device.copy(b, a, 8000); device.copy_in(a, -x)
+device.copy_out(b, got); print(np.array_equal(got, x))
+device.copy_out(a, got); print(np.array_equal(got, -x))
+"""
+    assert run_on(fake_driver, code, **eager).split() == ["True", "True"]
+
+
+# ---- graphs ----
+GRAPHS = TENSORS + """
+import ctypes
+launched = ctypes.CDLL("libcuda.so.1").fake_driver_graph_launches
+"""
+
+
+def test_a_plan_is_a_graph_from_its_second_run_on(fake_driver: Path) -> None:
+    code = GRAPHS + """
+for turn in range(4):
+    x = np.random.default_rng(turn).integers(0, 9, (300, 7)).astype(np.float32)
+    kept = pg.Tensor(x, device="CUDA")  # other memory each time
+    y = (kept.cumsum(0) * 2).sort(0)[0].numpy()
+    print(launched(), np.array_equal(y, np.sort(2 * x.cumsum(0), 0)))
+"""
+    assert run_on(fake_driver, code).splitlines() == ["0 True", "1 True", "2 True", "3 True"]
+
+
+def test_a_graph_follows_symbolic_lengths(fake_driver: Path) -> None:
+    code = GRAPHS + """
+n = pg.Variable("n", 0, 400)
+x = np.arange(400, dtype=np.float32)
+held = pg.Tensor(x, device="CUDA").realize()
+for length in (5, 400, 1, 0, 399):
+    found = (held[: n.bind(length)].cumsum(0) + 1).cumsum(0).numpy()
+    print(np.array_equal(found, (x[:length].cumsum() + 1).cumsum()))
+print(launched() > 0)
+"""
+    assert run_on(fake_driver, code).split() == ["True"] * 6
+
+
+def test_plans_share_an_arena_that_grows(fake_driver: Path) -> None:
+    code = GRAPHS + """
+def twice(n):
+    x = np.random.default_rng(n).integers(0, 9, (n, 16)).astype(np.float32)
+    found = (pg.Tensor(x, device="CUDA").cumsum(0) + 1).sort(0)[0].cumsum(0).numpy()
+    return np.array_equal(found, np.sort(x.cumsum(0) + 1, 0).cumsum(0))
+print([twice(n) for n in (100, 100, 1200, 100, 1200, 100, 1200)])
+held = device.memory.in_use
+device.trim()
+print(twice(100), twice(1200), device.memory.in_use == held)
+"""
+    assert run_on(fake_driver, code).splitlines() == [str([True] * 7), "True True True"]
+
+
+def test_reports_of_checks_come_from_graphs_too(fake_driver: Path) -> None:
+    code = GRAPHS + """
+table = pg.Tensor(np.arange(10.0, dtype=np.float32), device="CUDA")
+for indices in ([1, 2], [3, 4], [5, 11], [6, 7]):
+    try:
+        print((table.cumsum(0)[pg.Tensor(indices, device="CUDA")] + 1).cumsum(0).tolist())
+    except pg.IndexingError as error:
+        print("11" in error.fact)
+"""
+    assert run_on(fake_driver, code).splitlines() == ["[2.0, 6.0]", "[7.0, 18.0]", "True", "[22.0, 51.0]"]
+
+
+# ---- interruption, processes ----
+def test_ctrl_c_ends_the_waiting_and_leaves_the_device_usable(fake_driver: Path) -> None:
+    code = TENSORS + """
+import os, signal
+asked = device.queue._is_done
+def interrupted(event):
+    device.queue._is_done = asked
+    os.kill(os.getpid(), signal.SIGINT)
+    return False
+x = pg.Tensor([1.0, 2.0], device="CUDA")
+device.queue._is_done = interrupted
+try:
+    (x * 3).numpy()
+except KeyboardInterrupt:
+    print((x * 3).numpy())
+"""
+    assert run_on(fake_driver, code) == "[3. 6.]"
+
+
+def test_a_forked_process_is_told(fake_driver: Path) -> None:
+    code = """
+import os
+from picograd.errors import DeviceError
+memory = device.allocate(8)
+child = os.fork()
+if child == 0:
+    try:
+        device.copy_out(memory, np.zeros(1))
+    except DeviceError as error:
+        os._exit(7 if "forked" in error.fact else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    assert run_on(fake_driver, code) == "7"
+
+
+# ---- the pool, by itself ----
+class Segments:
+    """Stands for a driver with some bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.left, self.made, self.ticket = nbytes, dict[int, int](), 0
+
+    def new(self, nbytes: int) -> int | None:
+        if nbytes > self.left:
+            return None
+        self.left -= nbytes
+        address = max((start + length for start, length in self.made.items()), default=1 << 20)
+        self.made[address] = nbytes
+        return address
+
+    def drop(self, address: int) -> None:
+        self.left += self.made.pop(address)
+
+    def pool(self) -> Pool:
+        return Pool(self.new, self.drop, lambda: self.ticket)
+
+
+def test_blocks_never_overlap_and_all_come_back(rng: np.random.Generator) -> None:
+    segments = Segments(1 << 30)
+    pool, held = segments.pool(), list[Memory]()
+    for _ in range(3000):
+        if held and rng.random() < 0.48:
+            held.pop(int(rng.integers(len(held))))
+        else:
+            nbytes = int(2 ** rng.uniform(0, 25))
+            memory = pool.allocate(nbytes)
+            if memory is None:
+                held = held[::2]
+            else:
+                assert memory.nbytes == nbytes and memory.address % 256 == 0
+                held.append(memory)
+            del memory
+        ends = sorted((memory.address, memory.address + memory.nbytes) for memory in held)
+        assert all(end <= start for (_, end), (start, _) in zip(ends, ends[1:]))
+        assert pool.count.in_use == sum(memory.nbytes for memory in held)
+        for start, end in ends:
+            assert any(at <= start and end <= at + length for at, length in segments.made.items())
+    held.clear()
+    pool.trim()
+    assert not segments.made and pool.held == 0 and segments.left == 1 << 30
+
+
+def test_blocks_are_split_and_merged() -> None:
+    segments = Segments(100 << 20)
+    pool = segments.pool()
+    first, second, third = (pool.allocate(8 << 20) for _ in range(3))
+    assert first and second and third and len(segments.made) == 1 and pool.held == LARGE_SEGMENT
+    assert (second.address, third.address) == (first.address + (8 << 20), first.address + (16 << 20))
+    start = first.address
+    del first, third
+    again = pool.allocate(16 << 20)  # the third and what was left behind it
+    assert again and again.address == start + (16 << 20)
+    del second, again
+    whole = pool.allocate(LARGE_SEGMENT)
+    assert whole and whole.address == start and len(segments.made) == 1
+
+
+def test_little_ones_have_segments_of_their_own() -> None:
+    segments = Segments(100 << 20)
+    pool = segments.pool()
+    kept = [pool.allocate(nbytes) for nbytes in (100, 30 << 20, 2000)]
+    assert kept[0] and kept[2] and kept[2].address == kept[0].address + 512
+    assert sorted(segments.made.values()) == [SMALL_SEGMENT, LARGE_SEGMENT]
+
+
+def test_a_block_knows_the_last_submission_that_may_use_it() -> None:
+    segments = Segments(100 << 20)
+    pool = segments.pool()
+    first, second = pool.allocate(4 << 20), pool.allocate(4 << 20)
+    assert first and first.freed == 0
+    segments.ticket = 3
+    del first
+    assert pool.allocate(1) is not None
+    segments.ticket = 5
+    again = pool.allocate(4 << 20)
+    assert again and (again.freed, again.born) == (3, 5)
+    del again, second
+    both = pool.allocate(8 << 20)
+    assert both and both.freed == 5
+
+
+def test_a_driver_with_little_left_gives_what_is_needed() -> None:
+    segments = Segments(5 << 20)
+    pool = segments.pool()
+    held = pool.allocate(3 << 20)
+    assert held is not None and list(segments.made.values()) == [4 << 20]
+    assert pool.allocate(3 << 20) is None
