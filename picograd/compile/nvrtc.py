@@ -48,7 +48,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """Compiles CUDA C to a cubin.
 
     Raises:
-      CompileError: NVRTC is not installed, or rejected the source; the message shows the line.
+      CompileError: NVRTC is not installed, or does not know the GPU, or rejected the source; the message shows the line.
 
     Cost: 50 to 100 ms for a small kernel.
     """
@@ -102,9 +102,20 @@ def _primitives() -> bytes:
     return PRIMITIVES.read_bytes()
 
 
+def _check_architecture(nvrtc: Any, arch: str) -> None:
+    """Raises CompileError where NVRTC makes no code for an architecture, such as "sm_90a"."""
+    known = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
+    if int(re.sub(r"\D", "", arch)) not in known:
+        raise CompileError(
+            f"nvrtc: {'.'.join(map(str, version()))} makes no code for {arch}, only for sm_{', sm_'.join(map(str, known))}.",
+            "install the nvidia-cuda-nvrtc that belongs to the GPU, or use PICOGRAD_DEVICE=PTX, or CPU",
+        )
+
+
 def _compile(source: Source, target: Target, *options: str) -> tuple[bytes, str]:
     """Returns the cubin and the log."""
     nvrtc = _nvrtc()
+    _check_architecture(nvrtc, target.arch)
     file_name = f"{source.name}.cu".encode()
     program = _checked(
         nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, 1, [_primitives()], [b"primitives.h"])

@@ -91,7 +91,7 @@ class CommandQueue:
         self._is_arriving = True
 
     def copy_out(self, memory: Memory, address: int, nbytes: int) -> None:
-        """Copies to host memory what is there after all submissions, and waits for it: one piece leaves as the next comes."""
+        """Copies to host memory what is there after all submissions, and waits: one piece leaves as the next comes."""
         self.begin()
         before: tuple[int, int, int, Any] | None = None
 

@@ -63,10 +63,12 @@ def test_missing_semicolon_shows_the_line() -> None:
         nvrtc.compile_source(source_of(text), TARGET)
 
 
-def test_unknown_architecture_is_an_error() -> None:
-    target = Target(device="CUDA", language="cuda", arch="sm_7", block_threads=256)
-    with pytest.raises(CompileError, match=r"nvrtc: a call failed with 5 \(NVRTC_ERROR_INVALID_OPTION\)"):
+@pytest.mark.parametrize("arch", ["sm_7", "sm_999a"])
+def test_an_architecture_that_nvrtc_does_not_know_is_an_error_that_says_which_it_does(arch: str) -> None:
+    target = Target(device="CUDA", language="cuda", arch=arch, block_threads=256)
+    with pytest.raises(CompileError, match=rf"nvrtc: \d+\.\d+ makes no code for {arch}, only for sm_\d+, ") as caught:
         nvrtc.compile_source(source_of(""), target)
+    assert caught.value.hint is not None and "PICOGRAD_DEVICE=PTX" in caught.value.hint
 
 
 def test_multiply_and_add_are_not_contracted() -> None:
