@@ -48,7 +48,7 @@ def compile_source(source: Source, target: Target) -> Binary:
     """Compiles CUDA C to a cubin.
 
     Raises:
-      CompileError: NVRTC is not installed, or does not know the GPU, or rejected the source; the message shows the line.
+      CompileError: NVRTC is not installed, or does not know the GPU, or rejected the source, whose line is shown.
 
     Cost: 50 to 100 ms for a small kernel.
     """
@@ -106,8 +106,9 @@ def _check_architecture(nvrtc: Any, arch: str) -> None:
     """Raises CompileError where NVRTC makes no code for an architecture, such as "sm_90a"."""
     known = _checked(nvrtc, nvrtc.nvrtcGetSupportedArchs())
     if int(re.sub(r"\D", "", arch)) not in known:
+        number, names = ".".join(map(str, version())), ", ".join(f"sm_{each}" for each in known)
         raise CompileError(
-            f"nvrtc: {'.'.join(map(str, version()))} makes no code for {arch}, only for sm_{', sm_'.join(map(str, known))}.",
+            f"nvrtc: {number} makes no code for {arch}, only for {names}.",
             "install the nvidia-cuda-nvrtc that belongs to the GPU, or use PICOGRAD_DEVICE=PTX, or CPU",
         )
 
