@@ -1,4 +1,4 @@
-"""A CUDA driver that keeps its memory on the host (tests/runtime/fake_driver.c), for the tests of the CUDA device's own code.
+"""A CUDA driver that keeps its memory on the host (tests/runtime/fake_driver.c), to test the CUDA device's own code.
 
 What runs on it is a process of its own, since the bindings look for a driver once.
 """
@@ -35,16 +35,13 @@ devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_so
 """
 
 
-@pytest.fixture(scope="session")
-def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the fake driver's libcuda.so.1."""
+def build(folder: Path) -> None:
+    """Makes a folder's libcuda.so.1, or skips the test."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
         pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
-    folder = tmp_path_factory.mktemp("driver")
     library = str(folder / "libcuda.so.1")
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(SOURCE), "-o", library, "-ldl"], check=True)
-    return folder
 
 
 def run_on(driver: Path, code: str, **environment: str) -> str:

@@ -149,7 +149,7 @@ class Device(Protocol):
 
 @runtime_checkable
 class HostDevice(Protocol):
-    """A Device whose plans can call a function of Python, because its memory is the host's."""
+    """A Device whose plans can call a function of Python, on arrays of the host."""
 
     def load_host(
         self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int,

@@ -23,10 +23,11 @@ from picograd.errors import DeviceError
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Schedule
 from picograd.ir.stages import Runner as RunnerType
-from picograd.runtime.cpu_host import Function, HostCode
+from picograd.runtime.cpu_host import HostCode
 from picograd.runtime.cpu_memory import Memory, MemoryPool
 from picograd.runtime.cpu_runner import Runner
 from picograd.runtime.cpu_walker import bind_walker
+from picograd.runtime.host_calls import Function
 
 _linking = threading.Lock()
 _library_number = itertools.count()

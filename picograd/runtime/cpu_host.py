@@ -12,17 +12,14 @@ the runner asks for it. An interrupt waits, too, so that what the plan overwrite
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Sequence
 
 from picograd.ir.checks import Refused
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Op
 from picograd.ir.stages import REPORT_WORDS, Param
+from picograd.runtime.host_calls import Function, array_at
 
-Function = Callable[[Sequence[np.ndarray[Any, Any]], Mapping[str, int]], None]
 FAILED = -1  # in a report: the error waits in `failures`
 
 
@@ -65,16 +62,10 @@ class HostCode:
 
     def _call(self, words: Sequence[int]) -> None:
         variables = {v.arg[0]: value for v, value in zip(self.variables, words[len(self.params) :])}
-        arrays = [_array(param, word, variables) for param, word in zip(self.params[:-1], words)]
+        arrays = [
+            array_at(word, dim_value(param.numel, variables), param.dtype) for param, word in zip(self.params[:-1], words)
+        ]
         self.function(arrays, variables)
 
     def _report(self, address: int, number: int, value: int) -> None:
         (ctypes.c_int64 * REPORT_WORDS).from_address(address)[:] = [number, value]
-
-
-def _array(param: Param, address: int, variables: Mapping[str, int]) -> np.ndarray[Any, Any]:
-    """Returns the memory of an argument as a flat array."""
-    numel = dim_value(param.numel, variables)
-    raw = (ctypes.c_uint8 * (numel * param.dtype.itemsize)).from_address(address)
-    array: np.ndarray[Any, Any] = np.ctypeslib.as_array(raw).view(param.dtype.numpy)
-    return array

@@ -24,6 +24,7 @@ from picograd.runtime.cuda_driver import Capability, call, capability, driver, f
 from picograd.runtime.cuda_memory import Memory, Pool
 from picograd.runtime.cuda_plan import CudaPlan
 from picograd.runtime.cuda_queue import CommandQueue
+from picograd.runtime.host_calls import load_host
 
 
 class CudaDevice:
@@ -120,21 +121,23 @@ class CudaDevice:
         if array.nbytes:
             with self.queue.lock:
                 self._enter()
-                self.queue.copy_in(memory, array.ctypes.data, array.nbytes)
+                # New memory waits for what used it before; other memory for all that was submitted so far.
+                after = memory.freed if memory.born == self.queue.ticket else self.queue.ticket
+                self.queue.copy_in(memory.address, array.ctypes.data, array.nbytes, after)
 
     def copy_out(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         if array.nbytes:
             with self.queue.lock:
                 self._enter()
-                self.queue.copy_out(memory, array.ctypes.data, array.nbytes)
+                self.queue.copy_out(memory.address, array.ctypes.data, array.nbytes)
 
     def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
         """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
         if nbytes:
             with self.queue.lock:
                 self._enter()
-                self.queue.copy(target, source, nbytes)
+                self.queue.copy(target.address, source.address, nbytes)
 
     def synchronize(self) -> None:
         """Waits until everything submitted is done; a kernel that failed is reported here."""
@@ -166,6 +169,8 @@ class CudaDevice:
                 "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
             ) from None
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), module)
+
+    load_host = staticmethod(load_host)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""

@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,7 @@ from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
 from picograd.runtime.cuda_driver import call, driver
 from picograd.runtime.cuda_queue import CommandQueue
+from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
 
@@ -67,7 +69,7 @@ class Started:
 
 
 class Part:
-    """Launches between two looks at the reports: kernel by kernel the first time, then as one graph."""
+    """Kernels one after the other: launched one by one the first time, then as one graph."""
 
     def __init__(self, calls: Sequence[Call]):
         self.launches = [Started(each) for each in calls]
@@ -90,6 +92,39 @@ class Part:
         for each in self.launches:
             if each.grid > 0:
                 device.queue.launch(each.call.function, each.grid, each.call.launch.block, ctypes.addressof(each.pointers))
+
+
+class HostPart:
+    """A call of a function of the host between kernels: it waits for them, and works on copies of their memory."""
+
+    def __init__(self, call: Call):
+        self.launches = [Started(call)]
+        self.changed: set[int] = set()
+
+    def run(self, device: QueueDevice) -> None:
+        """Calls the function."""
+        queue, (started,) = device.queue, self.launches
+        call, count = started.call, len(started.call.places)
+        variables = {variable.arg[0]: int(started.values[count + i]) for i, variable in enumerate(call.variables)}
+        arrays = [np.zeros(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
+        queue.wait()
+        for param, address, array in zip(call.function.params, started.values, arrays):
+            if param.role in ("in", "inout") and array.nbytes:
+                queue.copy_out(address, array.ctypes.data, array.nbytes)
+        call.function(arrays, variables)
+        for param, address, array in zip(call.function.params, started.values, arrays):
+            if param.role != "in" and array.nbytes:
+                queue.copy_in(address, array.ctypes.data, array.nbytes, after=0)
+        queue.begin()
+
+
+def cut(calls: Sequence[Call]) -> list[Part | HostPart]:
+    """Returns calls in parts: kernels that follow each other, and calls of the host one by one."""
+    parts: list[Part | HostPart] = []
+    for is_host, group in groupby(calls, lambda call: isinstance(call.function, HostFunction)):
+        own = list(group)
+        parts += [HostPart(call) for call in own] if is_host else [Part(own)]
+    return parts
 
 
 class Graph:
@@ -140,10 +175,11 @@ class CudaPlan:
         listed = list_launches(schedule, executables)
         self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
         self._arena_nbytes = listed.temporary_nbytes
-        self._parts = [Part(calls) for calls in listed.parts]
+        self._stages = [cut(calls) for calls in listed.parts]  # after each of which the reports are looked at
+        self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
         self._addresses: dict[tuple[str, int], int] = {}  # of memory, by group and number, as the arguments have it
-        self._places: dict[tuple[str, int], list[tuple[Part, int, int, int]]] = defaultdict(list)
+        self._places: dict[tuple[str, int], list[tuple[Part | HostPart, int, int, int]]] = defaultdict(list)
         for part in self._parts:
             for number, each in enumerate(part.launches):
                 for i, place in enumerate(each.call.places):
@@ -173,8 +209,9 @@ class CudaPlan:
             if self._reports is not None:
                 self._set("report", 0, self._reports.memory.address)
             self._bind(variables)
-            for part in self._parts:
-                part.run(device)
+            for stage in self._stages:
+                for part in stage:
+                    part.run(device)
                 if self._reports is not None:
                     self._reports.look()
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Any
 
 from picograd.runtime.cuda_driver import call, driver, failed
-from picograd.runtime.cuda_memory import Memory
 from picograd.runtime.cuda_staging import Staging
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: a stream that does not wait for other libraries' work
@@ -73,34 +72,34 @@ class CommandQueue:
         self._marks.append((self.ticket, event))
 
     # ---- copies ----
-    def copy_in(self, memory: Memory, address: int, nbytes: int) -> None:
+    def copy_in(self, target: int, source: int, nbytes: int, after: int) -> None:
         """Submits a copy from host memory, which may change as soon as this returns.
 
-        Memory that is new waits for what used it before; other memory for all kernels submitted so far.
+        Args:
+          target, source:  addresses
+          after:           the submission that has to be done before
         """
-        is_new = memory.born == self.ticket
-        needed = memory.freed if is_new else self.ticket
-        event = next((event for number, event in self._marks if number >= needed), None)
+        event = next((event for number, event in self._marks if number >= after), None)
         if event is not None:
             call("cuStreamWaitEvent", self._copies, event, 0)
         for at, staged, length in self._staging.pieces(nbytes):
-            ctypes.memmove(staged, address + at, length)
-            call("cuMemcpyHtoDAsync", memory.address + at, staged, length, self._copies)
+            ctypes.memmove(staged, source + at, length)
+            call("cuMemcpyHtoDAsync", target + at, staged, length, self._copies)
             self._staging.used(self._copies)
         call("cuEventRecord", self._arrival, self._copies)
         self._is_arriving = True
 
-    def copy_out(self, memory: Memory, address: int, nbytes: int) -> None:
+    def copy_out(self, source: int, target: int, nbytes: int) -> None:
         """Copies to host memory what is there after all submissions, and waits: one piece leaves as the next comes."""
         self.begin()
         before: tuple[int, int, int, Any] | None = None
 
         def deliver(at: int, staged: int, length: int, event: Any) -> None:
             self.wait_for(event)
-            ctypes.memmove(address + at, staged, length)
+            ctypes.memmove(target + at, staged, length)
 
         for at, staged, length in self._staging.pieces(nbytes):
-            call("cuMemcpyDtoHAsync", staged, memory.address + at, length, self._kernels)
+            call("cuMemcpyDtoHAsync", staged, source + at, length, self._kernels)
             event = self._staging.used(self._kernels)
             if before is not None:
                 deliver(*before)
@@ -108,10 +107,10 @@ class CommandQueue:
         if before is not None:
             deliver(*before)
 
-    def copy(self, target: Memory, source: Memory, nbytes: int) -> None:
+    def copy(self, target: int, source: int, nbytes: int) -> None:
         """Submits a copy within the GPU."""
         self.begin()
-        call("cuMemcpyDtoDAsync", target.address, source.address, nbytes, self._kernels)
+        call("cuMemcpyDtoDAsync", target, source, nbytes, self._kernels)
         self.end()
 
     # ---- waiting ----

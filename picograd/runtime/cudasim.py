@@ -22,11 +22,12 @@ import numpy as np
 from picograd.device import Target
 from picograd.errors import DeviceError
 from picograd.ir.backend import MemoryCount
-from picograd.ir.holders import out_of_memory
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
+from picograd.ir.holders import out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.runtime.host_calls import HostFunction, array_at, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
 TARGET = Target("CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True)
@@ -107,6 +108,8 @@ class CudaSimDevice:
             functions.append(function)
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), library)
 
+    load_host = staticmethod(load_host)
+
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables, may_stop); temporaries are poisoned before each run."""
         launches = list_launches(schedule, executables)
@@ -146,6 +149,13 @@ class CudaSimDevice:
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
         """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""
+        if isinstance(call.function, HostFunction):
+            arrays = [
+                array_at(address, dim_value(place.numel, variables), place.dtype)
+                for address, place in zip(addresses, call.places)
+            ]
+            call.function(arrays, variables)
+            return
         grid = dim_value(call.launch.grid, variables)
         arguments: list[int] = []
         for place, address in zip(call.places, addresses):

@@ -14,7 +14,7 @@ from picograd.ir.stages import Binary
 from picograd.render.cuda import render
 from picograd.runtime import cuda_driver
 from picograd.runtime.cuda import CudaDevice
-from tests.fake_driver import fake_driver, run_on
+from tests.fake_driver import run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +159,8 @@ except pg.OutOfMemoryError as error:
 """
     # The process has two devices, this file's and picograd's, each with segments of its own.
     assert run_on(fake_driver, code).splitlines() == [
-        "CUDA: cannot allocate 100.0 MiB: 30.0 MiB of 64.0 MiB are free, picograd holds 34.0 MiB; the largest of its values:",
+        "CUDA: cannot allocate 100.0 MiB: 30.0 MiB of 64.0 MiB are free, picograd holds 34.0 MiB; "
+        "the largest of its values:",
         "    12.0 MiB float32 (3145728,) made at <string>:15",
         "    4.0 MiB float32 (1048576,) made at <string>:15",
         "    1.0 KiB float32 (256,) made at <string>:15",

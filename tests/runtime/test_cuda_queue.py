@@ -14,9 +14,7 @@ import pytest
 
 from picograd.runtime.cuda_memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
 from tests.engine.test_cuda_devices import train
-from tests.fake_driver import TENSORS, fake_driver, run_on
-
-__all__ = ["fake_driver"]  # a fixture
+from tests.fake_driver import TENSORS, run_on
 
 MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE_DRIVER_EAGER": "1"}], ids=str)
 
@@ -129,6 +127,26 @@ for indices in ([1, 2], [3, 4], [5, 11], [6, 7]):
         print("11" in error.fact)
 """
     assert run_on(fake_driver, code).splitlines() == ["[2.0, 6.0]", "[7.0, 18.0]", "True", "[22.0, 51.0]"]
+
+
+@MODES
+def test_functions_of_the_host_are_called_between_kernels(fake_driver: Path, eager: dict[str, str]) -> None:
+    code = GRAPHS + """
+for turn in range(3):
+    x = np.random.default_rng(turn).standard_normal((5, 6, 6)).astype(np.float32)
+    given = pg.Tensor(x, device="CUDA")
+    found = (pg.linalg.inv(given.cumsum(1) * 2) @ given.sort(2)[0]).cumsum(0)
+    expected = (np.linalg.inv(x.astype(np.float64).cumsum(1) * 2) @ np.sort(x, 2)).cumsum(0)
+    print(np.abs(found.numpy() - expected).max() < 1e-3 * np.abs(expected).max())
+try:
+    pg.linalg.inv(pg.zeros(2, 3, 3, device="CUDA") * 2).sum().numpy()
+except pg.LinAlgError as error:
+    print(error.fact)
+"""
+    assert run_on(fake_driver, code, **eager).splitlines() == ["True", "True", "True", SINGULAR]
+
+
+SINGULAR = "linalg.inv: matrix 0 of a stack of 2 is singular."
 
 
 # ---- interruption, processes ----
