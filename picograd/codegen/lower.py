@@ -32,6 +32,7 @@ from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
+from picograd.codegen.sort_gpu import emit_sort_gpu
 from picograd.codegen.sort_network import emit_sort_network, has_network
 from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
@@ -61,7 +62,7 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     phases: list[tuple[Statement, ...]] = []
     planned, both = in_one_pass(kernel.phases, params, target, new_scratch)
     for nests in planned:
-        builders = Builder(), Builder(), Builder()
+        builders = [Builder(), Builder(), Builder()]
         for nest in nests:
             if both and nest in both:
                 emit_reduce_both(both[nest], builders[0])
@@ -85,11 +86,10 @@ def _has_check(statements: Sequence[Statement]) -> bool:
 
 
 def _emit(
-    nest: Nest, params: Sequence[Op], builders: tuple[Builder, Builder, Builder], target: Target,
-    tiles: Iterator[Tile], scratch: Scratch,
-) -> None:  # fmt: skip
+    nest: Nest, params: Sequence[Op], builders: list[Builder], target: Target, tiles: Iterator[Tile], scratch: Scratch
+) -> None:
     """Writes one nest: into the first of `builders`, or where it has phases of its own into as many of them."""
-    first, second, third = builders
+    first, second, third, *_ = builders
     if nest.kind is NestKind.ELEMENTWISE:
         emit_elementwise(nest, params, first, target)
     elif nest.kind is NestKind.REDUCE and target.is_gpu:
@@ -99,8 +99,7 @@ def _emit(
     elif nest.kind is NestKind.SCAN:
         emit_scan(nest, params, first, target)
     elif nest.kind is NestKind.SORT:
-        emit = emit_sort_network if has_network(nest, target) else emit_sort
-        emit(nest, params, first, target, scratch)
+        _emit_sort(nest, params, builders, target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.ATTENTION:
@@ -125,3 +124,18 @@ def _emit(
         emit_matmul_gpu(nest, params, first, target, tile)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)
+
+
+def _emit_sort(nest: Nest, params: Sequence[Op], builders: list[Builder], target: Target, scratch: Scratch) -> None:
+    """Writes a SORT; on a GPU it has as many phases as there are merges."""
+
+    def phase(number: int) -> Builder:
+        builders.extend(Builder() for _ in range(len(builders), number + 1))
+        return builders[number]
+
+    if target.is_gpu:
+        emit_sort_gpu(nest, params, phase, target, scratch)
+    elif has_network(nest, target):
+        emit_sort_network(nest, params, builders[0], target, scratch)
+    else:
+        emit_sort(nest, params, builders[0], scratch)

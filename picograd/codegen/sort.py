@@ -1,8 +1,8 @@
-"""The loops of a stable argsort by merging, bottom up: on a GPU, of 64-bit keys, of lengths known only when it runs.
+"""The loops of a stable argsort on a CPU by merging, bottom up: of 64-bit keys, and of lengths known only when it runs.
 
 In:    Nest (kind SORT), whose anchor is the SORT
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/scatter.py
+Called by: codegen/lower.py.    Next: picograd/codegen/sort_gpu.py
 
 Runs of 1, 2, 4, ... positions that are in order already are merged two and two. Two tables of positions take turns,
 and with each position stands its key, so that a comparison reads what lies next to each other:
@@ -21,10 +21,8 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
-from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import both, cast, compare, where
 from picograd.ir.coordinates import flatten
@@ -54,13 +52,13 @@ class Tables:
         return add(self.first, add(mul(table, self.length), index))
 
 
-def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, target: Target, scratch: Scratch) -> None:
-    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element; a row a thread."""
+def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, scratch: Scratch) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
     (x,), (axis, descending) = anchor.src, anchor.arg
     rows, length = (*x.shape[:axis], *x.shape[axis + 1 :]), x.shape[axis]
-    keys, positions = (scratch(t, mul(numel(rows), mul(2, length))) for t in (_key_dtype(x.dtype), dtypes.int64))
+    keys, positions = (scratch(t, mul(numel(rows), mul(2, length))) for t in (key_dtype(x.dtype), dtypes.int64))
     out = params[nest.outputs[0][0]]
     num_passes = max(0, greatest(length) - 1).bit_length()
 
@@ -77,12 +75,8 @@ def emit_sort(nest: Nest, params: Sequence[Op], build: Builder, target: Target, 
             found = build.load(positions, tables.at(num_passes % 2, i))
             build.store(out, flatten((*at[:axis], i, *at[axis:]), x.shape), found)
 
-    if target.is_gpu:
-        with grid_of_threads(build, numel(rows), target) as row:
-            sort_row(row)
-    else:
-        with build.loop(numel(rows), AxisKind.GRID) as row:
-            sort_row(row)
+    with build.loop(numel(rows), AxisKind.GRID) as row:
+        sort_row(row)
 
 
 def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: Builder) -> None:
@@ -106,7 +100,7 @@ def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: 
         a, b = build.load(left, 0), build.load(right, 0)
         places = [tables.at(source, at_most(side, last)) for side in (a, b)]
         key_a, key_b = (build.load(tables.keys, place) for place in places)
-        sooner = _before(key_b, key_a, descending)
+        sooner = comes_before(key_b, key_a, descending)
         take_b = both(_less(b, end), _or(_not(_less(a, middle)), sooner))
         build.store(tables.keys, tables.at(target, i), where(take_b, key_b, key_a))
         if tables.positions is not None:
@@ -117,7 +111,7 @@ def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: 
         build.store(left, 0, _int(OpCode.ADD, a, _int(OpCode.SUB, const(1, dtypes.int64), step)))
 
 
-def _before(key: Op, other: Op, descending: bool) -> Op:
+def comes_before(key: Op, other: Op, descending: bool) -> Op:
     """True where `key` has to stand before an equal-or-earlier `other`: it is smaller, or greater when descending."""
     small, great = (other, key) if descending else (key, other)
     less = _less(small, great)
@@ -126,7 +120,7 @@ def _before(key: Op, other: Op, descending: bool) -> Op:
     return _or(less, both(compare(OpCode.CMPNE, great, great), compare(OpCode.CMPEQ, small, small)))
 
 
-def _key_dtype(dtype: DType) -> DType:
+def key_dtype(dtype: DType) -> DType:
     """Keys of 8 and 16 bits of float are compared as float32, which holds them exactly."""
     return dtype.compute_dtype
 
@@ -137,8 +131,12 @@ def _int(code: OpCode, a: Op, b: Op) -> Op:
 
 def at_most(side: Op, last: Op) -> Op:
     """Returns the smaller of two positions, compared as what they are: without a sign, so that it is never below 0."""
-    smaller = Op(OpCode.MIN, dtypes.uint64, tuple([Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (side, last)]))
+    smaller = Op(OpCode.MIN, dtypes.uint64, (_unsigned(side), _unsigned(last)))
     return Op(OpCode.BITCAST, dtypes.int64, (smaller,))
+
+
+def _unsigned(x: Op) -> Op:
+    return const(x.arg, dtypes.uint64) if x.code is OpCode.CONST else Op(OpCode.BITCAST, dtypes.uint64, (x,))
 
 
 def _less(a: Op, b: Op) -> Op:

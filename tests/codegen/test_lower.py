@@ -529,6 +529,12 @@ def test_sort_is_stable(inputs, shape, axis, descending):
     inputs.check(argsort(inputs(*shape), axis, descending))
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("shape", [(127,), (128,), (129,), (2, 300), (513,)])
+def test_sort_of_rows_longer_than_a_tile(inputs, shape, descending):
+    inputs.check(argsort(inputs(*shape, low=-9, high=9), len(shape) - 1, descending))
+
+
 @pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint64, dtypes.int8, dtypes.float64], ids=str)
 def test_sort_of_other_dtypes(inputs, dtype):
     inputs.check(argsort(inputs(11, dtype=dtype), 0, False))
