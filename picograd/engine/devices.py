@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FACTORIES = {
     # name: module that makes its Compiler
     "CPU": "picograd.engine.backends.cpu",
+    "C": "picograd.engine.backends.c",
     "NULL": "picograd.engine.backends.null",
     "CUDA": "picograd.engine.backends.cuda",
     "PTX": "picograd.engine.backends.ptx",

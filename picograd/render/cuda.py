@@ -24,7 +24,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.ir.statements import (
     Alloc,
-    Barrier,
     Check,
     For,
     If,
@@ -282,7 +281,7 @@ class CudaWriter(Writer):
         places = [f"{self.memory(memory)}, {self.operand(index)}" for memory, index, _ in fragments(mma)]
         self.line(f"mma_m16n8k16({', '.join(places)});")
 
-    def write_barrier(self, barrier: Barrier) -> None:
+    def write_barrier(self) -> None:
         if self.guarded:
             raise self.broken("a Barrier stands in a BLOCK loop that not all threads run")
         self.line("__syncthreads();")
