@@ -80,12 +80,13 @@ class Target:
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"
-    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "c" or "" (the evaluator)
+    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "opencl", "c" or "" (the evaluator)
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
     vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
+    has_shuffle:       threads of a warp exchange values without memory
     has_mma:           a warp multiplies matrices of 16-bit floats by one instruction
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
@@ -107,6 +108,7 @@ class Target:
     has_fma: bool = True
     plain_sums: bool = False
     has_mma: bool = False
+    has_shuffle: bool = True
     compiler: str = ""
 
     @property

@@ -30,6 +30,7 @@ FACTORIES = {
     "CUDA": "picograd.engine.backends.cuda",
     "PTX": "picograd.engine.backends.ptx",
     "CUDASIM": "picograd.engine.backends.cudasim",
+    "OPENCL": "picograd.engine.backends.opencl",
 }
 EVALUATOR = "NUMPY"
 _evaluator_memory = MemoryCount()

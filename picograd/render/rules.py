@@ -47,6 +47,7 @@ class Dialect:
 
 CPP = Dialect("<{}>", "", "f", "ll", "bitcast<{T}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]", True)
 C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
+OPENCL = Dialect("_{}", "_{}", "", "l", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
 
 
 @dataclass(frozen=True)

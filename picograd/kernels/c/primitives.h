@@ -5,7 +5,25 @@
 #ifndef PICOGRAD_PRIMITIVES_H
 #define PICOGRAD_PRIMITIVES_H
 
-#ifndef __OPENCL_VERSION__
+#ifdef __OPENCL_VERSION__
+#pragma OPENCL FP_CONTRACT OFF
+// OpenCL C has vectors of these names, which no kernel uses.
+#define int8 char
+#define int16 short
+#define uint8 uchar
+#define uint16 ushort
+#define float16 stored_float16
+typedef int int32;
+typedef long int64;
+typedef uint uint32;
+typedef ulong uint64;
+#define fmodf fmod
+#define floorf floor
+#define copysignf copysign
+#ifdef cl_khr_fp64
+#define PICOGRAD_HAS_FLOAT64
+#endif
+#else
 #include <math.h>
 #include <stdbool.h>
 
@@ -17,9 +35,12 @@ typedef unsigned char uint8;
 typedef unsigned short uint16;
 typedef unsigned int uint32;
 typedef unsigned long long uint64;
+#define PICOGRAD_HAS_FLOAT64
 #endif
 typedef float float32;
+#ifdef PICOGRAD_HAS_FLOAT64
 typedef double float64;
+#endif
 
 #define PRIMITIVE static inline
 
@@ -46,14 +67,22 @@ PICOGRAD_BITS(bfloat16, uint16)
 PICOGRAD_BITS(float8_e4m3, uint8)
 PICOGRAD_BITS(float8_e5m2, uint8)
 PICOGRAD_BITS(float32, uint32)
+#ifdef PICOGRAD_HAS_FLOAT64
 PICOGRAD_BITS(float64, uint64)
+#endif
 
 // ---- errors that values decide ----
 // Keeps the first report of a kernel, from whatever thread it comes: its number, then the value it is about.
+#ifdef __OPENCL_VERSION__
+PRIMITIVE void report(global int64 *words, int64 number, int64 value) {  // numbers are small: the lower half is enough
+  if (atomic_cmpxchg((volatile global int *)words, 0, (int)number) == 0) words[1] = value;
+}
+#else
 PRIMITIVE void report(int64 *words, int64 number, int64 value) {
   int64 none = 0;
   if (__atomic_compare_exchange_n(words, &none, number, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) words[1] = value;
 }
+#endif
 
 // ---- integers ----
 // floor_div:  rounded to minus infinity; 0 for a divisor of 0. The least integer divided by -1 wraps to itself.
@@ -125,7 +154,7 @@ PRIMITIVE uint64 threefry(uint64 counter, uint64 key) {
   PRIMITIVE T float_mod_##T(T a, T b) {                                                                 \
     const T rest = fmod##f(a, b);                                                                       \
     if (b == 0 || rest != rest) return rest;                                                            \
-    if (rest == 0) return copysign##f(0, b);                                                            \
+    if (rest == 0) return copysign##f((T)0, b);                                                            \
     return (rest < 0) != (b < 0) ? rest + b : rest;                                                     \
   }                                                                                                     \
   PRIMITIVE T float_floor_div_##T(T a, T b) {                                                           \
@@ -133,12 +162,14 @@ PRIMITIVE uint64 threefry(uint64 counter, uint64 key) {
     const T rest = fmod##f(a, b);                                                                       \
     T quotient = (a - rest) / b;                                                                        \
     if (rest != 0 && (rest < 0) != (b < 0)) quotient -= 1;                                              \
-    if (quotient == 0) return copysign##f(0, a / b);                                                    \
+    if (quotient == 0) return copysign##f((T)0, a / b);                                                    \
     const T whole = floor##f(quotient);                                                                 \
     return quotient - whole > (T)0.5f ? whole + 1 : whole;                                              \
   }
 PICOGRAD_FLOATS(float32, f)
+#ifdef PICOGRAD_HAS_FLOAT64
 PICOGRAD_FLOATS(float64, )
+#endif
 
 // A float cut to an integer: what does not fit becomes the nearest end of the range, NaN becomes 0.
 #define PICOGRAD_TO_INTEGER(T, S)                                                                       \
@@ -162,7 +193,9 @@ PICOGRAD_FLOATS(float64, )
   PICOGRAD_TO_INTEGER(uint32, S) \
   PICOGRAD_TO_INTEGER(uint64, S)
 PICOGRAD_TO_INTEGERS(float32)
+#ifdef PICOGRAD_HAS_FLOAT64
 PICOGRAD_TO_INTEGERS(float64)
+#endif
 
 // ---- narrow floats: exponent bits, mantissa bits; rounded to nearest, ties to even ----
 // infinite: the largest exponent means infinity and NaN; without it only "all ones" is NaN, which what overflows becomes.
@@ -214,6 +247,7 @@ PICOGRAD_NARROW(bfloat16, 8, 7, true)
 PICOGRAD_NARROW(float8_e4m3, 4, 3, false)
 PICOGRAD_NARROW(float8_e5m2, 5, 2, true)
 
+#ifdef PICOGRAD_HAS_FLOAT64
 // A float32 that rounds on to float16 as `value` would: truncated, its last bit set if anything was cut. (float64 goes
 // to bfloat16 and float8 through a float32 rounded to nearest, as in ml_dtypes.)
 PRIMITIVE float32 round_to_odd(float64 value) {
@@ -226,5 +260,6 @@ PRIMITIVE float16 to_float16_float64(float64 value) { return to_float16_float32(
 PRIMITIVE bfloat16 to_bfloat16_float64(float64 value) { return to_bfloat16_float32((float32)value); }
 PRIMITIVE float8_e4m3 to_float8_e4m3_float64(float64 value) { return to_float8_e4m3_float32((float32)value); }
 PRIMITIVE float8_e5m2 to_float8_e5m2_float64(float64 value) { return to_float8_e5m2_float32((float32)value); }
+#endif
 
 #endif
