@@ -21,7 +21,7 @@ from picograd.device import Target
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.stages import Program, Source
 from picograd.ir.statements import (
     Alloc,
     Barrier,

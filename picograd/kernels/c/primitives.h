@@ -220,6 +220,7 @@ PRIMITIVE uint32 narrow(float32 value, int exponent_bits, int mantissa_bits, boo
   return sign | (result >= limit ? limit : result);
 }
 
+// Of fewer exponent bits than a float32 has.
 PRIMITIVE float32 widen(uint32 bits, int exponent_bits, int mantissa_bits, bool infinite) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const uint32 ones = (1u << (exponent_bits + mantissa_bits)) - 1, magnitude = bits & ones;
@@ -236,9 +237,6 @@ PRIMITIVE float32 widen(uint32 bits, int exponent_bits, int mantissa_bits, bool 
 }
 
 #define PICOGRAD_NARROW(T, exponent_bits, mantissa_bits, infinite)                                      \
-  PRIMITIVE float32 to_float32_##T(T value) {                                                           \
-    return widen(bits_of_##T(value), exponent_bits, mantissa_bits, infinite);                           \
-  }                                                                                                     \
   PRIMITIVE T to_##T##_float32(float32 value) {                                                         \
     return T##_of_bits(narrow(value, exponent_bits, mantissa_bits, infinite));                          \
   }
@@ -246,6 +244,10 @@ PICOGRAD_NARROW(float16, 5, 10, true)
 PICOGRAD_NARROW(bfloat16, 8, 7, true)
 PICOGRAD_NARROW(float8_e4m3, 4, 3, false)
 PICOGRAD_NARROW(float8_e5m2, 5, 2, true)
+PRIMITIVE float32 to_float32_float16(float16 value) { return widen(value.bits, 5, 10, true); }
+PRIMITIVE float32 to_float32_bfloat16(bfloat16 value) { return float32_of_bits((uint32)value.bits << 16); }
+PRIMITIVE float32 to_float32_float8_e4m3(float8_e4m3 value) { return widen(value.bits, 4, 3, false); }
+PRIMITIVE float32 to_float32_float8_e5m2(float8_e5m2 value) { return widen(value.bits, 5, 2, true); }
 
 #ifdef PICOGRAD_HAS_FLOAT64
 // A float32 that rounds on to float16 as `value` would: truncated, its last bit set if anything was cut. (float64 goes
