@@ -80,7 +80,7 @@ class Target:
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"
-    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "opencl", "c" or "" (the evaluator)
+    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "opencl", "c"; "" (the evaluator)
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
     vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers

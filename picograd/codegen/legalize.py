@@ -36,8 +36,9 @@ def legalize_statements(statements: Sequence[Statement], target: Target) -> tupl
 
     After:   an opcode of TRANSCENDENTAL is left only where the target's language has a function for it; signed
              IDIV and MOD only of indices that are not negative, unsigned ones only by what is not 0; shifts only by
-             less than the width; FMA of floats only where the target has it; without functions floats narrower
-             than float32 only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the processor has it.
+             less than the width; FMA of floats only where the target has it; in languages without functions floats
+             narrower than float32 only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the
+             processor has it.
     Before:  `linearize`, which names each operation and finds equal ones.
     """
     work = Legalizer(target)

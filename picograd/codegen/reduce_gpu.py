@@ -130,7 +130,7 @@ class _TeamRows:
                     self.store()
 
     def shared_memory(self, levels: list[Op]) -> dict[Op, Op]:
-        """Makes memory in which the values of a reduction meet: of warps, or of threads, where one serves all reductions."""
+        """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
         build = self.build
         if not self.has_shuffle:
             dtypes = dict.fromkeys(accumulator_dtype(r) for r in levels)

@@ -29,8 +29,9 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
     Raises:
       CompileError: the driver rejected the source, which the message shows the line of; or the device lacks float64.
     """
-    import pyopencl as cl
+    import pyopencl
 
+    cl: Any = pyopencl
     features = target.features.split(",")
     if "float64" in source.text and "fp64" not in features:
         fact = f"OPENCL: kernel {source.name} computes in float64, and {target.arch} has no cl_khr_fp64."

@@ -2,7 +2,7 @@
 
 In:    statements of one phase (linear form), Target
 Out:   Phase, the grid of its launch; `BlockWriter`, lines of text
-Called by: render/cuda.py, render/opencl.py, render/nvptx.py.    Next: picograd/render/cstyle.py
+Called by: render/cuda.py, render/opencl.py, render/nvptx.py.    Next: picograd/render/opencl.py
 
 The GRID loops of a phase lie one after the other over the blocks of a launch. A BLOCK loop is the threads of the block:
 several in one GRID body are the same threads. What stands in a GRID body but in no BLOCK loop every thread computes for
@@ -125,7 +125,7 @@ def _broken(program: Program, rule: str) -> VerifyError:
 
 
 def is_unrolled(loop: For) -> bool:
-    """True for a loop that the compiler shall write out, so that indices into registers are constants: short, of known length."""
+    """True for a short loop, which the compiler shall write out, so that indices into registers are constants."""
     extent = loop.range.src[0]
     return extent.code is OpCode.CONST and extent.arg <= MOST_TURNS and work_of([loop]) <= MOST_UNROLLED
 

@@ -2,7 +2,7 @@
 
 In:    Binaries from compile/nvrtc.py or compile/nvptx.py, Schedules, host arrays
 Out:   `CudaDevice`; `capability`; `available`
-Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/launches.py
+Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/runtime/opencl.py
 
 Everything runs in order on one stream: memory can be used again as soon as its object dies, because whatever comes
 later comes after the kernels that used it.

@@ -10,21 +10,24 @@ Everything goes into one queue that keeps its order, so that only what the host 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import MemoryCount
-from picograd.ir.checks import first_report
+from picograd.ir.checks import Refused, first_report
 from picograd.ir.dims import dim_value
-from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.ir.op import Buffer, Op
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Launch, Param, Runner, Schedule, Settled
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
+Array = np.ndarray[Any, Any]
 BLOCK_THREADS, LEAST_THREADS = 256, 32
 SHARED_NBYTES = 48 * 1024
 INSTEAD = "PICOGRAD_DEVICE=CPU"
@@ -113,6 +116,18 @@ class OpenClMemory:
         self._count.give(self.nbytes)
 
 
+@dataclass(frozen=True)
+class HostFunction:
+    """A function of the host in a plan.
+
+    params:  its arguments
+    run:     takes an array of each, and the variables
+    """
+
+    params: tuple[Param, ...]
+    run: Callable[[Sequence[Array], Mapping[str, int]], None]
+
+
 class OpenClDevice:
     """Implements ir/backend.py's Device.
 
@@ -150,12 +165,12 @@ class OpenClDevice:
         """Returns memory of at least each number of bytes."""
         return [self.allocate(nbytes) for nbytes in lengths]
 
-    def copy_in(self, memory: OpenClMemory, array: np.ndarray[Any, Any]) -> None:
+    def copy_in(self, memory: OpenClMemory, array: Array) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         if array.nbytes:
             library().enqueue_copy(self._queue, memory.buffer, array.reshape(-1).view(np.uint8), is_blocking=True)
 
-    def copy_out(self, memory: OpenClMemory, array: np.ndarray[Any, Any]) -> None:
+    def copy_out(self, memory: OpenClMemory, array: Array) -> None:
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         if array.nbytes:
             library().enqueue_copy(self._queue, array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
@@ -180,6 +195,15 @@ class OpenClDevice:
             reason = str(error).splitlines()[0]
             raise DeviceError(f"OPENCL: kernel {binary.name} cannot be loaded ({reason}).") from None
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, program)
+
+    def load_host(
+        self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int,
+        run: Callable[[Sequence[Array], Mapping[str, int]], None],
+    ) -> Executable:  # fmt: skip
+        """Makes a function on arrays callable within plans; a report is added to its parameters."""
+        given = (*params, Param(dtypes.int64, REPORT_WORDS, "report"))
+        function = HostFunction(given, run)
+        return Executable(name, given, tuple(variables), (Launch(f"{name}_0", 1, 1, work),), (function,))
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
@@ -208,7 +232,8 @@ class OpenClDevice:
                 self.copy_in(reports, words)
                 for calls in listed.parts:
                     for call in calls:
-                        self._launch(call, [place_of(place) for place in call.places], variables)
+                        start = self._call_host if isinstance(call.function, HostFunction) else self._launch
+                        start(call, [place_of(place) for place in call.places], variables)
                     self.copy_out(reports, words)
                     if words.any():
                         raise first_report(words.tolist(), listed.checks)
@@ -229,3 +254,19 @@ class OpenClDevice:
         except cl.Error as error:
             reason = str(error).splitlines()[0]
             raise DeviceError(f"OPENCL: {call.launch.symbol} cannot be started ({reason}).", INSTEAD) from None
+
+    def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
+        copy, params = partial(library().enqueue_copy, self._queue), call.function.params
+        arrays = [np.empty(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
+        filled = [i for i, array in enumerate(arrays) if array.nbytes]
+        for i in filled:
+            copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
+        try:
+            call.function.run(arrays[:-1], variables)
+        except Refused as refused:
+            assert isinstance(refused.site, int), "a kernel knows its CHECKs by number"
+            arrays[-1][:] = refused.site + 1, refused.value
+        for i in filled:
+            if params[i].role != "in":
+                copy(places[i][0], arrays[i].view(np.uint8), dst_offset=places[i][1], is_blocking=True)

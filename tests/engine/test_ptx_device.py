@@ -41,8 +41,6 @@ NO_GPU = cuda.available()
 HOST = ptx_on_host.TARGET.device
 on_host = pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
 DEVICES = [pytest.param(HOST, marks=on_host), *device_params("PTX")]
-    ),
-]
 
 
 @pytest.fixture(autouse=True, scope="module")
