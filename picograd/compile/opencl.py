@@ -7,6 +7,7 @@ Called by: engine/backends/opencl.py.    Next: picograd/compile/nvptx.py
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import cache
 from pathlib import Path
@@ -41,8 +42,11 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
         program = cl.Program(context, text_of(source))
         try:
             program.build(options, cache_dir=False)
-        except cl.RuntimeError as error:
-            raise rejected("opencl", source, target.arch, str(error), "cl") from None
+        except cl.RuntimeError:
+            log = program.get_build_info(context.devices[0], cl.program_build_info.LOG)
+            # PoCL says "error: name.cl:4:3: ...", the others are like Clang
+            log = re.sub(r"^error: (\S+:\d+:\d+):", r"\1: error:", log, flags=re.MULTILINE)
+            raise rejected("opencl", source, target.arch, log, "cl") from None
         (data,) = program.get_info(cl.program_info.BINARIES)
     return Binary(source.name, data, source.params, source.variables, source.launches)
 
