@@ -11,13 +11,17 @@ import pytest
 
 from picograd import Tensor
 from picograd.compile import hostcxx, nvrtc
+from picograd.engine import devices
+from picograd.engine.compiler import Backend, Compiler
 from picograd.engine.devices import usable
 from picograd.errors import DeviceError
 from picograd.ir.stages import Source
+from picograd.render.cuda import render
 from picograd.runtime import cuda
-from picograd.runtime.cudasim import TARGET
+from picograd.runtime.cudasim import TARGET, CudaSimDevice
 from tests.on_devices import (
     EXPRESSIONS,
+    MORE,
     check_expression,
     check_loops,
     check_permutation,
@@ -49,6 +53,19 @@ def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
     check_loops(device)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
+@pytest.mark.parametrize("device", device_params("CUDASIM"))
+def test_teams_without_shuffles_have_no_race(
+    device: str, order: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What OPENCL runs, in the simulator, which finds races and divergent barriers."""
+    simulator = CudaSimDevice(order, seed=1)
+    monkeypatch.setattr(simulator, "target", replace(TARGET, has_shuffle=False, has_mma=False))
+    monkeypatch.setitem(devices._compilers, device, Compiler(simulator, Backend(render, hostcxx.compile_source)))
+    for name in ("softmax", "sum of long rows", "layer norm", "extrema"):
+        check_expression(MORE[name], device, rng)
 
 
 @pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
