@@ -64,7 +64,8 @@ def c_target() -> Target:
     if answer is None:
         raise CompileError(f"C: {compiler()} does not compile C for this machine.", hint="PICOGRAD_DEVICE=CPU")
     version, _, macros = answer.rpartition("|")
-    named = f"{Path(compiler()).resolve().name} {version.strip().strip(chr(34))}"
+    version = version.strip(' "')
+    named = f"{Path(compiler()).resolve().name} {version}"
     has_fma = any(not word.startswith("__") for word in macros.split())
     return Target(
         "C", "c", host.arch, vector_bytes=1, features=host.features, triple=host.triple, has_fma=has_fma, compiler=named

@@ -53,7 +53,8 @@ def compile_source(source: Source, target: Target, context: Any) -> Binary:
 
 def text_of(source: Source) -> str:
     """Returns the text with the header in it, for not every driver reads files; its lines keep their numbers."""
-    return f'{_primitives()}#line 1 "{source.name}.cl"\n{source.text.replace(INCLUDE, chr(10), 1)}'
+    text = source.text.replace(INCLUDE, "\n", 1)
+    return f'{_primitives()}#line 1 "{source.name}.cl"\n{text}'
 
 
 @cache
