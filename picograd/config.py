@@ -15,7 +15,7 @@ from picograd.errors import ArgumentError
 
 VARIABLES: dict[str, tuple[str, str]] = {
     # name               default   meaning
-    "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, CUDA, PTX, CUDASIM"),
+    "PICOGRAD_DEVICE": ("CPU", "device of new tensors: CPU, NUMPY, NULL, C, CUDA, PTX, CUDASIM, OPENCL"),
     "PICOGRAD_SHOW": ("", "comma list of stages to print: schedule, program, source, plan"),
     "DEBUG": ("0", "1..5: alias of PICOGRAD_SHOW, each step shows one stage more"),
     "PICOGRAD_DUMP": ("", "folder that receives every stage of every kernel; a file put there overrides it"),
@@ -40,7 +40,7 @@ def setting(name: str) -> str:
 
 
 def users_setting(name: str) -> str | None:
-    """Returns an environment variable that is not picograd's, or None: what a jitted function of the user's reads."""
+    """Returns an environment variable that is not picograd's, or None: such as CC."""
     return os.environ.get(name)
 
 

@@ -80,15 +80,17 @@ class Target:
     """A machine to generate code for.
 
     device:            name users choose it by, e.g. "CPU"
-    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda" or "" (the evaluator)
+    language:          what `render` writes: "llvm", "nvptx" (LLVM IR for a GPU), "cuda", "opencl", "c"; "" (the evaluator)
     arch:              processor or architecture, e.g. "cascadelake", "sm_90a"
     vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
+    has_shuffle:       threads of a warp exchange values without memory
     has_mma:           a warp multiplies matrices of 16-bit floats by one instruction
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
+    compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
     has_fma:           an instruction computes a * b + c with one rounding
     plain_sums:        each result of a convolution is made of its own products alone (codegen/toom.py), and one row times
                        a matrix of int8 is added up as each of many rows is (schedule/contract.py)
@@ -106,6 +108,8 @@ class Target:
     has_fma: bool = True
     plain_sums: bool = False
     has_mma: bool = False
+    has_shuffle: bool = True
+    compiler: str = ""
 
     @property
     def is_gpu(self) -> bool:

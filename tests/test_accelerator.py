@@ -13,7 +13,7 @@ from picograd import Tensor
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, IndexingError, OutOfMemoryError, UnsupportedOp
 from picograd.ir.stages import Source
-from tests.engine.test_cuda_devices import EXPRESSIONS, recurrent, train
+from tests.on_devices import EXPRESSIONS, recurrent, train
 from tests.operations.table import Operation
 from tests.operations.test_operations import OPERATIONS
 from tests.operations.test_operations import test_values as check_values

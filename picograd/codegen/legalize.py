@@ -27,7 +27,8 @@ from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.statements import For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
 
 INTEGERS = "iu"
-LLVM = ("llvm", "nvptx")  # languages without functions of numbers: a CPU's and a GPU's LLVM IR
+# Languages without functions of numbers: a CPU's and a GPU's LLVM IR; OpenCL C, whose own may be 3 ulp and more off.
+WITHOUT_FUNCTIONS = ("llvm", "nvptx", "opencl")
 
 
 def legalize_statements(statements: Sequence[Statement], target: Target) -> tuple[Statement, ...]:
@@ -35,8 +36,9 @@ def legalize_statements(statements: Sequence[Statement], target: Target) -> tupl
 
     After:   an opcode of TRANSCENDENTAL is left only where the target's language has a function for it; signed
              IDIV and MOD only of indices that are not negative, unsigned ones only by what is not 0; shifts only by
-             less than the width; FMA of floats only where the target has it; for LLVM floats narrower than float32
-             only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the processor has it.
+             less than the width; FMA of floats only where the target has it; in languages without functions floats
+             narrower than float32 only in LOAD, WHERE, BITCAST, and in the CAST between float16 and float32 where the
+             processor has it.
     Before:  `linearize`, which names each operation and finds equal ones.
     """
     work = Legalizer(target)
@@ -128,7 +130,7 @@ def rules_for(
       half_in_hardware:  float16 is converted by an instruction
       has_fma:           so is a product added
     """
-    if language not in LLVM:
+    if language not in WITHOUT_FUNCTIONS:
         return EVERYWHERE
     wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
     if not has_narrow:

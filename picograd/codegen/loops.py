@@ -19,9 +19,9 @@ from picograd.ir.symbolic import add, floordiv, mod, mul, subtract
 def over_registers(target: Target) -> AxisKind:
     """Returns the kind of a loop whose index chooses registers, so that it must be written out.
 
-    NVRTC does that itself (render/cuda.py), and the text stays short; elsewhere it is done here.
+    Compilers of languages like C do that (render/blocks.py), and the text stays short; elsewhere it is done here.
     """
-    return AxisKind.LOOP if target.language == "cuda" else AxisKind.UNROLL
+    return AxisKind.LOOP if target.language in ("cuda", "opencl") else AxisKind.UNROLL
 
 
 def split(position: Dim, extents: Sequence[Dim]) -> list[Dim]:

@@ -7,7 +7,8 @@ Called by: codegen/lower.py.    Next: picograd/codegen/reduce_columns_gpu.py
 A short row is a thread's own; rows beside each other in memory are codegen/reduce_columns_gpu.py's. Else a team of 32 to
 256 threads walks a row, each an access of up to 16 bytes at a time; a row of known length that fits lies in the team's
 registers from then on, read once however many levels of reductions follow. Values are joined lane by lane, then by
-shuffles in a warp, then through shared memory from warp to warp. The order of a float sum depends on shapes alone.
+shuffles in a warp, then through shared memory from warp to warp (all through shared memory where the target has no
+shuffles). The order of a float sum depends on shapes alone.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class _TeamRows:
 
     def __init__(self, rows: Rows, team: Team, build: Builder, target: Target):
         self.rows, self.team, self.build = rows, team, build
-        self.block_threads = target.block_threads
+        self.block_threads, self.has_shuffle = target.block_threads, target.has_shuffle
         *outer, last = rows.column_loops
         self.accesses = [*outer, floordiv(last, team.lanes)]
         self.num_accesses = numel(self.accesses)
@@ -115,8 +116,7 @@ class _TeamRows:
         total = numel(self.rows.row_extents)
         levels = [r for level in self.rows.levels for r in level]
         with build.loop(floordiv(add(total, teams - 1), teams), AxisKind.GRID) as block:
-            num_warps = self.block_threads // WARP_THREADS if threads > WARP_THREADS else 0
-            joined = {r: build.alloc(accumulator_dtype(r), num_warps, MemorySpace.SHARED) for r in levels if num_warps}
+            joined = self.shared_memory(levels)
             with build.loop(self.block_threads, AxisKind.BLOCK) as thread:
                 self.thread, self.member = thread, mod(thread, threads)
                 row = add(mul(block, teams), floordiv(thread, threads))
@@ -128,6 +128,16 @@ class _TeamRows:
                         self.results[r] = cast(self.join(r, own[r], joined.get(r)), r.dtype)
                 with build.when(less(row, total)):
                     self.store()
+
+    def shared_memory(self, levels: list[Op]) -> dict[Op, Op]:
+        """Makes memory in which the values of a reduction meet: of warps; or of threads, for all reductions of a type."""
+        build = self.build
+        if not self.has_shuffle:
+            dtypes = dict.fromkeys(accumulator_dtype(r) for r in levels)
+            meeting = {dtype: build.alloc(dtype, self.block_threads, MemorySpace.SHARED) for dtype in dtypes}
+            return {r: meeting[accumulator_dtype(r)] for r in levels}
+        num_warps = self.block_threads // WARP_THREADS if self.team.threads > WARP_THREADS else 0
+        return {r: build.alloc(accumulator_dtype(r), num_warps, MemorySpace.SHARED) for r in levels if num_warps}
 
     def columns(self, access: Dim, lane: Dim) -> list[Dim]:
         """Returns the column of a lane of an access."""
@@ -180,9 +190,11 @@ class _TeamRows:
         """Returns what all threads of the team have found together; every one of them gets it.
 
         Args:
-          memory: an element for each warp of the block, where a team has several
+          memory: an element for each warp of the block, where a team has several; for each thread without shuffles
         """
         code = r.arg[0]
+        if memory is not None and not self.has_shuffle:
+            return self.through_memory(code, value, memory)
         value = self.over_threads(code, value, WARP_THREADS)
         if memory is None:
             return value
@@ -192,6 +204,20 @@ class _TeamRows:
         build.barrier()
         first = mul(floordiv(self.thread, self.team.threads), warps)
         return self.over_threads(code, build.load(memory, add(first, mod(self.thread, warps))), warps)
+
+    def through_memory(self, code: OpCode, value: Op, memory: Op) -> Op:
+        """Returns the values of a team joined in shared memory: each with the one half as far away, then a quarter."""
+        build, distance = self.build, self.team.threads // 2
+        build.barrier()  # what another reduction left there has been read
+        build.store(memory, self.thread, value)
+        while distance:
+            build.barrier()
+            with build.when(less(self.member, distance)):
+                both = [build.load(memory, place) for place in (self.thread, add(self.thread, distance))]
+                build.store(memory, self.thread, combined(code, *both))
+            distance //= 2
+        build.barrier()
+        return build.load(memory, subtract(self.thread, self.member))
 
     def over_threads(self, code: OpCode, value: Op, count: int) -> Op:
         """Returns the values of `count` neighbouring threads joined: each with the one half as far away, then a quarter."""

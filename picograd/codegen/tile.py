@@ -22,6 +22,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, mul
@@ -86,6 +87,7 @@ def most_rows(target: Target) -> int:
 
 def multiply_add(a: Op, b: Op, c: Op, has_fma: bool = True) -> Op:
     """Returns a * b + c: for floats with one rounding, or two where no instruction does both."""
+    a, b = (cast(x, c.dtype) if x.dtype.is_narrow else x for x in (a, b))
     if c.dtype.is_float and has_fma:
         return Op(OpCode.FMA, c.dtype, (a, b, c))
     if c.dtype is dtypes.bool_:

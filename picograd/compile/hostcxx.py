@@ -2,20 +2,18 @@
 
 In:    Source (language "cuda")
 Out:   Binary: a shared library with one `{symbol}_launch` for each launch
-Called by: engine/backends/cudasim.py.    Next: picograd/runtime/cudasim.py
+Called by: engine/backends/cudasim.py.    Next: picograd/runtime/libraries.py
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from picograd.compile.messages import rejected
+from picograd.compile.libraries import compile_library, find_compiler
 from picograd.device import Target
-from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 
 PACKAGE = Path(__file__).parent.parent
@@ -37,12 +35,7 @@ def compiler() -> str:
     Raises:
       CompileError: there is none on PATH.
     """
-    found = next((path for name in COMPILERS if (path := shutil.which(name)) is not None), None)
-    if found is None:
-        raise CompileError(
-            f"CUDASIM: needs a C++ compiler, and none of {', '.join(COMPILERS)} is on PATH.", hint="PICOGRAD_DEVICE=CPU"
-        )
-    return found
+    return find_compiler("CUDASIM", "C++", "CXX", COMPILERS)
 
 
 @cache
@@ -66,13 +59,7 @@ def compile_source(source: Source, target: Target, *options: str) -> Binary:
     Cost: 0.2 to 0.4 s.
     """
     header = precompiled((*OPTIONS, *options)).name
-    with TemporaryDirectory(prefix="picograd_") as folder:
-        text, library = Path(folder) / f"{source.name}.cu", Path(folder) / "library.so"
-        launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
-        text.write_text("\n".join([source.text, *launchers, ""]))
-        flags = [f"-I{header}", *OPTIONS, *options, "-shared"]
-        command = [compiler(), *flags, "-x", "c++", text.name, "-o", library.name, "-lm"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise rejected(Path(compiler()).name, source, target.arch, done.stderr)
-        return Binary(source.name, library.read_bytes(), source.params, source.variables, source.launches)
+    launchers = [f"CUDASIM_LAUNCHER({launch.symbol})" for launch in source.launches]
+    flags = [f"-I{header}", *OPTIONS, *options, "-x", "c++"]
+    library = compile_library(compiler(), flags, source, target.arch, "cu", launchers)
+    return Binary(source.name, library, source.params, source.variables, source.launches)

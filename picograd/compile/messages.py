@@ -2,7 +2,7 @@
 
 In:    a compiler's log, the source
 Out:   CompileError
-Called by: compile/nvrtc.py, compile/hostcxx.py.    Next: picograd/runtime/cuda.py
+Called by: compile/nvrtc.py, compile/libraries.py, compile/opencl.py.    Next: picograd/runtime/cuda.py
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from picograd.errors import CompileError
 from picograd.ir.stages import Source
 
 
-def rejected(compiler: str, source: Source, arch: str, log: str) -> CompileError:
+def rejected(compiler: str, source: Source, arch: str, log: str, suffix: str = "cu") -> CompileError:
     """Returns the error for a source that a compiler rejected.
 
-    `log` names lines as `{name}.cu(14): error: ...` (NVRTC) or `{name}.cu:14:3: error: ...` (GCC, Clang).
+    `log` names lines as `{name}.cu(14): error: ...` (NVRTC) or `{name}.cu:14:3: error: ...` (GCC, Clang), with the
+    file's `suffix`.
     """
     facts = [f"{compiler} rejected kernel {source.name} for {arch}."]
-    found = re.search(rf"{re.escape(source.name)}\.cu[(:](\d+)\)?[:\d]*\s*(?:fatal )?error:?\s*(.*)", log)
+    found = re.search(rf"{re.escape(source.name)}\.{suffix}[(:](\d+)\)?[:\d]*\s*(?:fatal )?error:?\s*(.*)", log)
     if found is None:
         return CompileError("\n".join([facts[0], *(f"  {line}" for line in log.strip().splitlines()[:20])]))
     number = int(found[1])
     lines = source.text.splitlines()
-    facts.append(f"  {source.name}.cu:{number}: error: {found[2].strip()}")
+    facts.append(f"  {source.name}.{suffix}:{number}: error: {found[2].strip()}")
     if number <= len(lines):
         facts.append(f"     {number} | {lines[number - 1]}")
     return CompileError("\n".join(facts))

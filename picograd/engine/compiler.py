@@ -31,7 +31,7 @@ from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
 from picograd.ir.text import format_kernel, format_program, parse_kernel
 
-SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu"}  # of files with a Source's text, by language
+SUFFIXES = {"llvm": "ll", "nvptx": "ll", "cuda": "cu", "opencl": "cl", "c": "c"}  # of files, by language
 MOST_KERNELS = 4096  # of a process, some KB each
 
 

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 FACTORIES = {
     # name: module that makes its Compiler
     "CPU": "picograd.engine.backends.cpu",
+    "C": "picograd.engine.backends.c",
     "NULL": "picograd.engine.backends.null",
     "CUDA": "picograd.engine.backends.cuda",
     "PTX": "picograd.engine.backends.ptx",
     "CUDASIM": "picograd.engine.backends.cudasim",
+    "OPENCL": "picograd.engine.backends.opencl",
 }
 EVALUATOR = "NUMPY"
 _evaluator_memory = MemoryCount()

@@ -277,7 +277,7 @@ class Launch:
 class Source:
     """Text in a compiler's language.
 
-    language:  "llvm", "nvptx" or "cuda"
+    language:  as Target has it: "llvm", "c", ...
     """
 
     name: str

@@ -2,9 +2,9 @@
 
 In:    statements in the linear form (ir/statements.py)
 Out:   lines of text
-Called by: render/cuda.py, which adds what a GPU has.    Next: picograd/render/rules.py
+Called by: render/blocks.py, which adds what a GPU has; render/c.py.    Next: picograd/render/rules.py
 
-A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k; its Let is written lane by lane.
+A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in C an array); its Let is written lane by lane.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from picograd.ir.statements import (
 )
 from picograd.render.divisors import divisor_of
 from picograd.render.intervals import Interval, interval_of
-from picograd.render.rules import literal, rule_for, write_cast, write_rule
+from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
 
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
@@ -43,11 +43,14 @@ LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 class Writer(ABC):
     """Writes one function's statements, and knows the bounds of the integers it has named.
 
+    dialect:    of the language
     program:    whose phase is written
     lines:      text so far
     intervals:  (least, greatest) of integer VARs and RANGEs
     divisors:   of integer VARs
     """
+
+    dialect: Dialect = CPP
 
     def __init__(self, program: Program):
         self.program = program
@@ -78,9 +81,9 @@ class Writer(ABC):
         """Returns the text of a lane of a value, as an expression can contain it."""
         if op.code is OpCode.VAR:
             name, lanes = op.arg
-            return str(name) if lanes == 1 else f"{name}.at[{lane}]"
+            return str(name) if lanes == 1 else self.dialect.lane.format(name, lane)
         if op.code is OpCode.CONST:
-            return literal(op.arg, op.dtype)
+            return literal(op.arg, op.dtype, self.dialect)
         if op.code is OpCode.RANGE:
             return f"{LOOP_NAMES[op.arg[1]]}{op.arg[0]}"
         if op.code is OpCode.VARIABLE:
@@ -115,13 +118,13 @@ class Writer(ABC):
     def operation(self, op: Op, operands: list[str]) -> str:
         """Returns the text of one operation on operands."""
         if op.code is OpCode.CAST:
-            return write_cast(op, operands[0])
+            return write_cast(op, operands[0], self.dialect)
         if op.code is OpCode.BITCAST:
-            return f"bitcast<{op.dtype}>({operands[0]})"
+            return write_bitcast(op, operands[0], self.dialect)
         rule = rule_for(op, self.intervals)
         if rule is None:
             raise self.broken(f"no row of the table writes {op.code.name} of {op.src[-1].dtype}")
-        return write_rule(rule, op, operands)
+        return write_rule(rule, op, operands, self.dialect)
 
     def memory(self, op: Op) -> str:
         """Returns the name of a PARAM or of the memory that a statement allocated."""
@@ -147,13 +150,15 @@ class Writer(ABC):
             elif isinstance(statement, Check):
                 self.write_check(statement)
             elif isinstance(statement, Transpose):
-                raise self.broken("a Transpose is of a CPU's vectors")
+                self.write_transpose(statement)
             elif isinstance(statement, Shuffle):
                 self.write_shuffle(statement)
             elif isinstance(statement, Mma):
                 self.write_mma(statement)
-            elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
-                self.write_barrier(statement)
+            elif isinstance(statement, Barrier):
+                self.write_barrier()
+            else:
+                assert isinstance(statement, Prefetch)  # changes nothing; and a GPU has other threads to run meanwhile
 
     def write_let(self, let: Let) -> None:
         if let.value.dtype.is_int:
@@ -167,12 +172,13 @@ class Writer(ABC):
         if count == 1:
             self.line(f"const {var.dtype} {name} = {lanes[0]};")
         else:
-            self.line(f"const Lanes<{var.dtype}, {count}> {name} = {{{', '.join(lanes)}}};")
+            self.line(f"const {self.dialect.vector.format(var.dtype, count, name)} = {{{', '.join(lanes)}}};")
 
     def is_side_by_side(self, memory: Op, index: Op, lanes: int) -> bool:
         """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
         in_registers = memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
-        return lanes > 1 and lanes_of(index) == 1 and not in_registers and divisor_of(index, self.divisors) % lanes == 0
+        could_be = self.dialect.joins and lanes > 1 and lanes_of(index) == 1 and not in_registers
+        return could_be and divisor_of(index, self.divisors) % lanes == 0
 
     def element(self, memory: Op, index: Op, lane: int) -> str:
         """Returns the text of one lane's element."""
@@ -182,7 +188,7 @@ class Writer(ABC):
         return f"{self.memory(memory)}[{self.operand(index, lane)}{apart}]"
 
     def write_load(self, load: Load) -> None:
-        lanes, zero = lanes_of(load.var), literal(0, load.var.dtype)
+        lanes, zero = lanes_of(load.var), literal(0, load.var.dtype, self.dialect)
         if self.is_side_by_side(load.memory, load.index, lanes) and (load.valid is None or lanes_of(load.valid) == 1):
             text = f"load_lanes<{lanes}>({self.memory(load.memory)}, {self.operand(load.index)})"
             if load.valid is not None:
@@ -226,14 +232,18 @@ class Writer(ABC):
     def write_alloc(self, alloc: Alloc) -> None:
         """Declares memory."""
 
-    @abstractmethod
+    def write_transpose(self, transpose: Transpose) -> None:
+        """Turns a square."""
+        raise self.broken("a Transpose is of a CPU's vectors")
+
     def write_shuffle(self, shuffle: Shuffle) -> None:
         """Exchanges values with another thread of the warp."""
+        raise self.broken("a Shuffle is of warps, which only CUDA has")
 
-    @abstractmethod
     def write_mma(self, mma: Mma) -> None:
         """Adds a product that the warp holds in registers."""
+        raise self.broken("an Mma is of warps, which only CUDA has")
 
     @abstractmethod
-    def write_barrier(self, barrier: Barrier) -> None:
+    def write_barrier(self) -> None:
         """Waits for the other threads of the block."""

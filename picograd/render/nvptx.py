@@ -4,7 +4,7 @@ In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
 Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_memory.py
 
-How loops lie over blocks and threads is as in CUDA C (render/cuda.py); what an operation is in LLVM IR is as on the CPU
+How loops lie over blocks and threads is as in CUDA C (render/blocks.py); what an operation is in LLVM IR is as on the CPU
 (render/llvm_rows.py). Here stands what is neither: the number of a thread, shuffles, barriers, and a maximum and an exact
 remainder, for which this processor has more or less than others.
 
@@ -21,7 +21,7 @@ from picograd.device import Target
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.stages import Program, Source
 from picograd.ir.statements import (
     Alloc,
     Barrier,
@@ -37,7 +37,7 @@ from picograd.ir.statements import (
     walk,
 )
 from picograd.ir.symbolic import to_op
-from picograd.render.cuda import MAX_GRID, Phase, grid_of, take_apart, work_of
+from picograd.render.blocks import MAX_GRID, Phase, launch_of_blocks, take_apart
 from picograd.render.divisors import divisor_of
 from picograd.render.intervals import interval_of
 from picograd.render.llvm import FunctionWriter
@@ -97,8 +97,7 @@ def render(program: Program, target: Target) -> Source:
         writer = KernelWriter(program, phase, target, f"{program.name}_{i}")
         functions.append(writer.write_kernel(statements))
         shared += writer.shared.values()
-        work = max(work_of(grid.body) for grid in phase.grids)
-        launches.append(Launch(writer.symbol, grid_of(program, phase), phase.block, work))
+        launches.append(launch_of_blocks(program, phase, writer.symbol))
     text = "\n".join([*shared, "", *functions] if shared else functions)
     for scalar in ("float", "double"):
         if f"@remainder_{suffix(scalar)}(" in text:

@@ -1,10 +1,11 @@
-"""How each operation is written in languages like C: a table of rows with names.
+"""How each operation is written in languages like C: a table of rows with names, and what differs between the languages.
 
-In:    one Op of the linear form, what is known of its integer operands
+In:    one Op of the linear form, what is known of its integer operands, a Dialect
 Out:   the text of an expression
-Called by: render/cstyle.py.    Next: picograd/render/divisors.py
+Called by: render/cstyle.py.    Next: picograd/render/c.py
 
-The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in kernels/cuda/primitives.h.
+The primitives that rows name (`larger`, `floor_div`, `to_float16`, ...) are in kernels/cuda/primitives.h and, with their
+types in their names, in kernels/c/primitives.h.
 """
 
 from __future__ import annotations
@@ -21,6 +22,35 @@ from picograd.render.intervals import Intervals, exact_interval, interval_of
 
 
 @dataclass(frozen=True)
+class Dialect:
+    """What languages like C write differently.
+
+    of_type:  what follows the name of a primitive that is told a type
+    by_type:  what follows the name of one that C++ chooses by the type of its argument
+    single:   what follows the name of a float32 function of the library
+    long:     what follows an integer that 32 bits do not hold
+    bitcast:  a value {a} of type {S} as one of type {T}
+    vector:   the declaration of several lanes: their type, their number, a name
+    lane:     one of them: the name, the number
+    joins:    there are primitives that load and store lanes together
+    """
+
+    of_type: str
+    by_type: str
+    single: str
+    long: str
+    bitcast: str
+    vector: str
+    lane: str
+    joins: bool
+
+
+CPP = Dialect("<{}>", "", "f", "ll", "bitcast<{T}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]", True)
+C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
+OPENCL = Dialect("_{}", "_{}", "", "l", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
+
+
+@dataclass(frozen=True)
 class Rule:
     """One row of the table.
 
@@ -28,8 +58,8 @@ class Rule:
     code:     the operation
     classes:  letters of the operand classes it is for:  f float   b bool   i integer that may wrap
               x integer whose result is exact in its own type, or wraps by the language's own rule
-    text:     {a} {b} {c} operands, {T} type of the result, {U} the unsigned type arithmetic that wraps is done in,
-              {f} what the C library appends to the name of a float32 function
+    text:     {a} {b} {c} operands, {T} type of the result, {U} the unsigned type arithmetic that wraps is done in;
+              {of_T} {by_T} {f}: how the dialect names a primitive for T, one chosen by T, a float32 function
     """
 
     name: str
@@ -63,18 +93,18 @@ RULES = (
     Rule("multiply bools", OpCode.MUL, "b", "{a} && {b}"),
     Rule("divide", OpCode.DIV, "f", "{a} / {b}"),
     Rule("quotient of positives", OpCode.IDIV, "x", "{a} / {b}"),
-    Rule("quotient", OpCode.IDIV, "i", "floor_div<{T}>({a}, {b})"),
-    Rule("quotient of floats", OpCode.IDIV, "f", "float_floor_div<{T}>({a}, {b})"),
+    Rule("quotient", OpCode.IDIV, "i", "floor_div{of_T}({a}, {b})"),
+    Rule("quotient of floats", OpCode.IDIV, "f", "float_floor_div{of_T}({a}, {b})"),
     Rule("remainder of positives", OpCode.MOD, "x", "{a} % {b}"),
-    Rule("remainder", OpCode.MOD, "i", "floor_mod<{T}>({a}, {b})"),
-    Rule("remainder of floats", OpCode.MOD, "f", "float_mod<{T}>({a}, {b})"),
+    Rule("remainder", OpCode.MOD, "i", "floor_mod{of_T}({a}, {b})"),
+    Rule("remainder of floats", OpCode.MOD, "f", "float_mod{of_T}({a}, {b})"),
     Rule("power of float", OpCode.POW, "f", "pow{f}({a}, {b})"),
-    Rule("power of integer", OpCode.POW, "ix", "int_pow<{T}>({a}, {b})"),
-    Rule("maximum of floats", OpCode.MAX, "f", "larger({a}, {b})"),
-    Rule("maximum of integers", OpCode.MAX, "ix", "larger<{T}>({a}, {b})"),
+    Rule("power of integer", OpCode.POW, "ix", "int_pow{of_T}({a}, {b})"),
+    Rule("maximum of floats", OpCode.MAX, "f", "larger{by_T}({a}, {b})"),
+    Rule("maximum of integers", OpCode.MAX, "ix", "larger{of_T}({a}, {b})"),
     Rule("maximum of bools", OpCode.MAX, "b", "{a} || {b}"),
-    Rule("minimum of floats", OpCode.MIN, "f", "smaller({a}, {b})"),
-    Rule("minimum of integers", OpCode.MIN, "ix", "smaller<{T}>({a}, {b})"),
+    Rule("minimum of floats", OpCode.MIN, "f", "smaller{by_T}({a}, {b})"),
+    Rule("minimum of integers", OpCode.MIN, "ix", "smaller{of_T}({a}, {b})"),
     Rule("minimum of bools", OpCode.MIN, "b", "{a} && {b}"),
     Rule("less", OpCode.CMPLT, "fixb", "{a} < {b}"),
     Rule("less or equal", OpCode.CMPLE, "fixb", "{a} <= {b}"),
@@ -86,9 +116,9 @@ RULES = (
     Rule("or of bools", OpCode.OR, "b", "{a} || {b}"),
     Rule("exclusive or", OpCode.XOR, "ix", "{a} ^ {b}"),
     Rule("exclusive or of bools", OpCode.XOR, "b", "{a} != {b}"),
-    Rule("shift left", OpCode.SHL, "ix", "shift_left<{T}>({a}, {b})"),
+    Rule("shift left", OpCode.SHL, "ix", "shift_left{of_T}({a}, {b})"),
     Rule("shift right by a count in range", OpCode.SHR, "x", "{a} >> {b}"),
-    Rule("shift right", OpCode.SHR, "i", "shift_right<{T}>({a}, {b})"),
+    Rule("shift right", OpCode.SHR, "i", "shift_right{of_T}({a}, {b})"),
     Rule("threefry", OpCode.THREEFRY, "ix", "threefry({a}, {b})"),
     Rule("where", OpCode.WHERE, "fixb", "{a} ? {b} : {c}"),
     Rule("fused multiply-add", OpCode.FMA, "f", "fma{f}({a}, {b}, {c})"),
@@ -100,10 +130,10 @@ CASTS = {
     ("f", "f"): "({T}){a}",
     ("i", "f"): "({T}){a}",
     ("b", "f"): "({T}){a}",
-    ("f", "n"): "to_{T}({a})",
-    ("i", "n"): "to_{T}((float32){a})",
-    ("b", "n"): "to_{T}((float32){a})",
-    ("f", "i"): "to_integer<{T}>({a})",
+    ("f", "n"): "to_{T}{by_S}({a})",
+    ("i", "n"): "to_{T}{by_S}((float32){a})",
+    ("b", "n"): "to_{T}{by_S}((float32){a})",
+    ("f", "i"): "to_integer{of_T}{by_S}({a})",
     ("i", "i"): "({T}){a}",
     ("b", "i"): "({T}){a}",
     ("f", "b"): "{a} != 0",
@@ -122,37 +152,46 @@ def rule_for(op: Op, intervals: Intervals) -> Rule | None:
     return next((rule for rule in _BY_CODE.get(op.code, ()) if letter in rule.classes), None)
 
 
-def write_rule(rule: Rule, op: Op, operands: list[str]) -> str:
+def write_rule(rule: Rule, op: Op, operands: list[str], dialect: Dialect = CPP) -> str:
     """Returns the text of an operation by its row."""
-    operand = op.src[-1].dtype
+    operand, computed = op.src[-1].dtype, dtypes.float32 if op.dtype.is_narrow else op.dtype
     moves_only = op.code is OpCode.WHERE
     if operand.is_narrow and not moves_only:
-        operands = [f"to_float32({text})" for text in operands]
+        operands = [f"to_float32{dialect.by_type.format(operand)}({text})" for text in operands]
     text = rule.text.format(
         **dict(zip("abc", operands)),
-        T="float32" if op.dtype.is_narrow else op.dtype,
+        T=computed,
         U="uint64" if operand.itemsize == 8 else "uint32",
-        f="" if operand is dtypes.float64 else "f",
+        of_T=dialect.of_type.format(computed),
+        by_T=dialect.by_type.format(computed),
+        f="" if operand is dtypes.float64 else dialect.single,
     )
     if op.code in COMPARE or moves_only:
         return text
     if op.dtype.is_narrow:
-        return f"to_{op.dtype}({text})"
+        return f"to_{op.dtype}{dialect.by_type.format(computed)}({text})"
     if op.dtype.is_int and op.dtype.itemsize < 4 and not text.startswith(f"({op.dtype})"):
         return f"({op.dtype})({text})"
     return text
 
 
-def write_cast(op: Op, operand: str) -> str:
+def write_cast(op: Op, operand: str, dialect: Dialect = CPP) -> str:
     """Returns the text of a CAST. Integers become 16- and 8-bit floats by way of float32, as in NumPy."""
     source, target = op.src[0].dtype, op.dtype
     if source is target:
         return operand
     if source.is_narrow:
-        operand, source = f"to_float32({operand})", dtypes.float32
+        operand, source = f"to_float32{dialect.by_type.format(source)}({operand})", dtypes.float32
     if target is source:
         return operand
-    return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target)
+    way = source if source.is_float else dtypes.float32
+    of_target, by_source = dialect.of_type.format(target), dialect.by_type.format(way)
+    return CASTS[_cast_class(source), _cast_class(target)].format(a=operand, T=target, of_T=of_target, by_S=by_source)
+
+
+def write_bitcast(op: Op, operand: str, dialect: Dialect = CPP) -> str:
+    """Returns the text of a BITCAST."""
+    return dialect.bitcast.format(a=operand, T=op.dtype, S=op.src[0].dtype)
 
 
 def _cast_class(dtype: DType) -> str:
@@ -160,7 +199,7 @@ def _cast_class(dtype: DType) -> str:
 
 
 # ---- constants ----
-def literal(value: Scalar, dtype: DType) -> str:
+def literal(value: Scalar, dtype: DType, dialect: Dialect = CPP) -> str:
     """Returns a constant, exactly.
 
     >>> literal(0.5, dtypes.float32), literal(3, dtypes.int64), literal(-0.0, dtypes.float64)
@@ -169,27 +208,27 @@ def literal(value: Scalar, dtype: DType) -> str:
     if dtype.kind == "b":
         return "true" if value else "false"
     if dtype.is_narrow:
-        return f"to_{dtype}({literal(value, dtypes.float32)})"
-    text = _float_literal(float(value), dtype) if dtype.is_float else _int_literal(int(value), dtype)
+        return f"to_{dtype}{dialect.by_type.format(dtypes.float32)}({literal(value, dtypes.float32, dialect)})"
+    text = _float_literal(float(value), dtype, dialect) if dtype.is_float else _int_literal(int(value), dtype, dialect)
     return f"({text})" if text.startswith("-") else text
 
 
-def _int_literal(value: int, dtype: DType) -> str:
+def _int_literal(value: int, dtype: DType, dialect: Dialect) -> str:
     if -(1 << 31) < value < 1 << 31:
         return f"{value}u" if dtype.kind == "u" else str(value)
     if value == dtypes.int64.min:
-        return f"-{dtypes.int64.max}ll - 1"
+        return f"-{dtypes.int64.max}{dialect.long} - 1"
     if value == dtypes.int32.min:
         return f"-{dtypes.int32.max} - 1"
-    return f"{value}ull" if dtype.kind == "u" else f"{value}ll"
+    return f"{value}{'u' if dtype.kind == 'u' else ''}{dialect.long}"
 
 
-def _float_literal(value: float, dtype: DType) -> str:
+def _float_literal(value: float, dtype: DType, dialect: Dialect) -> str:
     """Returns a literal with the exact bits: decimal where short, else hexadecimal; NaN and infinity by bits."""
     single = dtype is dtypes.float32
     if not math.isfinite(value):
         bits = struct.pack(">f" if single else ">d", value).hex()
-        return f"{dtype}_of_bits(0x{bits}{'u' if single else 'ull'})"
+        return f"{dtype}_of_bits(0x{bits}{'u' if single else 'u' + dialect.long})"
     if value == int(value) and abs(value) < 1 << 24:
         text = repr(value)
     else:

@@ -45,7 +45,7 @@ class CPUDevice:
     def __init__(self, target: Target, walker: Binary):
         """`walker` is `walker_source()` compiled for `target`."""
         self.name, self.target, self.memory = target.device, target, MemoryPool()
-        self._walker = bind_walker(self.load(walker))
+        self._walker = bind_walker(linked(walker))
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self.memory.after_fork)
 
@@ -81,9 +81,7 @@ class CPUDevice:
 
     def load(self, binary: Binary) -> Executable:
         """Links an object file into this process; it is unloaded when the Executable dies. Cost: 0.3 ms."""
-        tracker = link(binary)
-        addresses = tuple(tracker[launch.symbol] for launch in binary.launches)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, tracker)
+        return linked(binary)
 
     def load_host(
         self, name: str, params: Sequence[Param], variables: Sequence[Op], work: int, run: Function
@@ -96,6 +94,13 @@ class CPUDevice:
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> RunnerType:
         """Returns run(inputs, outputs, variables, may_stop); its threads are `config.num_threads()` at this moment."""
         return Runner(schedule, executables, self._walker, self.memory)
+
+
+def linked(binary: Binary) -> Executable:
+    """Returns the functions of an object file, in this process for as long as the Executable lives."""
+    tracker = link(binary)
+    addresses = tuple(tracker[launch.symbol] for launch in binary.launches)
+    return Executable(binary.name, binary.params, binary.variables, binary.launches, addresses, tracker)
 
 
 def link(binary: Binary) -> Any:

@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
-Called by: runtime/cuda.py.    Next: picograd/runtime/launches.py
+Called by: runtime/cuda.py.    Next: picograd/runtime/host_calls.py
 
 Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
 that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,

@@ -11,8 +11,6 @@ DeviceError with the kernel, the block and the thread.
 from __future__ import annotations
 
 import ctypes
-import os
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +27,7 @@ from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.host_calls import HostFunction, array_at, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
+from picograd.runtime.libraries import load_library
 
 TARGET = Target("CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True)
 ORDERS = ("forward", "backward", "shuffled")
@@ -99,7 +98,7 @@ class CudaSimDevice:
 
     def load(self, binary: Binary) -> Executable:
         """Loads the shared library of a kernel."""
-        library = _load_library(binary)
+        library = load_library(binary, self.name)
         functions = []
         for launch in binary.launches:
             function = library[f"{launch.symbol}_launch"]
@@ -167,16 +166,3 @@ class CudaSimDevice:
             message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
         if message is not None:
             raise DeviceError(f"CUDASIM: {message.decode()}")
-
-
-def _load_library(binary: Binary) -> ctypes.CDLL:
-    """Loads a shared library from bytes: it needs a file only while it is being loaded."""
-    handle, path = tempfile.mkstemp(prefix="picograd_", suffix=".so")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(binary.data)
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise DeviceError(f"CUDASIM: kernel {binary.name} cannot be loaded ({error}).") from None
-    finally:
-        os.unlink(path)

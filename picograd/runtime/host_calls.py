@@ -2,7 +2,7 @@
 
 In:    what a kernel takes, and a function on arrays
 Out:   `HostFunction`; `load_host`; `array_at`
-Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/cudasim.py.    Next: picograd/runtime/launches.py
+Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/opencl.py, runtime/cudasim.py.    Next: picograd/runtime/opencl.py
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from picograd.engine.devices import usable
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    "opencl": ("pyopencl",),
     "test": ("pytest", "hypothesis", "torch", "ruff", "mypy"),
 }
 DEVICE_HINTS = {
@@ -29,7 +30,7 @@ DEVICE_HINTS = {
     "PTX": "install the NVIDIA driver, then pip install cuda-bindings",
     "CUDASIM": "install a C++ compiler (g++ or clang++), or name it in CXX",
     "C": "install a C compiler (gcc or clang), or name it in CC",
-    "OPENCL": "install an OpenCL driver, then pip install pyopencl",
+    "OPENCL": "install an OpenCL driver (that of the GPU, or PoCL), then pip install 'picograd[opencl]'",
 }
 # Processor features that widen vectors, widest first, with the width in bits.
 VECTOR_BITS = (("avx512f", 512), ("avx2", 256), ("avx", 256), ("sse2", 128), ("neon", 128))

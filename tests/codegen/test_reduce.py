@@ -14,7 +14,7 @@ from picograd.device import Target
 from picograd.ir.build import expand, permute, reduce, reshape, shrink, unary
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Statement
+from picograd.ir.statements import Alloc, For, If, Let, Load, Prefetch, Shuffle, Statement
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
@@ -106,8 +106,9 @@ GPU_CASES = {
 }
 
 
+@pytest.mark.parametrize("has_shuffle", [True, False], ids=["shuffles", "memory"])
 @pytest.mark.parametrize("name", GPU_CASES)
-def test_on_a_gpu_rows_are_shared_by_threads(name: str, rng: np.random.Generator) -> None:
+def test_on_a_gpu_rows_are_shared_by_threads(name: str, has_shuffle: bool, rng: np.random.Generator) -> None:
     """Sums and a softmax over the axes, for blocks of one warp and of four; whole numbers add up exactly."""
     shape, axes = GPU_CASES[name]
     x = Op(OpCode.PARAM, dtypes.float32, (), (0, shape))
@@ -115,6 +116,16 @@ def test_on_a_gpu_rows_are_shared_by_threads(name: str, rng: np.random.Generator
     top = reduce(x, OpCode.MAX, axes, keepdim=True)
     whole = rng.integers(-8, 9, shape).astype(np.float32)
     for threads in (32, 128):
-        target = replace(GPU_TARGET, block_threads=threads)
+        target = replace(GPU_TARGET, block_threads=threads, has_shuffle=has_shuffle)
         check_same_meaning([total], {x: whole}, targets=[target], device=False)
         check_same_meaning([x - expand(top, shape)], {x: whole}, targets=[target], device=False)
+
+
+def test_without_shuffles_reductions_of_one_type_meet_in_the_same_memory() -> None:
+    x = Op(OpCode.PARAM, dtypes.float32, (), (0, (3, 256)))
+    deviations = x - expand(reduce(x, OpCode.MAX, (1,), keepdim=True), (3, 256))
+    (item,) = create_schedule([reduce(unary(OpCode.EXP, deviations), OpCode.ADD, (1,))]).items
+    program = lower(item.kernel, replace(GPU_TARGET, has_shuffle=False))
+    found = [one for phase in program.phases for one in all_of(phase)]
+    assert not any(isinstance(one, Shuffle) for one in found)
+    assert sum(isinstance(one, Alloc) and one.memory.arg[2] is MemorySpace.SHARED for one in found) == 1

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from picograd.runtime.cuda_memory import LARGE_SEGMENT, SMALL_SEGMENT, Memory, Pool
-from tests.engine.test_cuda_devices import train
 from tests.fake_driver import TENSORS, run_on
+from tests.on_devices import train
 
 MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE_DRIVER_EAGER": "1"}], ids=str)
 
@@ -41,7 +41,7 @@ print(np.array_equal(weight.numpy(), expected))
 
 @MODES
 def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[str, str]) -> None:
-    code = TENSORS + "from tests.engine.test_cuda_devices import train\nprint(*train('CUDA'))"
+    code = TENSORS + "from tests.on_devices import train\nprint(*train('CUDA'))"
     losses = [float(word) for word in run_on(fake_driver, code, **eager).split()]
     np.testing.assert_allclose(losses, train("NUMPY"), rtol=1e-5)  # float32 sums in another order, over three steps
 

@@ -226,7 +226,7 @@ def test_help_shows_an_example(capsys) -> None:
         (["--size", "0"], "ArgumentError: ladder: size must be at least 1, got 0.\n"),
         (["--repeats", "0"], "ArgumentError: ladder: repeats must be at least 1, got 0.\n"),
         (["--device", "cuda"], "ArgumentError: ladder: gemm climbs on CPU; CUDA has no ladder.\n"),
-        (["--device", "tpu"], "DeviceError: TPU: there is no device of that name; there are CPU, NULL, "),
+        (["--device", "tpu"], "DeviceError: TPU: there is no device of that name; there are CPU, C, NULL, "),
         (
             ["--show", "simd"],
             "ArgumentError: ladder: there is no rung 'simd'; the rungs are naive, blocked, vectors, registers, packed, "

@@ -6,9 +6,11 @@ Called by: engine/devices.py
 from __future__ import annotations
 
 from picograd.compile.llvm import compile_source, host_target
+from picograd.device import Target
 from picograd.engine.cache import kept
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import DeviceError
+from picograd.ir.stages import Binary
 from picograd.render.llvm import render
 from picograd.runtime.cpu import CPUDevice
 from picograd.runtime.cpu_walker import walker_source
@@ -17,8 +19,12 @@ from picograd.runtime.cpu_walker import walker_source
 def make_compiler() -> Compiler:
     """Returns the Compiler of this processor."""
     target = host_target()
-    walker = kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
-    return Compiler(CPUDevice(target, walker), Backend(render, compile_source))
+    return Compiler(CPUDevice(target, plan_walker(target)), Backend(render, compile_source))
+
+
+def plan_walker(target: Target) -> Binary:
+    """Returns the code that walks plans on a processor."""
+    return kept("plan_walker", target, lambda: compile_source(walker_source(target.triple), target))
 
 
 def why_not() -> str | None:

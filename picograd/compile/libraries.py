@@ -1,0 +1,56 @@
+"""Shared libraries by the compiler of this machine: what C and CUDA C for the simulator have in common.
+
+In:    Source, the compiler's command
+Out:   bytes of the library;  `find_compiler`
+Called by: compile/hostc.py, compile/hostcxx.py.    Next: picograd/compile/hostc.py
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from picograd.compile.messages import rejected
+from picograd.config import users_setting
+from picograd.errors import CompileError
+from picograd.ir.stages import Source
+
+
+def find_compiler(device: str, language: str, variable: str, names: Sequence[str]) -> str:
+    """Returns the path of a compiler: of the one that an environment variable names, else of the first on PATH.
+
+    Raises:
+      CompileError: there is none.
+    """
+    chosen = users_setting(variable)
+    candidates = (chosen, *names) if chosen else names
+    found = next((path for name in candidates if (path := shutil.which(name)) is not None), None)
+    if found is None:
+        fact = f"{device}: needs a {language} compiler, and none of {', '.join(candidates)} is on PATH."
+        raise CompileError(fact, hint="PICOGRAD_DEVICE=CPU")
+    return found
+
+
+def compile_library(
+    compiler: str, options: Sequence[str], source: Source, arch: str, suffix: str, wrappers: Sequence[str]
+) -> bytes:
+    """Returns the shared library of a source.
+
+    Args:
+      suffix:    of the file, by which messages name it
+      wrappers:  lines after the text
+
+    Raises:
+      CompileError: the compiler rejected the source; the message shows the line.
+    """
+    with TemporaryDirectory(prefix="picograd_") as folder:
+        text, library = Path(folder) / f"{source.name}.{suffix}", Path(folder) / "library.so"
+        text.write_text("\n".join([source.text, *wrappers, ""]))
+        command = [compiler, *options, "-shared", text.name, "-o", library.name, "-lm"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise rejected(Path(compiler).name, source, arch, done.stderr, suffix)
+        return library.read_bytes()

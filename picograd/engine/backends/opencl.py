@@ -1,0 +1,24 @@
+"""A GPU, or any other device with an OpenCL driver: OpenCL C, compiled by the driver.
+
+Called by: engine/devices.py
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from picograd.compile.opencl import compile_source
+from picograd.engine.compiler import Backend, Compiler
+from picograd.render.opencl import render
+from picograd.runtime.opencl import OpenClDevice, available
+
+
+def make_compiler() -> Compiler:
+    """Returns the Compiler of the first GPU that has an OpenCL driver, or else of the first device."""
+    device = OpenClDevice()
+    return Compiler(device, Backend(render, partial(compile_source, context=device.context)))
+
+
+def why_not() -> str | None:
+    """Returns None where there is a device to use, else the reason."""
+    return available()

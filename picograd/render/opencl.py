@@ -1,0 +1,93 @@
+"""Writes a Program as OpenCL C: one `kernel` function a phase, `{name}_{i}`.
+
+In:    Program (linear form), Target
+Out:   Source (language "opencl"), with a Launch for each phase
+Called by: engine/backends/opencl.py.    Next: picograd/render/cstyle.py
+
+A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
+a buffer and the byte at which it begins in there, since a host has no addresses to give. bool lies in bytes, for OpenCL
+does not say how wide its own is. The text needs one header, kernels/c/primitives.h.
+"""
+
+from __future__ import annotations
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.opcode import MemorySpace
+from picograd.ir.stages import Param, Program, Source
+from picograd.ir.statements import Alloc
+from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
+from picograd.render.rules import OPENCL
+
+
+def render(program: Program, target: Target) -> Source:
+    """Writes every phase of a Program as OpenCL C.
+
+    Raises:
+      VerifyError: the Program breaks a rule of the linear form, needs more local memory than the target has, or has what
+                   only warps run.
+    """
+    functions, launches = ['#include "primitives.h"\n'], []
+    for i, statements in enumerate(program.phases):
+        phase = take_apart(program, statements)
+        symbol = f"{program.name}_{i}"
+        writer = OpenClWriter(program, phase, target)
+        writer.write_phase()
+        head = f"{signature(program, symbol, phase.block)} {{"
+        places = [pointer(slot, param) for slot, param in enumerate(program.params)]
+        functions.append("\n".join([head, *places, *writer.shared, *writer.lines, "}", ""]))
+        launches.append(launch_of_blocks(program, phase, symbol))
+    return Source(program.name, "opencl", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def signature(program: Program, symbol: str, threads: int) -> str:
+    """Returns the head of one function."""
+    params = [f"{memory_type(param)} *buffer{slot}, int64 at{slot}" for slot, param in enumerate(program.params)]
+    params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]
+    return f"kernel __attribute__((reqd_work_group_size({threads}, 1, 1))) void {symbol}({', '.join(params)})"
+
+
+def pointer(slot: int, param: Param) -> str:
+    """Returns the line that names the memory of an argument."""
+    kind = memory_type(param)
+    byte = "global const char" if param.role == "in" else "global char"
+    return f"  {kind} *p{slot} = ({kind} *)(({byte} *)buffer{slot} + at{slot});"
+
+
+def memory_type(param: Param) -> str:
+    """Returns the type of an argument's elements: memory that is only read is const."""
+    return f"global {'const ' if param.role == 'in' else ''}{stored(param.dtype)}"
+
+
+def stored(dtype: DType) -> str:
+    """Returns the type that an element has in memory."""
+    return "uint8" if dtype is dtypes.bool_ else str(dtype)
+
+
+class OpenClWriter(BlockWriter):
+    """Writes the body of one phase's function.
+
+    shared:  declarations of local memory, which stand before all statements
+    """
+
+    dialect = OPENCL
+    thread, block = "get_local_id(0)", "get_group_id(0)"
+
+    def __init__(self, program: Program, phase: Phase, target: Target):
+        super().__init__(program, phase, target)
+        self.shared: list[str] = []
+
+    def write_alloc(self, alloc: Alloc) -> None:
+        """Declares SHARED memory of the block or REGISTERS of a thread."""
+        name, numel, space = alloc.memory.arg
+        self.check_space(alloc.memory)
+        text = f"{stored(alloc.memory.dtype)} {name}[{numel}];"
+        if space is MemorySpace.SHARED:
+            self.shared.append(f"  local {text}")
+        else:
+            self.line(text)
+
+    def write_barrier(self) -> None:
+        self.check_whole("a Barrier")
+        self.line("barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);")

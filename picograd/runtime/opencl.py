@@ -1,0 +1,248 @@
+"""The OPENCL device: an OpenCL driver's memory, code and queue.
+
+In:    Binaries from compile/opencl.py, Schedules, host arrays
+Out:   `OpenClDevice`; `available`
+Called by: engine/backends/opencl.py.    Next: picograd/runtime/launches.py
+
+Everything goes into one queue that keeps its order, so that only what the host reads has to be waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from picograd.device import Target
+from picograd.errors import DeviceError
+from picograd.ir.backend import MemoryCount
+from picograd.ir.checks import first_report
+from picograd.ir.dims import dim_value
+from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.op import Buffer
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.runtime.host_calls import Array, HostFunction, load_host
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
+
+BLOCK_THREADS, LEAST_THREADS = 256, 32
+SHARED_NBYTES = 48 * 1024
+INSTEAD = "PICOGRAD_DEVICE=CPU"
+DENORMALS, FMA, ROUNDED = 1, 32, 128  # bits of CL_DEVICE_SINGLE_FP_CONFIG (OpenCL 1.2, table 4.3)
+
+
+@cache
+def library() -> Any:
+    """Returns pyopencl.
+
+    Raises:
+      DeviceError: it is not installed.
+    """
+    try:
+        import pyopencl
+    except ImportError as error:
+        reason = str(error).splitlines()[0]
+        raise DeviceError(f"OPENCL: pyopencl cannot be loaded ({reason}).", 'pip install "picograd[opencl]"') from None
+    return pyopencl
+
+
+def first_device() -> Any:
+    """Returns the first GPU of all platforms, or else the first device.
+
+    Raises:
+      DeviceError: there is none.
+    """
+    cl = library()
+    try:
+        found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+    except cl.Error:
+        found = []
+    if not found:
+        hint = "install an OpenCL driver: that of the GPU, or PoCL (apt-get install pocl-opencl-icd)"
+        raise DeviceError("OPENCL: there is no platform with a device.", hint)
+    return next((device for device in found if device.type & cl.device_type.GPU), found[0])
+
+
+def available() -> str | None:
+    """Returns None where there is a device to use, else the reason."""
+    try:
+        target_of(first_device())
+    except DeviceError as error:
+        return error.fact
+    return None
+
+
+def target_of(device: Any) -> Target:
+    """Returns the description of an OpenCL device.
+
+    An access of a thread is a word: those of its neighbours lie beside it, and the hardware makes one of them.
+
+    Raises:
+      DeviceError: its work-groups are too small.
+    """
+    threads = BLOCK_THREADS
+    while threads > device.max_work_group_size:
+        threads //= 2
+    if threads < LEAST_THREADS:
+        most = device.max_work_group_size
+        raise DeviceError(f"OPENCL: {device.name} has work-groups of {most}, {LEAST_THREADS} are needed.", INSTEAD)
+    floats = device.single_fp_config
+    features = {"fp64": "cl_khr_fp64" in device.extensions.split(), "rounded": floats & ROUNDED}
+    return Target(
+        "OPENCL", "opencl", device.name, vector_bytes=4, block_threads=threads,
+        shared_bytes=min(int(device.local_mem_size), SHARED_NBYTES), has_fma=bool(floats & FMA), has_shuffle=False,
+        features=",".join(name for name, has in features.items() if has),
+        compiler=f"{device.platform.version} {device.driver_version}",
+    )  # fmt: skip
+
+
+class OpenClMemory:
+    """Memory of the device; given back when this object dies.
+
+    buffer:  OpenCL's
+    nbytes:  asked for
+    """
+
+    __slots__ = ("buffer", "nbytes", "_count")
+
+    def __init__(self, buffer: Any, nbytes: int, count: MemoryCount):
+        self.buffer, self.nbytes, self._count = buffer, nbytes, count
+        count.take(nbytes)
+
+    def __del__(self) -> None:
+        self._count.give(self.nbytes)
+
+
+class OpenClDevice:
+    """Implements ir/backend.py's Device.
+
+    Raises:
+      DeviceError: there is no device.
+    """
+
+    name = "OPENCL"
+
+    def __init__(self) -> None:
+        cl, device = library(), first_device()
+        self.target = target_of(device)
+        self.context = cl.Context([device])
+        self.memory = MemoryCount()
+        self._device, self._queue = device, cl.CommandQueue(self.context)
+        self._launching = threading.Lock()  # a kernel keeps its arguments from their setting to its start
+
+    # ---- memory ----
+    def allocate(self, nbytes: int) -> OpenClMemory:
+        """Returns memory of at least `nbytes` bytes.
+
+        Raises:
+          OutOfMemoryError: the device has no more.
+        """
+        cl = library()
+        try:
+            buffer = cl.Buffer(self.context, cl.mem_flags.READ_WRITE, max(1, nbytes))
+        except cl.Error:
+            held, most = self.memory.in_use, self._device.max_mem_alloc_size
+            state = f"{format_nbytes(held)} are held, one allocation is {format_nbytes(most)} at most"
+            raise out_of_memory("OPENCL", nbytes, state) from None
+        return OpenClMemory(buffer, nbytes, self.memory)
+
+    def allocate_all(self, lengths: Sequence[int]) -> list[OpenClMemory]:
+        """Returns memory of at least each number of bytes."""
+        return [self.allocate(nbytes) for nbytes in lengths]
+
+    def copy_in(self, memory: OpenClMemory, array: Array) -> None:
+        """Stores a C-contiguous host array at the start of `memory`."""
+        if array.nbytes:
+            library().enqueue_copy(self._queue, memory.buffer, array.reshape(-1).view(np.uint8), is_blocking=True)
+
+    def copy_out(self, memory: OpenClMemory, array: Array) -> None:
+        """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
+        if array.nbytes:
+            library().enqueue_copy(self._queue, array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
+
+    def copy(self, target: OpenClMemory, source: OpenClMemory, nbytes: int) -> None:
+        """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
+        if nbytes:
+            library().enqueue_copy(self._queue, target.buffer, source.buffer, byte_count=nbytes)
+
+    # ---- code ----
+    def load(self, binary: Binary) -> Executable:
+        """Loads machine code of the device.
+
+        Raises:
+          DeviceError: the driver does not take it.
+        """
+        cl = library()
+        try:
+            program = cl.Program(self.context, [self._device], [binary.data]).build()
+            functions = tuple(cl.Kernel(program, launch.symbol) for launch in binary.launches)
+        except cl.Error as error:
+            reason = str(error).splitlines()[0]
+            raise DeviceError(f"OPENCL: kernel {binary.name} cannot be loaded ({reason}).") from None
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, program)
+
+    load_host = staticmethod(load_host)
+
+    def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
+        """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
+        listed = list_launches(schedule, executables)
+        arena = self.allocate(listed.temporary_nbytes)
+        words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
+        reports = self.allocate(REPORT_NBYTES * len(listed.checks))
+        own = {"temporary": arena, "report": reports}
+
+        def run(
+            inputs: Sequence[Buffer],
+            outputs: Sequence[Buffer],
+            variables: Mapping[str, int],
+            may_stop: bool = True,
+            settled: Settled | None = None,
+        ) -> None:
+            groups = {"input": inputs, "output": outputs}
+
+            def place_of(place: Place) -> tuple[Any, int]:
+                if place.group in own:
+                    return own[place.group].buffer, place.at
+                return groups[place.group][place.at].memory.buffer, place.offset
+
+            with self._launching:
+                words[:] = 0
+                self.copy_in(reports, words)
+                for calls in listed.parts:
+                    for call in calls:
+                        start = self._call_host if isinstance(call.function, HostFunction) else self._launch
+                        start(call, [place_of(place) for place in call.places], variables)
+                    self.copy_out(reports, words)
+                    if words.any():
+                        raise first_report(words.tolist(), listed.checks)
+
+        return run
+
+    def _launch(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Submits one phase of a kernel; a grid of no blocks is left out."""
+        cl, grid = library(), dim_value(call.launch.grid, variables)
+        if grid <= 0:
+            return
+        arguments = [word for buffer, at in places for word in (buffer, np.int64(at))]
+        arguments += [np.int64(variables[variable.arg[0]]) for variable in call.variables]
+        block = call.launch.block
+        try:
+            call.function.set_args(*arguments)
+            cl.enqueue_nd_range_kernel(self._queue, call.function, (grid * block,), (block,))
+        except cl.Error as error:
+            reason = str(error).splitlines()[0]
+            raise DeviceError(f"OPENCL: {call.launch.symbol} cannot be started ({reason}).", INSTEAD) from None
+
+    def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
+        """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
+        copy, params = partial(library().enqueue_copy, self._queue), call.function.params
+        arrays = [np.empty(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
+        filled = [i for i, array in enumerate(arrays) if array.nbytes]
+        for i in filled:
+            copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
+        call.function(arrays, variables)
+        for i in filled:
+            if params[i].role != "in":
+                copy(places[i][0], arrays[i].view(np.uint8), dst_offset=places[i][1], is_blocking=True)

@@ -1,0 +1,159 @@
+"""C and OPENCL: tensors on them give what the evaluator gives, and where they cannot be used they say why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.compile import hostc
+from picograd.engine import devices
+from picograd.errors import CompileError, DeviceError, OutOfMemoryError
+from picograd.runtime import opencl
+from picograd.tools.doctor import examine_devices
+from tests.on_devices import (
+    MORE,
+    check_expression,
+    check_loops,
+    check_memory_that_begins_anywhere,
+    check_permutation,
+    check_remainder,
+    check_report,
+    check_training,
+    device_params,
+)
+
+DEVICES = device_params("C", "OPENCL")
+on_each = pytest.mark.parametrize("device", DEVICES)
+
+
+# ---- what kernels mean ----
+@on_each
+@pytest.mark.parametrize("name", MORE)
+def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
+    check_expression(MORE[name], device, rng)
+
+
+@on_each
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float64], ids=str)
+def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
+    check_remainder(dtype, device, rng)
+
+
+@on_each
+def test_memory_may_begin_anywhere(device: str) -> None:
+    check_memory_that_begins_anywhere(device)
+
+
+@on_each
+def test_a_permutation_is_the_same_on_every_device(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_permutation(device, monkeypatch)
+
+
+@on_each
+def test_a_perceptron_trains_as_on_the_evaluator(device: str) -> None:
+    check_training(device)
+
+
+@on_each
+def test_loops_and_calls_run_as_on_the_evaluator(device: str) -> None:
+    check_loops(device)
+
+
+@on_each
+def test_an_index_outside_is_reported(device: str) -> None:
+    check_report(device)
+
+
+@on_each
+def test_integers_wrap_and_narrow_floats_round_as_on_the_evaluator(device: str, rng: np.random.Generator) -> None:
+    integers = rng.integers(-(1 << 63), (1 << 63) - 1, (3, 200))
+    floats = (rng.standard_normal((3, 200)) * 10.0 ** rng.integers(-12, 12, (3, 200))).astype(np.float32)
+
+    def compute(name: str) -> list[np.ndarray]:
+        n, x = Tensor(integers, device=name), Tensor(floats, device=name)
+        wrapped = [n * n + n, (n << 3) - n, n >> 70, n // 7, n % -5, n.int() * n.int(), n.to(pg.int8) * 3]
+        rounded = [x.half().float(), x.bfloat16().float(), x.to(pg.int32), x.to(pg.uint8), x.double().half().float()]
+        return [tensor.numpy() for tensor in (*wrapped, *rounded)]
+
+    for got, expected in zip(compute(device), compute("NUMPY"), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+STEP = """
+import sys
+from picograd import Tensor
+from picograd.engine.watch import watch
+with watch() as counts:
+    print((Tensor([1.0, 2.0], device=sys.argv[1]) * 3.25).tolist(), file=sys.stderr)
+print(counts.compiled, counts.disk_hits > 0)
+"""
+
+
+@on_each
+def test_a_second_process_compiles_nothing(device: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PICOGRAD_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", STEP, device]
+    first, second = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)
+    )
+    assert first.stderr == second.stderr == "[3.25, 6.5]\n"
+    assert first.stdout.startswith("1 ")
+    assert second.stdout == "0 True\n"
+
+
+# ---- errors ----
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    hostc.compiler.cache_clear()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CC", raising=False)
+    yield
+    hostc.compiler.cache_clear()
+
+
+def test_no_c_compiler_says_what_to_use_instead(no_compiler: None) -> None:
+    with pytest.raises(CompileError) as caught:
+        hostc.compiler()
+    assert caught.value.fact == "C: needs a C compiler, and none of cc, gcc, clang is on PATH."
+    assert caught.value.hint == "PICOGRAD_DEVICE=CPU"
+    assert devices.why_not("C") == caught.value.fact
+
+
+def test_the_doctor_says_what_to_do_about_each_device() -> None:
+    missing = dict.fromkeys(devices.FACTORIES, "it is not here")
+    hints = {finding.topic: finding.hint for finding in examine_devices(missing)}
+    assert hints["device C"] == "install a C compiler (gcc or clang), or name it in CC"
+    assert "pyopencl" in hints["device OPENCL"] or "picograd[opencl]" in hints["device OPENCL"]
+
+
+def test_opencl_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    opencl.library.cache_clear()
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    with pytest.raises(DeviceError) as caught:
+        opencl.library()
+    monkeypatch.undo()
+    assert caught.value.fact.startswith("OPENCL: pyopencl cannot be loaded (")
+    assert caught.value.hint == 'pip install "picograd[opencl]"'
+
+
+@pytest.mark.parametrize("device", device_params("OPENCL"))
+def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opencl.library(), "get_platforms", list)
+    assert opencl.available() == "OPENCL: there is no platform with a device."
+    with pytest.raises(DeviceError) as caught:
+        opencl.first_device()
+    assert caught.value.hint is not None and "pocl" in caught.value.hint
+
+
+@pytest.mark.parametrize("device", device_params("OPENCL"))
+def test_opencl_that_is_out_of_memory_says_so(device: str) -> None:
+    with pytest.raises(OutOfMemoryError, match=r"OPENCL: cannot allocate 1024\.0 TiB: .* are held"):
+        devices.compiler_for(device).device.allocate(1 << 50)

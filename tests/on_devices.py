@@ -1,0 +1,151 @@
+"""What every device has to compute as the evaluator does: expressions, a training, loops; and which devices are here.
+
+The tests of each device call these, so that all of them are asked the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import picograd as pg
+from picograd import Tensor
+from picograd.engine.devices import why_not
+from picograd.errors import IndexingError
+from picograd.nn import functional as F
+from picograd.optim import SGD
+
+OF_GPUS = ("CUDA", "PTX")  # their tests are marked, for those who have a GPU
+
+
+def device_params(*names: str) -> list[Any]:
+    """Returns the parameters of a test that runs on each of some devices; one that is not here is skipped, and why."""
+    reasons = {name: why_not(name) for name in names}
+    return [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.skipif(reasons[name] is not None, reason=f"{name} is not usable: {reasons[name]}"),
+                *([pytest.mark.gpu] if name in OF_GPUS else []),
+            ],
+        )
+        for name in names
+    ]
+
+
+EXPRESSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "elementwise": lambda a, b: (a * 2 + b).relu().exp(),
+    "broadcast": lambda a, b: a + b[:1],
+    "softmax": lambda a, b: a.softmax(-1),
+    "sum of columns": lambda a, b: a.sum(0),
+    "sum of long rows": lambda a, b: a.reshape(-1).expand(3, 40 * 70).sum(1),
+    "matmul": lambda a, b: a @ b.T,
+    "matmul in bfloat16": lambda a, b: (a.bfloat16() @ b.T.bfloat16()).float(),
+    "gather": lambda a, b: a[Tensor([3, 0, 39], device=a.device)],
+    "maximum of a transpose": lambda a, b: a.T.amax(1),
+    "running sums": lambda a, b: a.cumsum(0) + b.cumsum(1),
+    "inverses between kernels": lambda a, b: pg.linalg.inv((a.T @ a) + 1e3 * pg.eye(70, device=a.device)) @ b.T,
+    "fourier": lambda a, b: pg.fft.rfft(a * b).real + 1,
+    "two grids in one kernel": lambda a, b: a.sum() + b.exp().sum(),
+}
+MORE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    **EXPRESSIONS,
+    "layer norm": lambda a, b: F.layer_norm(a, (70,)),
+    "convolution": lambda a, b: F.conv2d(a.reshape(1, 4, 10, 70), b.reshape(8, 350)[:, :36].reshape(8, 4, 3, 3)),
+    "order": lambda a, b: a.argsort(1) + b.sort(0)[1],
+    "narrow floats": lambda a, b: (a.half() * b.half()).float() + (a.bfloat16() + 1).float(),
+    "wide floats": lambda a, b: (a.double() % b.double()).sin().float(),
+    "remainder": lambda a, b: (a * 1e6) % b + (a // b),
+    "bools": lambda a, b: (a > b).all(1, keepdim=True) | (a < b).any(0),
+    "small integers": lambda a, b: ((a * 9).to(pg.int8) // 2 % 5).float() + (b * 9).to(pg.uint8).cumsum(1),
+    "extrema": lambda a, b: a.amax(1) - b.amin(1) + a.argmax(1),
+    "products of doubles": lambda a, b: a.double().prod(1) + b.double().sum(1),
+}
+
+
+def check_expression(compute: Callable[[Tensor, Tensor], Tensor], device: str, rng: np.random.Generator) -> None:
+    """Checks what is made of two matrices against the evaluator."""
+    a, b = (rng.standard_normal((40, 70), np.float32) for _ in range(2))
+    got, expected = (compute(Tensor(a, device=d), Tensor(b, device=d)).numpy() for d in (device, "NUMPY"))
+    # Sums of up to 2800 products differ by their order; nothing else here rounds more than a few times.
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=2e-4)
+
+
+def check_remainder(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
+    """Checks that a remainder is exact, of special, near and far values."""
+    special = np.array([0.0, -0.0, 1.0, -1.0, 5e-324, 1e-40, np.inf, -np.inf, np.nan, 3e38, -7.5])
+    near, far = rng.standard_normal(300), np.ldexp(rng.standard_normal(300), rng.integers(-120, 120, 300))
+    values = np.concatenate([special, near, far]).astype(dtype.numpy)
+    a, b = values[:, None], rng.permutation(np.concatenate([values[: len(special)], values[::5]]))[None]
+    got = (Tensor(a, device=device) % Tensor(b, device=device)).numpy()
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, np.remainder(a, b))
+
+
+def check_memory_that_begins_anywhere(device: str) -> None:
+    """Checks a kernel on memory that begins at no round place."""
+    whole = Tensor(np.arange(4097, dtype=np.float32), device=device).realize()
+    rows = whole[1:].reshape(64, 64)
+    np.testing.assert_array_equal((rows * 2 + rows.T).numpy(), (lambda r: r * 2 + r.T)(np.arange(1, 4097).reshape(64, 64)))
+
+
+def check_permutation(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that random bits are the evaluator's."""
+    orders = []
+    for name in (device, "NUMPY"):
+        monkeypatch.setenv("PICOGRAD_DEVICE", name)
+        orders.append(pg.randperm(100, generator=pg.Generator(3)).tolist())
+    assert orders[0] == orders[1] and sorted(orders[0]) == list(range(100))
+
+
+def train(device: str, hidden: int = 64) -> list[float]:
+    """Three steps of a perceptron with one hidden layer, of the shape and loss of the MNIST one."""
+    rng = np.random.default_rng(0)
+    w1, w2 = (rng.standard_normal(shape).astype(np.float32) * 0.1 for shape in ((196, hidden), (hidden, 10)))
+    weights = [Tensor(w, device=device, requires_grad=True) for w in (w1, np.zeros(hidden, np.float32), w2)]
+    x = Tensor(rng.standard_normal((32, 196), np.float32), device=device)
+    y = Tensor(rng.integers(0, 10, 32), device=device)
+    optimizer, losses = SGD(weights, lr=0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = F.cross_entropy((x @ weights[0] + weights[1]).relu() @ weights[2], y)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.item()))
+    return losses
+
+
+def check_training(device: str) -> None:
+    """Checks the losses of a training."""
+    losses = train(device)
+    np.testing.assert_allclose(losses, train("NUMPY"), rtol=1e-5)  # float32 sums in another order, over three steps
+    assert losses[-1] < losses[0]
+
+
+def recurrent(device: str) -> list[np.ndarray]:
+    """Rows, last carry and gradients of a recurrence, whose last step comes first; with a checkpointed part."""
+    rng = np.random.default_rng(1)
+    h, w, xs = (
+        Tensor(rng.standard_normal(shape).astype(np.float32), device=device, requires_grad=True)
+        for shape in ((3, 8), (8, 8), (5, 3, 8))
+    )
+    last, rows = pg.scan(lambda c, x: ((c @ w * 0.3 + x).tanh(), (c * x).sum(1)), h, xs, reverse=True)
+    (pg.checkpoint(lambda a: a.exp() * a, last).sum() + rows.sum()).backward()
+    return [np.asarray(t.detach().numpy()) for t in (rows, last, h.grad, w.grad, xs.grad)]
+
+
+def check_loops(device: str) -> None:
+    """Checks loops, their gradients and a checkpoint."""
+    for got, expected in zip(recurrent(device), recurrent("NUMPY")):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32 sums in another order, over five steps
+
+
+def check_report(device: str) -> None:
+    """Checks that an index outside is an error, and the next run none."""
+    x = Tensor(np.arange(12.0, dtype=np.float32).reshape(4, 3), device=device)
+    with pytest.raises(IndexingError, match=r"index 7 is out of bounds|7"):
+        x[Tensor([1, 7, 2], device=device)].tolist()
+    assert x[Tensor([1, 2], device=device)].tolist() == [[3, 4, 5], [6, 7, 8]]
