@@ -17,11 +17,12 @@ from typing import ParamSpec, TypeVar
 from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError
+from picograd.tensor.exchange.host import device_named
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 unless told otherwise, as PyTorch's does
 precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given
 
 
@@ -33,13 +34,14 @@ class autocast:  # noqa: N801  # PyTorch's name
     the dtype of its operands. float64 stays.
 
     Args:
-      device_type:    "cpu" or "cuda": what dtype is unless given
-      dtype:          bfloat16 or float16; bfloat16 for "cpu", float16 for "cuda"
+      device_type:    a device's name, which says what dtype is unless given
+      dtype:          bfloat16 or float16; default float16 for "cuda" (and PTX, CUDASIM), else bfloat16
       enabled:        False: the block computes as if there were none around it
       cache_enabled:  has no effect: equal casts are one Op
 
     Raises:
-      ArgumentError: another device_type, or another dtype.
+      ArgumentError: another dtype.
+      DeviceError:   there is no such device.
 
     >>> x = Tensor([[1.0, 2.0]])
     >>> with pg.autocast("cpu"):
@@ -55,9 +57,8 @@ class autocast:  # noqa: N801  # PyTorch's name
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ):
-        if device_type.lower() not in DEFAULTS:
-            raise ArgumentError(f'autocast: device_type must be "cpu" or "cuda", got {device_type!r}.')
-        chosen = dtype or DEFAULTS[device_type.lower()]
+        usual = dtypes.float16 if device_named(device_type) in IN_FLOAT16 else dtypes.bfloat16
+        chosen = dtype or usual
         if chosen not in (dtypes.bfloat16, dtypes.float16):
             raise ArgumentError(f"autocast: dtype must be bfloat16 or float16, got {chosen}.")
         self.dtype = chosen if enabled else None
