@@ -20,6 +20,7 @@ from picograd.render.cuda import render
 from picograd.runtime import cuda_driver
 from picograd.runtime.cudasim import TARGET, CudaSimDevice
 from tests.on_devices import (
+    CALLS_OF_HOST,
     EXPRESSIONS,
     MORE,
     check_expression,
@@ -35,9 +36,9 @@ DEVICES = device_params("CUDASIM", "CUDA")
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("name", {**EXPRESSIONS, **CALLS_OF_HOST})
 def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
-    check_expression(EXPRESSIONS[name], device, rng)
+    check_expression(MORE[name], device, rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)
