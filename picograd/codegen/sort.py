@@ -87,28 +87,28 @@ def merge_runs(tables: Tables, number: Dim, turn: Dim, descending: bool, build: 
     """
     source, target = mod(turn, 2), mod(add(turn, 1), 2)
     left, right = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
-    width = _int(OpCode.SHL, const(1, dtypes.int64), to_op(number))
-    last = _int(OpCode.SUB, to_op(tables.length), const(1, dtypes.int64))
+    width = integer(OpCode.SHL, const(1, dtypes.int64), to_op(number))
+    last = integer(OpCode.SUB, to_op(tables.length), const(1, dtypes.int64))
     with build.loop(tables.length, AxisKind.LOOP) as i:
-        pair = _int(OpCode.ADD, to_op(number), const(1, dtypes.int64))
-        start = _int(OpCode.SHL, _int(OpCode.SHR, to_op(i), pair), pair)
+        pair = integer(OpCode.ADD, to_op(number), const(1, dtypes.int64))
+        start = integer(OpCode.SHL, integer(OpCode.SHR, to_op(i), pair), pair)
         with build.when(compare(OpCode.CMPEQ, start, to_op(i))):
             build.store(left, 0, start)
-            build.store(right, 0, _int(OpCode.ADD, start, width))
-        middle = _int(OpCode.MIN, _int(OpCode.ADD, start, width), to_op(tables.length))
-        end = _int(OpCode.MIN, _int(OpCode.ADD, middle, width), to_op(tables.length))
+            build.store(right, 0, integer(OpCode.ADD, start, width))
+        middle = integer(OpCode.MIN, integer(OpCode.ADD, start, width), to_op(tables.length))
+        end = integer(OpCode.MIN, integer(OpCode.ADD, middle, width), to_op(tables.length))
         a, b = build.load(left, 0), build.load(right, 0)
         places = [tables.at(source, at_most(side, last)) for side in (a, b)]
         key_a, key_b = (build.load(tables.keys, place) for place in places)
         sooner = comes_before(key_b, key_a, descending)
-        take_b = both(_less(b, end), _or(_not(_less(a, middle)), sooner))
+        take_b = both(_less(b, end), _or(negated(_less(a, middle)), sooner))
         build.store(tables.keys, tables.at(target, i), where(take_b, key_b, key_a))
         if tables.positions is not None:
             position_a, position_b = (build.load(tables.positions, place) for place in places)
             build.store(tables.positions, tables.at(target, i), where(take_b, position_b, position_a))
         step = cast(take_b, dtypes.int64)
-        build.store(right, 0, _int(OpCode.ADD, b, step))
-        build.store(left, 0, _int(OpCode.ADD, a, _int(OpCode.SUB, const(1, dtypes.int64), step)))
+        build.store(right, 0, integer(OpCode.ADD, b, step))
+        build.store(left, 0, integer(OpCode.ADD, a, integer(OpCode.SUB, const(1, dtypes.int64), step)))
 
 
 def comes_before(key: Op, other: Op, descending: bool) -> Op:
@@ -125,7 +125,8 @@ def key_dtype(dtype: DType) -> DType:
     return dtype.compute_dtype
 
 
-def _int(code: OpCode, a: Op, b: Op) -> Op:
+def integer(code: OpCode, a: Op, b: Op) -> Op:
+    """Returns an operation on two positions."""
     return Op(code, dtypes.int64, (a, b))
 
 
@@ -147,5 +148,6 @@ def _or(a: Op, b: Op) -> Op:
     return Op(OpCode.OR, dtypes.bool_, (a, b))
 
 
-def _not(x: Op) -> Op:
+def negated(x: Op) -> Op:
+    """Returns whether a condition does not hold."""
     return compare(OpCode.CMPNE, x, const(True, dtypes.bool_))

@@ -23,7 +23,7 @@ from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
-from picograd.codegen.sort import Tables, at_most, comes_before, key_dtype
+from picograd.codegen.sort import Tables, at_most, comes_before, integer, key_dtype, negated
 from picograd.device import Target
 from picograd.ir.build import both, cast, compare, where
 from picograd.ir.coordinates import flatten
@@ -174,10 +174,10 @@ def merged(
       length:  elements that there are
     """
     pair = to_op(add(exponent, 1))
-    start = _int(OpCode.SHL, _int(OpCode.SHR, to_op(i), pair), pair)
-    width, end = _int(OpCode.SHL, const(1, dtypes.int64), to_op(exponent)), to_op(length)
-    middle = _int(OpCode.MIN, start + width, end)
-    stop = _int(OpCode.MIN, middle + width, end)
+    start = integer(OpCode.SHL, integer(OpCode.SHR, to_op(i), pair), pair)
+    width, end = integer(OpCode.SHL, const(1, dtypes.int64), to_op(exponent)), to_op(length)
+    middle = integer(OpCode.MIN, start + width, end)
+    stop = integer(OpCode.MIN, middle + width, end)
     is_left = compare(OpCode.CMPLT, to_op(i), middle)
     low, high = (build.alloc(dtypes.int64, 1, MemorySpace.REGISTER) for _ in range(2))
     build.store(low, 0, where(is_left, middle, start))
@@ -185,20 +185,12 @@ def merged(
     key, last = build.load(tables.keys, tables.at(source, i)), to_op(subtract(length, 1))
     with build.loop(add(exponent, 1), AxisKind.LOOP):  # low <= the place looked for <= high
         a, b = build.load(low, 0), build.load(high, 0)
-        half = _int(OpCode.SHR, a + b, const(1, dtypes.int64))
+        half = integer(OpCode.SHR, a + b, const(1, dtypes.int64))
         other = build.load(tables.keys, tables.at(source, from_op(at_most(half, last))))
-        is_sooner = where(is_left, comes_before(other, key, descending), _not(comes_before(key, other, descending)))
+        is_sooner = where(is_left, comes_before(other, key, descending), negated(comes_before(key, other, descending)))
         is_behind = both(compare(OpCode.CMPLT, a, b), is_sooner)
         build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
         build.store(high, 0, where(is_behind, b, half))
     place = to_op(i) + build.load(low, 0) - middle
     assert tables.positions is not None
     put(from_op(at_most(place, last)), key, build.load(tables.positions, tables.at(source, i)))
-
-
-def _int(code: OpCode, a: Op, b: Op) -> Op:
-    return Op(code, dtypes.int64, (a, b))
-
-
-def _not(x: Op) -> Op:
-    return compare(OpCode.CMPNE, x, const(True, dtypes.bool_))
