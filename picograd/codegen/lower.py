@@ -30,6 +30,7 @@ from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.reduce_both import emit_reduce_both, in_one_pass
 from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
+from picograd.codegen.scan_gpu import emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.sort import emit_sort
 from picograd.codegen.sort_gpu import emit_sort_gpu
@@ -96,6 +97,8 @@ def _emit(
         emit_reduce_gpu(nest, params, first, second, target, scratch)
     elif nest.kind is NestKind.REDUCE:
         emit_reduce(nest, params, first, target)
+    elif nest.kind is NestKind.SCAN and target.is_gpu:
+        emit_scan_gpu(nest, params, builders, target, scratch)
     elif nest.kind is NestKind.SCAN:
         emit_scan(nest, params, first, target)
     elif nest.kind is NestKind.SORT:

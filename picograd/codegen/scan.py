@@ -1,8 +1,8 @@
-"""The loops of a scan: running sums, products, maxima and minima along one axis.
+"""The loops of a scan on a CPU: running sums, products, maxima and minima along one axis.
 
 In:    Nest (kind SCAN), whose anchor is the SCAN
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/sort_network.py
+Called by: codegen/lower.py.    Next: picograd/codegen/scan_gpu.py
 
 Rows are independent of each other; along a row the order is the order of the axis, so the bits are those of a loop.
 """
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import start_of
@@ -35,8 +34,7 @@ PIECE = 256  # of the elements right of the axis, whose running values one threa
 def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
     """Writes out[..., i, ...] = x[..., 0, ...] op ... op x[..., i, ...].
 
-    CPU:  GRID over what is left of the axis and pieces of what is right of it; vectors run along the right.
-    GPU:  a thread a row.
+    GRID over what is left of the axis and pieces of what is right of it; vectors run along the right.
     """
     anchor = nest.anchor
     assert anchor is not None and len(nest.outputs) == 1
@@ -51,14 +49,6 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
         build.store(out, flatten(coords, x.shape), cast(total, anchor.dtype))
 
     columns = numel(right)
-    if target.is_gpu:
-        with grid_of_threads(build, numel((*left, columns)), target) as position:
-            *at, column = split(position, [*left, columns])
-            running = build.alloc(dtype, 1, MemorySpace.REGISTER)
-            build.store(running, 0, start_of(code, dtype))
-            with build.loop(length, AxisKind.LOOP) as i:
-                step(running, 0, (*at, i, *split(column, list(right))))
-        return
     width = min(PIECE, columns) if isinstance(columns, int) else PIECE
     lanes = vector_lanes([x], target) if width > 1 else 1
     pieces = floordiv(add(columns, width - 1), width)

@@ -506,6 +506,12 @@ def test_scan_of_columns_wider_than_a_piece(inputs):
     inputs.check(build.scan(inputs(2, 3, 300), ADD, 1), gpu=False)
 
 
+@pytest.mark.parametrize("code", [ADD, MAX])
+@pytest.mark.parametrize("shape", [(32,), (50,), (3, 100), (1000,), (2, 1028), (5, 515), (130, 40)])
+def test_scan_of_long_rows(inputs, code, shape):
+    inputs.check(build.scan(inputs(*shape, low=-9, high=9), code, len(shape) - 1))
+
+
 @pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.uint8, dtypes.int64, dtypes.float64], ids=str)
 def test_scan_of_other_dtypes(inputs, dtype):
     inputs.check(build.scan(inputs(3, 4, dtype=dtype), ADD, 1))

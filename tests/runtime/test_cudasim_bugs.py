@@ -1,7 +1,7 @@
 """Bugs put into generated kernels, one at a time, are all found by the simulator; without them there is no alarm.
 
-The kernels: a softmax of rows by several warps, a sum down the columns, a product in registers, and one by matrix
-instructions. Each bug is a change of the rendered text of one of them, as somebody would make it by mistake.
+The kernels: a softmax of rows by several warps, a sum down the columns, running sums, an argsort, a product in registers,
+and one by matrix instructions. Each bug is a change of the rendered text of one of them, as made by mistake.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from picograd.codegen.lower import lower
 from picograd.compile import hostcxx
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
-from picograd.ir.build import expand, reduce, unary
+from picograd.ir.build import expand, reduce, scan, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
@@ -52,6 +52,10 @@ KERNELS: dict[str, tuple[Kernel, Opts | None]] = {
     "softmax": (softmax(), None),
     "columns": (kernel_of(reduce(Op(OpCode.PARAM, dtypes.float32, (), (0, (300, 40))), OpCode.ADD, (0,))), None),
     "product": (product(40, 20, 24, dtype=dtypes.float32), Opts((BlockTile(8, 8, 4, 4, 8),))),
+    "scan": (kernel_of(scan(Op(OpCode.PARAM, dtypes.float32, (), (0, (2, 2500))), OpCode.ADD, 1)), None),
+    "sort": (
+        kernel_of(Op(OpCode.SORT, dtypes.int64, (Op(OpCode.PARAM, dtypes.int32, (), (0, (700,))),), (0, False))), None
+    ),
     "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 1, 16),))),
 }
 
@@ -88,6 +92,10 @@ BUGS = {
     "a return before a barrier": Bug(
         "product", BARRIER, "if (threadIdx.x == 63) return;\n__syncthreads();", 1, "ended|written",
     ),
+    "no barrier before a step of a scan": Bug("scan", BARRIER, "", 3, TOO_EARLY),
+    "no barrier after a tile of a scan": Bug("scan", BARRIER, "", -1, TOO_EARLY),
+    "no barrier before tiles are sorted": Bug("sort", BARRIER, "", 0, TOO_EARLY),
+    "no barrier after a merge": Bug("sort", BARRIER, "", 1, TOO_EARLY),
     # ---- the two halves of shared memory ----
     "the half that is read is written": Bug("product", r"(i\d+) \+ 1;", r"\1 + 0;", -1, "race"),
     "a half that was never filled": Bug("product", r"(i\d+) % 2;", r"(\1 + 1) % 2;", 0, TOO_EARLY),
