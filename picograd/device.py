@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from picograd import dtype as dtypes
+from picograd.dtype import DType
 from picograd.errors import ArgumentError, DeviceError
 
 
@@ -114,3 +116,7 @@ class Target:
     @property
     def is_gpu(self) -> bool:
         return self.block_threads > 1
+
+    def multiplies(self, dtype: DType) -> bool:
+        """Returns whether a warp multiplies matrices of this dtype by one instruction."""
+        return self.has_mma and dtype in (dtypes.float16, dtypes.bfloat16)

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.heads import Element, Heads, heads_of, is_there, last_at, num_blocks
+from picograd.codegen.head_strips import HeadStrips, strips_of
+from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.device import Target
 from picograd.ir.build import cast, compare, maximum, unary, where
@@ -41,7 +42,7 @@ LOWEST = -float(2**127)  # below all scores that count: what a score of -inf is 
 def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
     assert nest.anchor is not None
-    heads = heads_of(nest.anchor, target)
+    heads = strips_of(nest.anchor, target)
     H, G, T, S, _, _ = heads.sizes
     blocks = -(-T // heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
@@ -69,7 +70,7 @@ class Strips:
     key_block:  keys that are looked at together
     """
 
-    def __init__(self, heads: Heads, build: Builder, q: Element, first: Dim):
+    def __init__(self, heads: HeadStrips, build: Builder, q: Element, first: Dim):
         _, _, T, S, D, E = heads.sizes
         self.heads, self.build, self.first = heads, build, first
         self.count = minimum(num_blocks(subtract(T, first), heads.width), heads.strips)

@@ -23,15 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.heads import (
-    Element,
-    Heads,
-    columns_of,
-    heads_of,
-    is_there,
-    last_at,
-    num_blocks,
-)
+from picograd.codegen.head_strips import HeadStrips, columns_of, strips_of
+from picograd.codegen.heads import Element, is_there, last_at, num_blocks
 from picograd.codegen.loops import along, split
 from picograd.codegen.rows import PIECE_ELEMENTS
 from picograd.codegen.tile import Tile
@@ -57,7 +50,7 @@ def emit_attention_grad(
     enough, by each of them, which takes one part after the other. The bits are the same.
     """
     assert nest.anchor is not None
-    heads = heads_of(nest.anchor, target)
+    heads = strips_of(nest.anchor, target)
     H, G, T, _, D, _ = heads.sizes
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
@@ -81,13 +74,13 @@ def emit_attention_grad(
         _add_up(heads, after, own, parts, dq)
 
 
-def num_parts(heads: Heads) -> int:
+def num_parts(heads: HeadStrips) -> int:
     """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide."""
     _, G, _, S, _, _ = heads.sizes
     return max(1, min(-(-S // heads.block) // 2, -(-UNITS // G)))
 
 
-def _add_up(heads: Heads, build: Builder, partial: Op, parts: int, dq: Op) -> None:
+def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:
     """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
     H, _, T, _, D, _ = heads.sizes
     length = numel((heads.batch, H, T, D))
@@ -109,7 +102,7 @@ class Queries:
     offset:  of the dq of the part at hand
     """
 
-    def __init__(self, heads: Heads, b: Dim, head: Dim, dq: Op | None, offset: Dim):
+    def __init__(self, heads: HeadStrips, b: Dim, head: Dim, dq: Op | None, offset: Dim):
         H, _, T, _, D, _ = heads.sizes
         self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
@@ -128,7 +121,7 @@ class Keys:
     query_block:  queries that are looked at together
     """
 
-    def __init__(self, heads: Heads, build: Builder, b: Dim, group: Dim):
+    def __init__(self, heads: HeadStrips, build: Builder, b: Dim, group: Dim):
         _, _, T, _, D, E = heads.sizes
         self.heads, self.build, self.b, self.group = heads, build, b, group
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)

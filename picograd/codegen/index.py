@@ -228,6 +228,8 @@ def zero_unless(inside: Op | bool, value: Op) -> Op:
 
 def element_or_zero(root: Op, coords: Coords, inside: Op | bool) -> Op:
     """Returns the value of `root` at `coords` where that is `inside`; elsewhere 0, and no memory is touched."""
+    if inside is False:
+        return const(0, root.dtype)
     value = element(root, coords, None, inside)
     return value if is_loaded(value) else zero_unless(inside, value)
 

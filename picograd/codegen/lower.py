@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.attention import emit_attention
+from picograd.codegen.attention_gpu import emit_attention_gpu
 from picograd.codegen.attention_grad import emit_attention_grad
+from picograd.codegen.attention_grad_gpu import emit_attention_grad_gpu
 from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.convolution import emit_convolution
@@ -106,11 +108,7 @@ def _emit(
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.ATTENTION:
-        assert nest.anchor is not None
-        if nest.anchor.code is OpCode.ATTENTION:
-            emit_attention(nest, params, first, target)
-        else:
-            emit_attention_grad(nest, params, first, second, target, scratch)
+        _emit_attention(nest, params, builders, target, scratch)
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:
@@ -127,6 +125,18 @@ def _emit(
         emit_matmul_gpu(nest, params, first, target, tile)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)
+
+
+def _emit_attention(nest: Nest, params: Sequence[Op], builders: list[Builder], target: Target, scratch: Scratch) -> None:
+    """Writes an ATTENTION or the gradients of one."""
+    assert nest.anchor is not None
+    first, second, *_ = builders
+    if nest.anchor.code is OpCode.ATTENTION:
+        (emit_attention_gpu if target.is_gpu else emit_attention)(nest, params, first, target)
+    elif target.is_gpu:
+        emit_attention_grad_gpu(nest, params, first, second, target)
+    else:
+        emit_attention_grad(nest, params, first, second, target, scratch)
 
 
 def _emit_sort(nest: Nest, params: Sequence[Op], builders: list[Builder], target: Target, scratch: Scratch) -> None:

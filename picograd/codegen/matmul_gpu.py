@@ -40,7 +40,7 @@ def emit_matmul_gpu(
     row_tiles, column_tiles = floordiv(add(m, tile.rows - 1), tile.rows), floordiv(add(n, tile.columns - 1), tile.columns)
     with build.loop(numel((*batch, row_tiles, column_tiles)), AxisKind.GRID) as position:
         *at, row_tile, column_tile = split(position, [*batch, row_tiles, column_tiles])
-        left, right = _operand(a, at, target), _operand(swap_last(b), at, target)
+        left, right = operand_of(a, at, target), operand_of(swap_last(b), at, target)
         lanes = lanes_along([value for _, value in nest.outputs], n, target)
         product: BlockProduct | TensorProduct
         if isinstance(tile, WarpTile):
@@ -55,7 +55,7 @@ def emit_matmul_gpu(
         product.emit(mul(row_tile, tile.rows), mul(column_tile, tile.columns), store)
 
 
-def _operand(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
+def operand_of(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
     """Returns an operand as (..., positions, K)."""
     along_k = contiguous_axis(operand) == -1
 

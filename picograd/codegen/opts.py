@@ -14,7 +14,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from picograd import dtype as dtypes
 from picograd.codegen.few_rows import has_few_rows
 from picograd.codegen.matmul import MOST_REPEATS, is_alone, lanes_of
 from picograd.codegen.panels import contiguous_axis, packs_slowly
@@ -201,7 +200,7 @@ def has_matrix_instruction(anchor: Op, target: Target) -> bool:
     a, b = anchor.src
     extents = zip((*anchor.shape[-2:], a.shape[-1]), (MMA_ROWS, MMA_COLUMNS, MMA_DEPTH))
     large = all(not isinstance(extent, int) or 2 * extent >= least for extent, least in extents)
-    return target.has_mma and a.dtype is b.dtype and a.dtype in (dtypes.float16, dtypes.bfloat16) and large
+    return a.dtype is b.dtype and target.multiplies(a.dtype) and large
 
 
 def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target) -> WarpTile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -286,12 +287,14 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     """Parametrized graphs -> Schedule, by way of the simplified graph; for a CPU unless a target is given."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    merged = merge_bodies(compose_attention(roots, target is None or not target.is_gpu))
+    from picograd.codegen.attention_cuts import has_kernel  # loads a part of codegen, which importing picograd should not
+
+    merged = merge_bodies(compose_attention(roots, partial(has_kernel, target=target)))
     simple = _simplified(map_bodies(merged, _simplified))
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(simple, after="simplify")
     note("scheduled")
-    schedule = create_schedule(simple, target is not None and target.plain_sums)
+    schedule = create_schedule(simple, target)
     show("schedule", lambda: format_schedule(schedule))
     return schedule
 

@@ -9,7 +9,7 @@ What an attention is composed of stands in ir/attention.py: its second derivativ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from picograd.ir.attention import composed
@@ -19,11 +19,11 @@ from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ATTENTIONS, OpCode
 
 
-def compose_attention(roots: Sequence[Op], has_kernel: bool = False) -> list[Op]:
+def compose_attention(roots: Sequence[Op], has_kernel: Callable[[Op], bool] = lambda op: False) -> list[Op]:
     """Replaces attentions and their gradients, also in the bodies of CALLs and LOOPs.
 
     Args:
-      has_kernel:  the device has a kernel of those whose lengths are known
+      has_kernel:  whether the device has a kernel of one; none has by default
 
     After:   no ATTENTION and no ATTENTION_GRAD is left that has no kernel; scores (B, G, R T, S) are values like any other.
     Cost:    one walk where there are none.
@@ -33,9 +33,9 @@ def compose_attention(roots: Sequence[Op], has_kernel: bool = False) -> list[Op]
     return _compose(map_bodies(roots, partial(_compose, has_kernel=has_kernel)), has_kernel)
 
 
-def _compose(roots: Sequence[Op], has_kernel: bool) -> list[Op]:
+def _compose(roots: Sequence[Op], has_kernel: Callable[[Op], bool]) -> list[Op]:
     order = toposort(roots)
-    chosen = {op for op in order if op.code in ATTENTIONS and not (has_kernel and _is_known(op))}
+    chosen = {op for op in order if op.code in ATTENTIONS and not has_kernel(op)}
     if not chosen:
         return list(roots)
     became: dict[Op, Op] = {}
@@ -52,7 +52,3 @@ def _compose(roots: Sequence[Op], has_kernel: bool) -> list[Op]:
         copy_lines(op, new)
     return [became[root] for root in roots]
 
-
-def _is_known(attention: Op) -> bool:
-    """True where all lengths are, but for the batch's."""
-    return all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:])

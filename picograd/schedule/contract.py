@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from picograd.device import Target
 from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
@@ -28,12 +29,13 @@ MANY_STEPS = 64  # of computing a value
 MOST_PLACES = 64  # of a window: few
 
 
-def contract(roots: Sequence[Op], plain_sums: bool = False) -> list[Op]:
+def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
     """Returns the graphs with every product in its best form.
 
     Args:
-      plain_sums:  one row is multiplied as each of many rows is, whatever it is multiplied with
+      target:  whose kernels the products become; None: any CPU's
     """
+    plain_sums = target is not None and target.plain_sums
     order = toposort(roots)
     readers: dict[Op, int] = dict.fromkeys(roots, 1)
     for op in order:
@@ -52,7 +54,7 @@ def contract(roots: Sequence[Op], plain_sums: bool = False) -> list[Op]:
         elif op.code is OpCode.CONV and has_phases(op):
             became[op] = by_phases(op, *(became[s] for s in op.src))
         elif op.code in (OpCode.ATTENTION, OpCode.ATTENTION_GRAD):
-            became[op] = widened(op, [became[s] for s in op.src])
+            became[op] = attention(op, [became[s] for s in op.src], target)
         elif op.code is OpCode.OUTPUT and became[op.src[0]].dtype is not op.src[0].dtype:
             became[op] = cast(Op(op.code, became[op.src[0]].dtype, (became[op.src[0]],), op.arg), op.dtype)
         elif is_long(op):
@@ -94,10 +96,13 @@ def product(a: Op, b: Op, plain_sums: bool = False) -> Op:
     return reshape(total, (*batch, m, n))
 
 
-def widened(attention: Op, sources: Sequence[Op]) -> Op:
-    """Returns an attention in the dtype that is computed in: narrow operands are widened once, not at each reading."""
-    wide = attention.dtype.compute_dtype
-    return Op(attention.code, wide, tuple([cast(s, wide) for s in sources]), attention.arg)
+def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
+    """Returns an attention: where matrix instructions take its operands as they are, and else in the dtype that is computed
+    in, so that narrow ones are widened once, not at each reading."""
+    if target is not None and target.multiplies(op.dtype):
+        return op.replace(src=tuple(sources))
+    wide = op.dtype.compute_dtype
+    return Op(op.code, wide, tuple([cast(s, wide) for s in sources]), op.arg)
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:

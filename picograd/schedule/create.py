@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from picograd import dtype as dtypes
+from picograd.device import Target
 from picograd.ir.bodies import body_of
 from picograd.ir.checks import site_of, with_site
 from picograd.ir.lines import copy_lines
@@ -59,24 +60,24 @@ class _Uses:
         return found
 
 
-def create_schedule(roots: Sequence[Op], plain_sums: bool = False) -> Schedule:
+def create_schedule(roots: Sequence[Op], target: Target | None = None) -> Schedule:
     """Returns the kernels that compute `roots`, in order.
 
     A root that is a BUFFER already is its own output and runs nothing.
 
     Args:
-      plain_sums:  what `Target.plain_sums` says
+      target:  whose kernels the products of the graph become; None: any CPU's
     """
-    return _schedule(settle_loops(roots), {}, True, plain_sums)
+    return _schedule(settle_loops(roots), {}, True, target)
 
 
-def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool, plain_sums: bool) -> Schedule:
+def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: bool, target: Target | None) -> Schedule:
     """Returns the schedule of settled graphs; those of the bodies in them are made once and kept in `bodies`."""
     refused = set[int]()
     while True:
-        settled = contract(write_blocks(roots, refused) if is_outermost else roots, plain_sums)
+        settled = contract(write_blocks(roots, refused) if is_outermost else roots, target)
         fused = fuse(settled)
-        made = [_step(chosen, fused, bodies, plain_sums) for chosen in group(fused)]
+        made = [_step(chosen, fused, bodies, target) for chosen in group(fused)]
         order = order_steps(made, settled) if is_outermost else Order(list(range(len(made))))
         if not order.refused:
             break
@@ -99,7 +100,7 @@ def _schedule(roots: Sequence[Op], bodies: dict[Op, Schedule], is_outermost: boo
     return _with_memory(settled, items, uses, order, hosts)
 
 
-def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule], plain_sums: bool) -> Step:
+def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule], target: Target | None) -> Step:
     """Returns what a group becomes: a kernel, or a loop over the schedule of its body."""
     first = chosen.phases[0][0]
     if first.kind is not NestKind.LOOP:
@@ -107,7 +108,7 @@ def _step(chosen: Group, fused: Fused, bodies: dict[Op, Schedule], plain_sums: b
     loop = first.anchors[0]
     body = body_of(loop)
     if body not in bodies:
-        bodies[body] = _schedule(body.src, bodies, False, plain_sums)
+        bodies[body] = _schedule(body.src, bodies, False, target)
     may_fail = any(item.checks for item in bodies[body].kernel_items())
     return Step(None, (loop,), ((0, 0),), tuple(memory_sources(loop)), tuple(first.stored), (), may_fail)
 

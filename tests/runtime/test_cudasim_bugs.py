@@ -1,7 +1,7 @@
 """Bugs put into generated kernels, one at a time, are all found by the simulator; without them there is no alarm.
 
-The kernels: a softmax of rows by several warps, a sum down the columns, running sums, an argsort, a product in registers,
-and one by matrix instructions. Each bug is a change of the rendered text of one of them, as made by mistake.
+The kernels: a softmax of rows by several warps, a sum down the columns, running sums, an argsort, and in registers and by
+matrix instructions a product and an attention. Each bug is a change of the text of one, as somebody makes it by mistake.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.compile import hostcxx
+from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
+from picograd.ir.attention import outputs
 from picograd.ir.build import expand, reduce, scan, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
+from picograd.ir.shape import AttentionArg
 from picograd.ir.stages import Binary, Kernel, Source
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
@@ -43,8 +46,14 @@ def softmax() -> Kernel:
     return kernel_of(powers / expand(reduce(powers, OpCode.ADD, (1,), keepdim=True), x.shape))
 
 
+def attention(dtype: DType, causal: bool) -> Kernel:
+    shapes = [(1, 1, 150, 16), (1, 1, 40, 16), (1, 1, 40, 16)]
+    q, k, v = (Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, shape in enumerate(shapes))
+    return kernel_of(outputs(Op(OpCode.ATTENTION, dtype, (q, k, v), AttentionArg(0.125, causal)))[0])
+
+
 def kernel_of(root: Op) -> Kernel:
-    (item,) = create_schedule([root]).items
+    (item,) = create_schedule([root], TARGET).items
     return item.kernel
 
 
@@ -57,7 +66,11 @@ KERNELS: dict[str, tuple[Kernel, Opts | None]] = {
         kernel_of(Op(OpCode.SORT, dtypes.int64, (Op(OpCode.PARAM, dtypes.int32, (), (0, (700,))),), (0, False))), None
     ),
     "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 1, 16),))),
+    "attention": (attention(dtypes.float32, causal=False), None),
+    "attention by mma": (attention(dtypes.float16, causal=True), None),
 }
+# float32 exponentials of a C library and of NumPy's; weights of narrow floats; the rest is exact.
+TOLERANCES = {"softmax": 1e-5, "attention": 1e-5, "attention by mma": 2e-3}
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,16 @@ BUGS = {
     "a register past the end": Bug("product", r"(r\d+)\[(i\d+)\] = 0\.0f", r"\1[\2 + 1] = 0.0f", 0, "which has 16"),
     "an accumulator that starts from nothing": Bug("mma", r"r\d+\[i\d+\] = 0\.0f;", "", 0, "has not written"),
     "partial results of one warp for all": Bug("softmax", r"(s\d+)\[v\d+\];", r"\1[0];", -1),
+    # ---- attention ----
+    "keys that are read while they are written": Bug("attention", BARRIER, "", 0, TOO_EARLY),
+    "no barrier before keys are read": Bug("attention", BARRIER, "", 1, TOO_EARLY),
+    "no barrier before weights are read": Bug("attention", BARRIER, "", 3, TOO_EARLY),
+    "no barrier before keys are fragments": Bug("attention by mma", BARRIER, "", 1, TOO_EARLY),
+    "keys behind the last one are seen": Bug("attention", r"(v\d+) < 40;\n", r"\1 < 48;\n", -1),
+    "what is seen is one key too many": Bug("attention by mma", r"(v\d+) <= (v\d+);", r"\1 <= \2 + 1;", 0),
+    "a maximum of half a row": Bug("attention by mma", r"shuffle_xor\((v\d+), 2\)", r"\1", 0),
+    "a sum of half a row": Bug("attention", r"shuffle_xor\((v\d+), 8\)", r"\1", -1),
+    "sums that do not follow the maximum": Bug("attention", r"expf\(v\d+\)", "1.0f", 0),
     "nobody stores": Bug("columns", r"= (v\d+) < 1;", r"= \1 < 0;", 0),
     "every thread stores, in any order": Bug("softmax", r"(s\d+)\[v\d+\] = (v\d+);", r"\1[0] = \2;", 0, "race"),
 }
@@ -166,8 +189,8 @@ def outcome(binary: Binary, name: str, order: str) -> str | bool:
         run(device, device.load(binary), [*arrays[:-1], found])
     except DeviceError as error:
         return error.fact
-    # float32 exponentials of a C library and of NumPy's; the rest is exact.
-    return bool(np.allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-5, atol=0, equal_nan=True))
+    tolerance = TOLERANCES.get(name, 1e-6)
+    return np.allclose(found.astype(np.float64), expected.astype(np.float64), tolerance, tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("order", ORDERS)

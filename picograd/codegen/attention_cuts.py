@@ -1,0 +1,160 @@
+"""How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
+
+In:    Heads, Target
+Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `has_kernel`
+Called by: codegen/attention_gpu.py, codegen/attention_grad_gpu.py, engine/plan.py.    Next: picograd/codegen/block_rows.py
+
+A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the others
+comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is taken:
+the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd.codegen.heads import Heads
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.statements import WARP_THREADS
+
+MOST_WARPS = 4
+WIDE = 16  # threads that share a row where no matrix instruction is used
+REGISTERS = 127  # 32-bit words of accumulators and of what is on its way; the others of 255 are fragments and addresses
+MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compile/gpu_resources.txt)
+WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
+THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
+ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
+FEW_QUERIES = 16  # fewer are products of few rows
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a block of threads has of an attention.
+
+    by_warps:  products are matrix instructions' (codegen/warp_rows.py), else multiply-adds (codegen/thread_rows.py)
+    dtype:     in shared memory
+    threads:   of the block
+    high:      row tiles of a warp, or rows of a thread
+    columns:   positions that are looked at together
+    """
+
+    by_warps: bool
+    dtype: DType
+    threads: int
+    high: int
+    columns: int
+
+    @property
+    def row_threads(self) -> int:
+        """Threads that share a row."""
+        return 4 if self.by_warps else WIDE
+
+    @property
+    def own_rows(self) -> int:
+        """Rows of which a thread has a part: two of each row tile of its warp."""
+        return 2 * self.high if self.by_warps else self.high
+
+    @property
+    def rows(self) -> int:
+        """Rows of the block."""
+        return self.threads // self.row_threads * self.own_rows
+
+    @property
+    def padding(self) -> int:
+        """Elements between positions in shared memory, 16 bytes, so that a column of it is not all in one bank."""
+        return 16 // self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a kernel keeps, in numbers of features.
+
+    own:      of the matrices whose rows a block has
+    walked:   of those that come tile by tile
+    scores:   matrices of rows x columns in registers
+    results:  of what is added up in registers
+    """
+
+    own: Sequence[int]
+    walked: Sequence[int]
+    scores: int
+    results: Sequence[int]
+
+
+def cut_of_averages(heads: Heads, target: Target) -> Cut | None:
+    """Returns the cut of an ATTENTION; None where none fits."""
+    H, _, T, _, D, E = heads.sizes
+    return _cut(heads, target, Needs((D,), (D, E), 1, (E,)), T, H)
+
+
+def cut_of_queries(heads: Heads, target: Target) -> Cut | None:
+    """Returns the cut of what finds the gradients of queries; None where none fits."""
+    H, _, T, _, D, E = heads.sizes
+    return _cut(heads, target, Needs((D, E), (D, E), 2, (D,)), T, H)
+
+
+def cut_of_keys(heads: Heads, target: Target) -> Cut | None:
+    """Returns the cut of what finds the gradients of keys and values; None where none fits."""
+    _, G, _, S, D, E = heads.sizes
+    return _cut(heads, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
+
+
+def has_kernel(attention: Op, target: Target | None) -> bool:
+    """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
+
+    Its lengths are known, but for the batch's. On a GPU, moreover, it has some queries, and the target has shuffles.
+    """
+    if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:]):
+        return False
+    if target is None or not target.is_gpu:
+        return True
+    if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
+        return False
+    cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)
+    return all(cut(Heads(attention), target) is not None for cut in cuts)
+
+
+def padded(features: int) -> int:
+    """Returns the features that are computed: whole steps of a matrix instruction, and as many for all threads of a row."""
+    return -(-features // WIDE) * WIDE
+
+
+def _cut(heads: Heads, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
+    """Returns the first cut that fits a block's shared memory and a thread's registers.
+
+    Args:
+      length, num_heads:  rows of a head, and heads, over which blocks are laid
+    """
+    by_warps = target.multiplies(heads.anchor.dtype)
+    dtype = heads.anchor.dtype if by_warps else heads.dtype
+    threads = min(target.block_threads, MOST_WARPS * WARP_THREADS) if by_warps else target.block_threads
+    cuts = [Cut(by_warps, dtype, threads, high, columns) for high, columns in (WARP_CUTS if by_warps else THREAD_CUTS)]
+    batch = heads.batch if isinstance(heads.batch, int) else ENOUGH_BLOCKS
+    for cut in cuts:
+        leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
+        registers = MOST_REGISTERS if cut is cuts[-1] else REGISTERS
+        fits = _registers(cut, needs, heads.dtype) <= registers and _shared_nbytes(cut, needs) <= target.shared_bytes
+        if fits and (cut.high == 1 or leaves_enough):
+            return cut
+    return None
+
+
+def _registers(cut: Cut, needs: Needs, dtype: DType) -> int:
+    """Returns the 32-bit words that a thread keeps: accumulators, and its part of the tiles on their way."""
+    width = needs.scores * cut.columns + sum(map(padded, needs.results))
+    on_its_way = cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
+    return (cut.own_rows * width // cut.row_threads * dtype.itemsize + on_its_way) // 4
+
+
+def _shared_nbytes(cut: Cut, needs: Needs) -> int:
+    """Returns what a block shares: matrices, and where products are multiply-adds the weights of a tile."""
+    numel = cut.rows * sum(padded(features) + cut.padding for features in needs.own)
+    numel += cut.columns * sum(padded(features) + cut.padding for features in needs.walked)
+    numel += 0 if cut.by_warps else cut.rows * (cut.columns + cut.padding)
+    return numel * cut.dtype.itemsize
+
+

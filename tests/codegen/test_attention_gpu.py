@@ -1,0 +1,144 @@
+"""The kernels of an attention on a GPU mean what the Ops mean: evaluated, and run on the simulator."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.attention_cuts import has_kernel
+from picograd.codegen.lower import lower
+from picograd.compile import hostcxx
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
+from picograd.ir.attention import outputs
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import AttentionArg
+from picograd.ir.spec_program import verify_program
+from picograd.ir.stages import Kernel
+from picograd.ir.statements import Mma, walk
+from picograd.render.cuda import render
+from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.schedule.create import create_schedule
+from tests.codegen.test_attention import ARGS, LENGTHS, Lengths, drawn, param
+from tests.gpu_programs import Array, run
+from tests.same_meaning import GPU_TARGET
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
+)
+# Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.
+TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
+SMALL: list[Lengths] = [(1, 2, 1, 3, 2, 2, 3), (1, 1, 1, 5, 18, 1, 3)]  # one tile of keys, two
+CASES: list[tuple[Lengths, AttentionArg, DType]] = [
+    ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float32),
+    ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float32),
+    ((1, 2, 2, 131, 67, 32, 16), ARGS[1], dtypes.float32),  # causal: the first queries see nothing
+    ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float32),
+    ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.float32),
+    ((1, 1, 1, 33, 40, 20, 30), ARGS[2], dtypes.float64),
+    ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float16),
+    ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float16),
+    ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float16),
+    ((1, 2, 2, 131, 67, 32, 16), ARGS[1], dtypes.bfloat16),
+    ((1, 4, 2, 100, 100, 80, 96), ARGS[2], dtypes.bfloat16),
+    ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.bfloat16),
+    ((9, 15, 15, 64, 64, 32, 32), ARGS[1], dtypes.float16),  # blocks enough that a warp has two times 16 rows
+]
+
+
+def attentions(
+    lengths: Lengths, arg: AttentionArg, dtype: DType, target: Target
+) -> list[tuple[Kernel, list[Array]]]:
+    """Returns the kernels of an attention and its gradients, and arrays for their params."""
+    (q, k, v, grad, delta), arrays = drawn(lengths, dtype)
+    forward = outputs(Op(OpCode.ATTENTION, dtype, (q, k, v), arg))
+    known = param(5, *delta.shape, dtype=delta.dtype)
+    arrays[known] = evaluate([forward[1]], arrays)[0]
+    gradients = outputs(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, known, delta), arg))
+    found = []
+    for roots in (forward, gradients):
+        schedule = create_schedule(roots, target)
+        (item,) = schedule.kernel_items()
+        inputs = [arrays[op].ravel() for op in schedule.inputs]
+        uses = [schedule.buffers[buffer] for buffer in item.buffers]
+        memory = [inputs[u.source] if u.role == "input" else np.zeros(u.numel, u.dtype.numpy) for u in uses]  # type: ignore[arg-type]
+        found.append((item.kernel, memory))
+    return found
+
+
+def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], dtype: DType) -> None:
+    """Compares what was computed with what the evaluator makes of the Kernel."""
+    expected = [array.copy() for array in memory]
+    evaluate_kernel(kernel, expected, {})
+    for p, one, other in zip(kernel.params, found, expected):
+        if p.role == "out":
+            seen = np.isfinite(other)
+            scale = np.abs(other[seen].astype(np.float64)).max(initial=1e-3)
+            np.testing.assert_array_equal(seen, np.isfinite(one))
+            np.testing.assert_allclose(
+                one[seen].astype(np.float64), other[seen].astype(np.float64), rtol=0, atol=TOLERANCES[dtype] * scale
+            )
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
+@pytest.mark.parametrize("lengths", SMALL, ids=str)
+def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, dtype: DType) -> None:
+    for kernel, memory in attentions(lengths, ARGS[1], dtype, GPU_TARGET):
+        program = lower(kernel, GPU_TARGET)
+        verify_program(program, after="lower")
+        assert (dtype is dtypes.float16) == any(isinstance(s, Mma) for phase in program.phases for s in walk(phase))
+        for order in (range, lambda n: range(n - 1, -1, -1)):
+            found = [array.copy() for array in memory]
+            evaluate_program(program, found, {}, order)
+            check(found, kernel, memory, dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:
+    lengths, arg, dtype = case
+    for kernel, memory in attentions(lengths, arg, dtype, TARGET):
+        binary = hostcxx.compile_source(render(lower(kernel, TARGET), TARGET), TARGET)
+        for order in ORDERS if sum(lengths) < 300 else ORDERS[:1]:
+            device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
+            run(device, device.load(binary), found)
+            check(found, kernel, memory, dtype)
+
+
+def test_nothing_is_guarded() -> None:
+    for lengths in LENGTHS:
+        for dtype in (dtypes.float32, dtypes.bfloat16):
+            (q, k, v, grad, delta), _ = drawn(lengths, dtype)
+            for arg in ARGS:
+                ops = [Op(OpCode.ATTENTION, dtype, (q, k, v), arg)]
+                ops.append(Op(OpCode.ATTENTION_GRAD, dtype, (q, k, v, grad, delta, delta), arg))
+                for op in ops:
+                    (item,) = create_schedule(outputs(op), GPU_TARGET).kernel_items()
+                    assert [lower(item.kernel, target).num_guards for target in (GPU_TARGET, TARGET)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "dtype", "target", "expected"),
+    [
+        ((1, 2, 1, 16, 7, 128, 128), dtypes.float32, TARGET, (True, True)),
+        ((1, 2, 1, 16, 7, 128, 128), dtypes.float16, TARGET, (True, True)),
+        ((1, 2, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (False, False)),  # few queries
+        ((1, 2, 1, 64, 64, 256, 256), dtypes.bfloat16, TARGET, (True, False)),  # too many features for its gradients
+        ((1, 2, 1, 64, 64, 64, 64), dtypes.float32, replace(TARGET, has_shuffle=False), (False, False)),
+        ((1, 2, 1, 3, 2, 256, 512), dtypes.float32, None, (True, True)),
+    ],
+)
+def test_which_have_a_kernel(
+    lengths: Lengths, dtype: DType, target: Target | None, expected: tuple[bool, bool]
+) -> None:
+    (q, k, v, grad, delta), _ = drawn(lengths, dtype)
+    forward = Op(OpCode.ATTENTION, q.dtype, (q, k, v), ARGS[0])
+    gradients = Op(OpCode.ATTENTION_GRAD, q.dtype, (q, k, v, grad, delta, delta), ARGS[0])
+    assert (has_kernel(forward, target), has_kernel(gradients, target)) == expected
