@@ -70,8 +70,9 @@ def draw() -> None:
     realize([pg.randn(1000, 10, generator=own), pg.rand(999, generator=own) < 0.1, pg.randperm(300, generator=own)])
 
 
-def attend(is_causal: bool) -> None:
-    compute(partial(F.scaled_dot_product_attention, is_causal=is_causal), *[leaf(2, 4, 128, 64) for _ in range(3)])
+def attend(is_causal: bool, *shape: int, dtype: pg.DType = pg.float32) -> None:
+    inputs = [leaf(*shape, dtype=dtype) for _ in range(3)]
+    compute(partial(F.scaled_dot_product_attention, is_causal=is_causal), *inputs)
 
 
 HALF, BRAIN = pg.float16, pg.bfloat16
@@ -90,8 +91,12 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "linear": lambda: compute(lambda x, w, b: F.gelu(F.linear(x, w, b)), leaf(37, 100), leaf(50, 100), leaf(50)),
     "few rows": lambda: compute(pg.matmul, leaf(1, 512), leaf(512, 300)),
     "convolution": lambda: compute(partial(F.conv2d, stride=2, padding=1), leaf(4, 8, 20, 20), leaf(16, 8, 3, 3), leaf(16)),
-    "attention": lambda: attend(False),
-    "causal attention": lambda: attend(True),
+    "attention": lambda: attend(False, 2, 4, 128, 64),
+    "causal attention": lambda: attend(True, 2, 4, 128, 64),
+    "attention of 128 features": lambda: attend(False, 8, 16, 512, 128),
+    "causal attention of float16": lambda: attend(True, 8, 16, 512, 64, dtype=HALF),
+    "causal attention of bfloat16, short": lambda: attend(True, 1, 3, 60, 48, dtype=BRAIN),
+    "attention of bfloat16, 128 features": lambda: attend(False, 8, 16, 512, 128, dtype=BRAIN),
     "gather": lambda: compute(lambda x: x[indices(100)], leaf(50, 32)),
     "scatter": lambda: compute(lambda x, y: x.index_add(0, indices(9), y), leaf(50, 32), leaf(9, 32)),
     "sort": lambda: compute(lambda x: x.sort(1)[0], leaf(40, 300)),
