@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.attention_cuts import Cut, cut_of_averages, padded
 from picograd.codegen.block_rows import BlockRows, Panel, walk
 from picograd.codegen.builder import Builder
 from picograd.codegen.heads import Heads, is_there, num_blocks
@@ -29,6 +28,7 @@ from picograd.codegen.loops import over_registers, split
 from picograd.codegen.thread_rows import ThreadRows
 from picograd.codegen.warp_rows import WarpRows
 from picograd.device import Target
+from picograd.ir.attention_cuts import Cut, cut_of_averages, padded
 from picograd.ir.build import cast, compare, maximum, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -45,7 +45,7 @@ def emit_attention_gpu(nest: Nest, params: Sequence[Op], build: Builder, target:
     assert nest.anchor is not None
     heads = Heads(nest.anchor)
     H, G, T, S, _, _ = heads.sizes
-    cut = cut_of_averages(heads, target)
+    cut = cut_of_averages(heads.anchor, target)
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}

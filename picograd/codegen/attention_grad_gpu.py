@@ -2,7 +2,7 @@
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
 Out:   one or two phases of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/scan_gpu.py
+Called by: codegen/lower.py.    Next: picograd/codegen/scan.py
 
     phase 1, a block of keys:       for each head that shares them, for each tile of queries:
         P = exp(cap(scale k q) - logsumexp), 0 where not visible;   C = scale P (v grad - delta) (1 - tanh^2 where capped)
@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.codegen.attention_cuts import cut_of_keys, cut_of_queries, padded
 from picograd.codegen.attention_gpu import rows_of, tiles_of
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel, walk
 from picograd.codegen.builder import Builder
 from picograd.codegen.heads import Heads, is_there, last_at
 from picograd.codegen.loops import split
 from picograd.device import Target
+from picograd.ir.attention_cuts import cut_of_keys, cut_of_queries, padded
 from picograd.ir.build import cast, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -53,7 +53,7 @@ def emit_attention_grad_gpu(nest: Nest, params: Sequence[Op], build: Builder, af
 def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Target) -> None:
     """Writes the gradients of keys and values: GRID over blocks of keys."""
     H, G, T, S, D, E = heads.sizes
-    cut = cut_of_keys(heads, target)
+    cut = cut_of_keys(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
     blocks = -(-S // cut.rows)
     q, k, v, grad = heads.anchor.src[:4]
@@ -95,7 +95,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
 def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
     """Writes the gradients of queries: GRID over blocks of queries."""
     H, G, T, S, D, _ = heads.sizes
-    cut = cut_of_queries(heads, target)
+    cut = cut_of_queries(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)
     q, k, v, grad = heads.anchor.src[:4]

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from picograd.codegen.attention_cuts import Cut, padded
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.matmul_gpu import operand_of
 from picograd.codegen.scalar import combined
 from picograd.codegen.staged import Staged
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.attention_cuts import Cut, padded
 from picograd.ir.build import static_shape
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode

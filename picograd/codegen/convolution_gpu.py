@@ -2,7 +2,7 @@
 
 In:    Nest (kind CONV)
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/scan.py
+Called by: codegen/lower.py.    Next: picograd/codegen/block_rows.py
 
 Rows are the output channels of a group, columns its positions in all images, k = (channel, tap): no window is stored.
 Where a group has few output channels (depthwise convolutions, pools) nobody else needs what a thread reads: then each

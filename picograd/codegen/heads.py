@@ -19,6 +19,7 @@ from picograd import dtype as dtypes
 from picograd.codegen.index import element_within
 from picograd.codegen.rows import accumulator_dtype
 from picograd.dtype import DType
+from picograd.ir.attention import lengths
 from picograd.ir.build import both, cast, compare, unary
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -49,10 +50,7 @@ class Heads:
     @cached_property
     def sizes(self) -> tuple[int, int, int, int, int, int]:
         """H, G, T, S, D, E."""
-        (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in self.anchor.src[:3])
-        found = (heads, groups, queries, keys, features, values)
-        assert all(isinstance(length, int) for length in found), "an attention of unknown lengths has no kernel"
-        return found  # type: ignore[return-value]
+        return lengths(self.anchor)
 
     @property
     def dtype(self) -> DType:

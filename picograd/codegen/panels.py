@@ -2,7 +2,7 @@
 
 In:    an operand, and how wide a panel is
 Out:   `pack_columns`, what it is made of, and which operands are packed quickly
-Called by: codegen/matmul.py, codegen/opts.py, codegen/heads.py, codegen/direct.py, codegen/points.py,
+Called by: codegen/matmul.py, codegen/opts.py, codegen/head_strips.py, codegen/direct.py, codegen/points.py,
            codegen/convolution_direct.py, codegen/few_rows.py.
 Next: picograd/codegen/matmul.py
 

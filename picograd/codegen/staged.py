@@ -2,7 +2,8 @@
 
 In:    elements of an operand, the tile of it that a block needs at a step of K
 Out:   `Operand`; `Staged`
-Called by: codegen/block_product.py, codegen/tensor_product.py.    Next: picograd/codegen/block_product.py
+Called by: codegen/block_product.py, codegen/tensor_product.py, codegen/block_rows.py.
+Next: picograd/codegen/block_product.py
 
 All threads of the block bring elements, each some accesses of up to 16 bytes, neighbours side by side. What they bring
 waits in registers while the other half is multiplied.

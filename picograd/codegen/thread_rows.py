@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
-from picograd.codegen.attention_cuts import WIDE
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel
 from picograd.codegen.builder import read
 from picograd.codegen.tile import multiply_add
+from picograd.ir.attention_cuts import WIDE
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.symbolic import add, floordiv, mod, mul

@@ -2,7 +2,7 @@
 
 In:    how many rows and vectors; where the elements of both operands are
 Out:   `Tile`, whose accumulators are memory in registers
-Called by: codegen/matmul.py, codegen/heads.py, codegen/convolution.py, codegen/direct.py, codegen/rows.py,
+Called by: codegen/matmul.py, codegen/head_strips.py, codegen/convolution.py, codegen/direct.py, codegen/rows.py,
            codegen/few_rows.py, codegen/blocks.py, codegen/toom.py.
 Next: picograd/codegen/prefetch.py
 

@@ -24,6 +24,7 @@ from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
 from picograd.evaluator import evaluate
+from picograd.ir.attention_cuts import has_kernel
 from picograd.ir.bodies import WITH_BODY, bodies_in, body_of, map_bodies, with_body
 from picograd.ir.checks import Refused, Site, Unsolvable, refusal_of, site_of, with_site
 from picograd.ir.dims import dim_value
@@ -287,8 +288,6 @@ def schedule_graphs(roots: Sequence[Op], target: Target | None = None) -> Schedu
     """Parametrized graphs -> Schedule, by way of the simplified graph; for a CPU unless a target is given."""
     if is_on("PICOGRAD_VERIFY"):
         verify_graph(roots, after="parametrize")
-    from picograd.codegen.attention_cuts import has_kernel  # loads a part of codegen, which importing picograd should not
-
     merged = merge_bodies(compose_attention(roots, partial(has_kernel, target=target)))
     simple = _simplified(map_bodies(merged, _simplified))
     if is_on("PICOGRAD_VERIFY"):

@@ -1,8 +1,8 @@
 """Attention as MATMULs, reductions and elementwise Ops: for its higher derivatives, and for devices without a kernel of it.
 
 In:    an ATTENTION or an ATTENTION_GRAD
-Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are
-Next:  picograd/ir/substitute.py
+Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`
+Next:  picograd/ir/attention_cuts.py
 
 C = cap tanh(scale q k^T / cap), or scale q k^T; L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.
@@ -44,6 +44,13 @@ def outputs(op: Op) -> list[Op]:
     return [Op(OpCode.OUTPUT, dtype, (op,), number) for number, dtype in enumerate(dtypes)]
 
 
+def lengths(op: Op) -> tuple[int, int, int, int, int, int]:
+    """Returns H, G, T, S, D and E of an ATTENTION or an ATTENTION_GRAD; all of them must be known."""
+    (_, heads, queries, features), (_, groups, keys, _), (*_, values) = (s.shape for s in op.src[:3])
+    H, G, T, S, D, E = static_shape((heads, groups, queries, keys, features, values))
+    return H, G, T, S, D, E
+
+
 def composed(op: Op) -> list[Op]:
     """Returns what computes each result of an ATTENTION or an ATTENTION_GRAD; what they share is one Op."""
     results = _averages(op) if op.code is OpCode.ATTENTION else _gradients(op)
@@ -79,7 +86,7 @@ def _gradients(gradient: Op) -> list[Op]:
     return [product(slopes, k), product(swap_last(slopes), q), product(swap_last(weights), grad)]
 
 
-def _lengths(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
+def _extents(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
     """Returns B, G, R, T and S."""
     q, k = op.src[0].shape, op.src[1].shape
     H, G = static_shape((q[1], k[1]))
@@ -88,7 +95,7 @@ def _lengths(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
 
 def _grouped(op: Op) -> list[Op]:
     """Returns the sources in the dtype that is computed in, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
-    B, G, R, T, _ = _lengths(op)
+    B, G, R, T, _ = _extents(op)
     found = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
     return [cast(x, op.dtype.compute_dtype) for x in found]
 
@@ -107,7 +114,7 @@ def _visible(scores: Op, op: Op) -> Op:
     arg: AttentionArg = op.arg
     if not arg.causal and not arg.window:
         return scores
-    heads = _lengths(op)  # (B, G, R, T, S)
+    heads = _extents(op)  # (B, G, R, T, S)
     T, S = heads[3:]
     position, key = positions(heads, 3) + expand(to_op(subtract(S, T)), heads), positions(heads, 4)
     seen: list[Op] = []

@@ -1,8 +1,8 @@
 """How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
 
-In:    Heads, Target
+In:    an ATTENTION or ATTENTION_GRAD, Target
 Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `has_kernel`
-Called by: codegen/attention_gpu.py, codegen/attention_grad_gpu.py, engine/plan.py.    Next: picograd/codegen/block_rows.py
+Next:  picograd/ir/substitute.py
 
 A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the others
 comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is taken:
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.codegen.heads import Heads
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.attention import lengths
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import WARP_THREADS
@@ -85,22 +85,22 @@ class Needs:
     results: Sequence[int]
 
 
-def cut_of_averages(heads: Heads, target: Target) -> Cut | None:
+def cut_of_averages(attention: Op, target: Target) -> Cut | None:
     """Returns the cut of an ATTENTION; None where none fits."""
-    H, _, T, _, D, E = heads.sizes
-    return _cut(heads, target, Needs((D,), (D, E), 1, (E,)), T, H)
+    H, _, T, _, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D,), (D, E), 1, (E,)), T, H)
 
 
-def cut_of_queries(heads: Heads, target: Target) -> Cut | None:
+def cut_of_queries(attention: Op, target: Target) -> Cut | None:
     """Returns the cut of what finds the gradients of queries; None where none fits."""
-    H, _, T, _, D, E = heads.sizes
-    return _cut(heads, target, Needs((D, E), (D, E), 2, (D,)), T, H)
+    H, _, T, _, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D, E), (D, E), 2, (D,)), T, H)
 
 
-def cut_of_keys(heads: Heads, target: Target) -> Cut | None:
+def cut_of_keys(attention: Op, target: Target) -> Cut | None:
     """Returns the cut of what finds the gradients of keys and values; None where none fits."""
-    _, G, _, S, D, E = heads.sizes
-    return _cut(heads, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
+    _, G, _, S, D, E = lengths(attention)
+    return _cut(attention, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
 
 
 def has_kernel(attention: Op, target: Target | None) -> bool:
@@ -115,7 +115,7 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
         return False
     cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)
-    return all(cut(Heads(attention), target) is not None for cut in cuts)
+    return all(cut(attention, target) is not None for cut in cuts)
 
 
 def padded(features: int) -> int:
@@ -123,31 +123,32 @@ def padded(features: int) -> int:
     return -(-features // WIDE) * WIDE
 
 
-def _cut(heads: Heads, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
+def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
     """Returns the first cut that fits a block's shared memory and a thread's registers.
 
     Args:
       length, num_heads:  rows of a head, and heads, over which blocks are laid
     """
-    by_warps = target.multiplies(heads.anchor.dtype)
-    dtype = heads.anchor.dtype if by_warps else heads.dtype
+    by_warps = target.multiplies(attention.dtype)
+    wide = attention.dtype.compute_dtype
+    dtype = attention.dtype if by_warps else wide
     threads = min(target.block_threads, MOST_WARPS * WARP_THREADS) if by_warps else target.block_threads
     cuts = [Cut(by_warps, dtype, threads, high, columns) for high, columns in (WARP_CUTS if by_warps else THREAD_CUTS)]
-    batch = heads.batch if isinstance(heads.batch, int) else ENOUGH_BLOCKS
+    batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else ENOUGH_BLOCKS
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
-        registers = MOST_REGISTERS if cut is cuts[-1] else REGISTERS
-        fits = _registers(cut, needs, heads.dtype) <= registers and _shared_nbytes(cut, needs) <= target.shared_bytes
+        most = MOST_REGISTERS if cut is cuts[-1] else REGISTERS
+        fits = _registers(cut, needs, wide) <= most and _shared_nbytes(cut, needs) <= target.shared_bytes
         if fits and (cut.high == 1 or leaves_enough):
             return cut
     return None
 
 
-def _registers(cut: Cut, needs: Needs, dtype: DType) -> int:
+def _registers(cut: Cut, needs: Needs, wide: DType) -> int:
     """Returns the 32-bit words that a thread keeps: accumulators, and its part of the tiles on their way."""
     width = needs.scores * cut.columns + sum(map(padded, needs.results))
     on_its_way = cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
-    return (cut.own_rows * width // cut.row_threads * dtype.itemsize + on_its_way) // 4
+    return (cut.own_rows * width // cut.row_threads * wide.itemsize + on_its_way) // 4
 
 
 def _shared_nbytes(cut: Cut, needs: Needs) -> int:
