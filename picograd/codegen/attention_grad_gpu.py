@@ -34,7 +34,7 @@ from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, floordiv, mul, subtract
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 
 DQ, DK, DV = range(3)  # the results
 
@@ -75,7 +75,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
                     def put(i: Dim, column: Dim, at: Dim) -> None:
                         query, key = add(first_query, column), add(first, rows.row(i))
                         seen = heads.seen(query, key, is_there(query, T, cut.columns))
-                        here = Point(heads, b, head, last_at(query, T, cut.columns), seen)
+                        here = Point(heads, b, head, minimum(query, T - 1), seen)
                         weight, slope = here.weight_and_slope(*_loaded(build, products, towards, at))
                         build.store(products.memory, at, weight)
                         build.store(towards.memory, at, slope)

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder
 from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_or_zero
-from picograd.codegen.loops import over_registers, split
+from picograd.codegen.loops import split
 from picograd.codegen.matmul import store_outputs
-from picograd.codegen.matmul_gpu import lanes_along
-from picograd.codegen.opts import block_tile
+from picograd.codegen.matmul_gpu import lanes_along, operand_lanes, product_of
+from picograd.codegen.opts import gpu_tile
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.staged import Operand
 from picograd.codegen.tile import multiply_add
@@ -62,9 +61,9 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
 
 
 def _emit_blocks(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
-    anchor, dtype = windows.anchor, accumulator_dtype(windows.anchor)
+    anchor = windows.anchor
     images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
-    tile = block_tile(windows.m, positions, windows.groups, dtype, target)
+    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target)
     tiles = [floordiv(add(extent, side - 1), side) for extent, side in ((windows.m, tile.rows), (positions, tile.columns))]
     matrix = swap_last(windows.matrix)  # (groups, output channels, K)
     with build.loop(numel((windows.groups, *tiles)), AxisKind.GRID) as place:
@@ -82,8 +81,8 @@ def _emit_blocks(nest: Nest, windows: Windows, params: Sequence[Op], build: Buil
             o = add(mul(group, windows.m), row)
             store_outputs(nest, params, (b, o, *at), cast(value, anchor.dtype), build)
 
-        left = Operand(windows.m, weight, True, lanes_along([matrix], windows.k, target))
+        left = Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target))
         right = Operand(positions, column, False, 1)
         lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
-        product = BlockProduct(build, tile, dtype, windows.k, left, right, lanes, over_registers(target))
+        product = product_of(build, tile, anchor.dtype, windows.k, (left, right), lanes, target)
         product.emit(mul(row_tile, tile.rows), mul(column_tile, tile.columns), store)

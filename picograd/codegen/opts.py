@@ -80,9 +80,7 @@ def best_guess(nest: Nest, target: Target) -> Tile:
     if target.is_gpu:
         anchor = _product(nest)
         *batch, m, n = anchor.shape
-        if has_matrix_instruction(anchor, target):
-            return warp_tile(m, n, numel(batch), target)
-        return block_tile(m, n, numel(batch), accumulator_dtype(anchor), target)
+        return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target)
     return _register_tile(nest, _better_turned(nest), target)
 
 
@@ -195,12 +193,15 @@ def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target) -> Bloc
     return BlockTile(high, wide, own_rows, own_columns, DEPTH if own_rows * own_columns < MOST_OWN**2 else DEPTH // 2)
 
 
-def has_matrix_instruction(anchor: Op, target: Target) -> bool:
-    """True for a product of 16-bit floats that is not smaller than one instruction's."""
-    a, b = anchor.src
-    extents = zip((*anchor.shape[-2:], a.shape[-1]), (MMA_ROWS, MMA_COLUMNS, MMA_DEPTH))
-    large = all(not isinstance(extent, int) or 2 * extent >= least for extent, least in extents)
-    return a.dtype is b.dtype and target.multiplies(a.dtype) and large
+def gpu_tile(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile | WarpTile:
+    """Returns how a GPU cuts `batch` products of m x k and k x n: by matrix instructions where they are no smaller."""
+    large = all(
+        not isinstance(extent, int) or 2 * extent >= least
+        for extent, least in ((m, MMA_ROWS), (n, MMA_COLUMNS), (k, MMA_DEPTH))
+    )
+    if target.multiplies(dtype) and large:
+        return warp_tile(m, n, batch, target)
+    return block_tile(m, n, batch, dtype.compute_dtype, target)
 
 
 def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target) -> WarpTile:

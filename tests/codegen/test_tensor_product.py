@@ -16,6 +16,7 @@ from picograd.ir.build import swap_last
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
+from picograd.ir.shape import ConvArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
@@ -32,13 +33,19 @@ def product(m: int, k: int, n: int, letters: str = "NN", dtype: DType = dtypes.f
     return item.kernel
 
 
-def check(kernel: Kernel, tile: WarpTile, threads: int) -> None:
+def convolution(x: tuple[int, ...], w: tuple[int, ...], arg: ConvArg, dtype: DType) -> Kernel:
+    sides = (Op(OpCode.PARAM, dtype, (), (0, x)), Op(OpCode.PARAM, dtype, (), (1, w)))
+    (item,) = create_schedule([Op(OpCode.CONV, dtype, sides, arg)]).items
+    return item.kernel
+
+
+def check(kernel: Kernel, opts: Opts, threads: int) -> None:
     """Whole numbers, so that every sum is exact and fits its dtype."""
     rng, target = np.random.default_rng(0), replace(GPU_TARGET, block_threads=threads)
     memory = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
     expected = [array.copy() for array in memory]
     evaluate_kernel(kernel, expected, {})
-    program = lower(kernel, target, Opts((tile,)))
+    program = lower(kernel, target, opts)
     verify_program(program, after="lower")
     assert any(isinstance(statement, Mma) for phase in program.phases for statement in walk(phase))
     for order in (range, lambda n: range(n - 1, -1, -1)):
@@ -50,12 +57,23 @@ def check(kernel: Kernel, tile: WarpTile, threads: int) -> None:
 @pytest.mark.parametrize("letters", ["NN", "NT", "TN", "TT"])
 @pytest.mark.parametrize("shape", [(16, 16, 8), (32, 48, 24), (19, 37, 13)])
 def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int]) -> None:
-    check(product(*shape, letters), WarpTile(1, 1, 1, 1, 16), 32)
+    check(product(*shape, letters), Opts((WarpTile(1, 1, 1, 1, 16),)), 32)
 
 
 @pytest.mark.parametrize("tile", [WarpTile(1, 1, 2, 3, 32), WarpTile(1, 2, 1, 2, 16), WarpTile(2, 1, 1, 1, 32)], ids=str)
 def test_every_tile(tile: WarpTile) -> None:
-    check(product(40, 50, 30, dtype=dtypes.bfloat16), tile, tile.threads)
+    check(product(40, 50, 30, dtype=dtypes.bfloat16), Opts((tile,)), tile.threads)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "arg"),
+    [
+        ((2, 3, 4, 5), (9, 3, 3, 3), ConvArg((1, 1), ((1, 1), (1, 1)), (1, 1), (1, 1), 1, False)),
+        ((1, 8, 9), (16, 4, 2), ConvArg((2,), ((0, 1),), (2,), (1,), 2, False)),
+    ],
+)
+def test_so_are_convolutions(x: tuple[int, ...], w: tuple[int, ...], arg: ConvArg) -> None:
+    check(convolution(x, w, arg, dtypes.bfloat16), Opts(), 32)
 
 
 def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:

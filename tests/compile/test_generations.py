@@ -91,6 +91,9 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "linear": lambda: compute(lambda x, w, b: F.gelu(F.linear(x, w, b)), leaf(37, 100), leaf(50, 100), leaf(50)),
     "few rows": lambda: compute(pg.matmul, leaf(1, 512), leaf(512, 300)),
     "convolution": lambda: compute(partial(F.conv2d, stride=2, padding=1), leaf(4, 8, 20, 20), leaf(16, 8, 3, 3), leaf(16)),
+    "convolution of float16": lambda: compute(
+        partial(F.conv2d, padding=1), leaf(8, 32, 20, 20, dtype=HALF), leaf(64, 32, 3, 3, dtype=HALF)
+    ),
     "attention": lambda: attend(False, 2, 4, 128, 64),
     "causal attention": lambda: attend(True, 2, 4, 128, 64),
     "attention of 128 features": lambda: attend(False, 8, 16, 512, 128),
