@@ -65,6 +65,9 @@ MORE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "bools": lambda a, b: (a > b).all(1, keepdim=True) | (a < b).any(0),
     "small integers": lambda a, b: ((a * 9).to(pg.int8) // 2 % 5).float() + (b * 9).to(pg.uint8).cumsum(1),
     "extrema": lambda a, b: a.amax(1) - b.amin(1) + a.argmax(1),
+    "products of half": lambda a, b: ((a * 2).round().half() @ (b * 2).round().half().T).float(),  # exact
+    "products of bfloat16": lambda a, b: (a.round().bfloat16() @ (b > 0).bfloat16().T).float(),
+    "attention": lambda a, b: F.scaled_dot_product_attention(*[x[None, None] for x in (a, b, a * b)], is_causal=True),
     "products of doubles": lambda a, b: a.double().prod(1) + b.double().sum(1),
 }
 
@@ -152,3 +155,19 @@ def check_report(device: str) -> None:
     with pytest.raises(IndexingError, match=r"index 7 is out of bounds|7"):
         x[Tensor([1, 7, 2], device=device)].tolist()
     assert x[Tensor([1, 2], device=device)].tolist() == [[3, 4, 5], [6, 7, 8]]
+
+
+def check_attention(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
+    """Checks an attention of few heads that share keys, and its gradients, against the CPU."""
+    shapes = [(2, 4, 40, 32), (2, 2, 50, 32), (2, 2, 50, 16), (2, 4, 40, 16)]
+    arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+    def compute(on: str) -> list[np.ndarray]:
+        q, k, v, weight = (Tensor(array, device=on).to(dtype).realize() for array in arrays)
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        out = F.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)
+        return [x.detach().float().numpy() for x in (out, *pg.autograd.grad((out * weight).sum(), inputs))]
+
+    tolerance = {pg.float32: 1e-5, pg.float16: 3e-3, pg.bfloat16: 3e-2}[dtype]
+    for got, expected in zip(compute(device), compute("CPU")):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())

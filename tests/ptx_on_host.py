@@ -26,17 +26,55 @@ AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
     "addrspacecast ptr addrspace(3)": "getelementptr i8, ptr",
     "@llvm.nvvm.read.ptx.sreg.tid.x": "@sim_thread", "@llvm.nvvm.read.ptx.sreg.ctaid.x": "@sim_block",
     "@llvm.nvvm.barrier.cta.sync.aligned.all": "@sim_barrier", "@llvm.nvvm.shfl.sync.bfly.i32": "@sim_shuffle",
+    "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32": "@sim_mma_float16",
+    "@llvm.nvvm.mma.m16n8k16.row.col.bf16": "@sim_mma_bfloat16",
 }  # fmt: skip
 DECLARATIONS = (
     "declare i32 @sim_thread()", "declare i32 @sim_block()", "declare void @sim_barrier(i32)",
     "declare i32 @sim_shuffle(i32, i32, i32, i32)",
 )  # fmt: skip
+PAIRS = {"float16": "<2 x half>", "bfloat16": "i32"}
+# A product of a warp takes its parts in memory: C++ returns a struct of four floats in other registers than LLVM does.
+PRODUCT = """
+declare void @sim_product_{name}(ptr, ptr)
+define {{float, float, float, float}} @sim_mma_{name}({params}) {{
+  %acc = alloca [4 x float], align 16
+  %pairs = alloca [6 x {kind}], align 16
+  {stores}
+  call void @sim_product_{name}(ptr %acc, ptr %pairs)
+  %result = load {{float, float, float, float}}, ptr %acc, align 4
+  ret {{float, float, float, float}} %result
+}}
+"""
 FUNCTIONS = """#include "primitives.h"
 extern "C" int32 sim_thread() { return threadIdx.x; }
 extern "C" int32 sim_block() { return blockIdx.x; }
 extern "C" void sim_barrier(int32) { __syncthreads(); }
 extern "C" int32 sim_shuffle(int32, int32 value, int32 distance, int32) { return shuffle_xor(value, distance, 0); }
+template <class T> static void product(float32* acc, const T* pairs) {
+  REGISTERS(float32, sums, 4);
+  REGISTERS(T, lhs, 8);
+  REGISTERS(T, rhs, 4);
+  for (int64 i = 0; i < 4; i++) sums[i] = acc[i];
+  for (int64 i = 0; i < 8; i++) lhs[i] = pairs[i];
+  for (int64 i = 0; i < 4; i++) rhs[i] = pairs[8 + i];
+  mma_m16n8k16(sums, 0, lhs, 0, rhs, 0, 0);
+  for (int64 i = 0; i < 4; i++) acc[i] = sums[i];
+}
+extern "C" void sim_product_float16(float32* acc, const float16* pairs) { product(acc, pairs); }
+extern "C" void sim_product_bfloat16(float32* acc, const bfloat16* pairs) { product(acc, pairs); }
 """
+
+
+def product_of_a_warp(name: str, kind: str) -> str:
+    """Returns the function that a matrix instruction becomes; `kind` is how pairs of operands come."""
+    params = [f"{kind} %pair{i}" for i in range(6)] + [f"float %acc{i}" for i in range(4)]
+    stores = []
+    for i, param in enumerate(params):
+        array, place = ("%acc", i - 6) if i >= 6 else ("%pairs", i)
+        stores.append(f"%at{i} = getelementptr i32, ptr {array}, i64 {place}")
+        stores.append(f"store {param}, ptr %at{i}, align 4")
+    return PRODUCT.format(name=name, kind=kind, params=", ".join(params), stores="\n  ".join(stores))
 
 
 def host_text(source: Source) -> str:
@@ -45,7 +83,8 @@ def host_text(source: Source) -> str:
     for before, after in AS_FUNCTIONS.items():
         text = text.replace(before, after)
     text = re.sub(r"(getelementptr i8, ptr @\w+) to ptr", r"\1, i64 0", text)
-    return "\n".join([text, *DECLARATIONS])
+    products = [product_of_a_warp(name, kind) for name, kind in PAIRS.items() if f"@sim_mma_{name}(" in text]
+    return "\n".join([text, *DECLARATIONS, *products])
 
 
 def compile_source(source: Source, target: Target) -> Binary:

@@ -59,6 +59,7 @@ def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:
         vector_bytes=16,
         block_threads=256,
         shared_bytes=shared_bytes,
+        has_mma=True,
     )
 
 

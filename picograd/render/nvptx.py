@@ -5,8 +5,8 @@ Out:   Source, with a Launch for each phase
 Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_memory.py
 
 How loops lie over blocks and threads is as in CUDA C (render/blocks.py); what an operation is in LLVM IR is as on the CPU
-(render/llvm_rows.py). Here stands what is neither: the number of a thread, shuffles, barriers, and a maximum and an exact
-remainder, for which this processor has more or less than others.
+(render/llvm_rows.py). Here stands what is neither: the number of a thread, shuffles, products of a warp, barriers, and a
+maximum and an exact remainder, for which this processor has more or less than others.
 
 REGISTER memory is SSA values, an element each, so that nothing is left to find out and no local memory is used. Pointers
 come without an address space; LLVM finds which are of global and which of shared memory.
@@ -28,6 +28,7 @@ from picograd.ir.statements import (
     For,
     Let,
     Load,
+    Mma,
     Prefetch,
     Shuffle,
     Statement,
@@ -44,13 +45,19 @@ from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
 from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
 from picograd.render.nvptx_memory import SHARED_ALIGNMENT, load_elements, store_elements
-from picograd.render.registers import changes, is_register
+from picograd.render.registers import changes, is_register, parts_of
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 # Threads of a block, and how many blocks must fit at once: without the 1 the assembler spills registers to fit more.
 LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
+
+# PTX ISA 9.7.15.5.8, mma.m16n8k16: pairs of float16 come as vectors, of bfloat16 as 32 bits.
+MULTIPLY = {
+    dtypes.float16: ("<2 x half>", "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32"),
+    dtypes.bfloat16: ("i32", "@llvm.nvvm.mma.m16n8k16.row.col.bf16"),
+}
 
 # What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
 REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
@@ -231,6 +238,8 @@ class KernelWriter(FunctionWriter):
             self.write_alloc(statement.memory)
         elif isinstance(statement, Shuffle):
             self.write_shuffle(statement)
+        elif isinstance(statement, Mma):
+            self.write_mma(statement)
         elif isinstance(statement, Barrier):
             if self.guarded:
                 raise self.broken("a Barrier stands in a BLOCK loop that not all threads run")
@@ -292,6 +301,24 @@ class KernelWriter(FunctionWriter):
             value = self.emit(f"trunc i32 {value} to {whole}") if bits < 32 else value
         self.depths[shuffle.var] = len(self.loops)
         self.values[shuffle.var] = self.emit(f"bitcast {whole} {value} to {kind}") if kind != whole else value
+
+    def write_mma(self, mma: Mma) -> None:
+        """Writes a product of matrices that a warp holds, pairs of operands in 32 bits each."""
+        if self.guarded:
+            raise self.broken("an Mma stands in a BLOCK loop that not all threads run")
+        kind, name = MULTIPLY[mma.lhs.dtype]
+        scalar = type_of(mma.lhs.dtype)
+        acc, *operands = parts_of(mma)
+        pairs = []
+        for low, high in [(part[i], part[i + 1]) for part in operands for i in range(0, len(part), 2)]:
+            pair = self.emit(f"insertelement <2 x {scalar}> poison, {scalar} {self.held[low]}, i64 0")
+            pair = self.emit(f"insertelement <2 x {scalar}> {pair}, {scalar} {self.held[high]}, i64 1")
+            pairs.append(self.emit(f"bitcast <2 x {scalar}> {pair} to {kind}"))
+        result = "{float, float, float, float}"
+        given = [f"{kind} {pair}" for pair in pairs] + [f"float {self.held[slot]}" for slot in acc]
+        made = self.emit(f"call {result} {name}({', '.join(given)})")
+        for i, slot in enumerate(acc):
+            self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:

@@ -1,7 +1,7 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`; `changes(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`, `parts_of(mma)`; `changes(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, lanes_of
+from picograd.ir.statements import Alloc, For, If, Load, Mma, Statement, Store, Transpose, fragments, lanes_of
 
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
@@ -51,6 +51,12 @@ def elements_of(slot: Slot) -> list[Slot]:
     """Returns the places of one lane each that a place of several has."""
     memory, place, lanes = slot
     return [(memory, place + i, 1) for i in range(lanes)]
+
+
+def parts_of(mma: Mma) -> list[list[Slot]]:
+    """Returns the places of what a thread holds of the three matrices: the accumulators', then the operands'."""
+    starts = [(memory, _place(memory, index), count) for memory, index, count in fragments(mma)]
+    return [elements_of(slot) for slot in starts]
 
 
 def is_lookup(access: Load | Store) -> bool:
@@ -95,13 +101,15 @@ def _add_changes(
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
-        if isinstance(statement, Load | Store | Transpose):
+        if isinstance(statement, Load | Store | Transpose | Mma):
             slots = _slots(statement)
             if apart:
                 slots = [each for slot in slots for each in elements_of(slot)]
             for memory, place, lanes in slots:
                 if lanes_at.setdefault((memory, place), lanes) != lanes:
                     raise VerifyError(f"render llvm: {memory}[{place}] is used with {lanes} lanes and with other numbers.")
+            if isinstance(statement, Mma):
+                slots = parts_of(statement)[0]
             if not isinstance(statement, Load):
                 stored.update(dict.fromkeys(slots))
         elif isinstance(statement, For | If):
@@ -112,8 +120,10 @@ def _add_changes(
     return [slot for slot in stored if slot[0] not in own]
 
 
-def _slots(access: Load | Store | Transpose) -> list[Slot]:
+def _slots(access: Load | Store | Transpose | Mma) -> list[Slot]:
     """Returns what an access reads or writes in registers."""
+    if isinstance(access, Mma):
+        return [slot for part in parts_of(access) for slot in part]
     if isinstance(access, Transpose):
         return slots_of(access) if is_register(access.into) else []
     return [slot_of(access)] if is_register(access.memory) else []

@@ -142,6 +142,13 @@ def test_a_maximum_is_one_instruction_in_which_nan_wins() -> None:
 
 
 @needs_assembler
+@pytest.mark.parametrize(("dtype", "name"), [(dtypes.float16, "f16"), (dtypes.bfloat16, "bf16")])
+def test_a_product_of_16_bits_is_instructions_for_it(dtype: dtypes.DType, name: str) -> None:
+    root = Op(OpCode.MATMUL, dtype, (values(dtype, 64, 32), values(dtype, 32, 48, slot=1)))
+    found = opcodes(ptx_of(root))
+    assert f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32" in found and "fma.rn.f32" not in found
+
+
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("kind", ["gather", "scatter", "scan", "sort", "remainder", "sum"])
 def test_kernels_of_indices_and_orders_assemble(kind: str, gpu: str) -> None:

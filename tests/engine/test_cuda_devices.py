@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor
 from picograd.compile import hostcxx, nvrtc
 from picograd.engine import devices
@@ -23,6 +24,7 @@ from tests.on_devices import (
     CALLS_OF_HOST,
     EXPRESSIONS,
     MORE,
+    check_attention,
     check_expression,
     check_loops,
     check_permutation,
@@ -39,6 +41,12 @@ DEVICES = device_params("CUDASIM", "CUDA")
 @pytest.mark.parametrize("name", {**EXPRESSIONS, **CALLS_OF_HOST})
 def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random.Generator) -> None:
     check_expression(MORE[name], device, rng)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_attention(dtype, device, rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -20,6 +20,7 @@ from picograd.runtime import opencl
 from picograd.tools.doctor import examine_devices
 from tests.on_devices import (
     MORE,
+    check_attention,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -50,6 +51,12 @@ def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Gen
 @on_each
 def test_memory_may_begin_anywhere(device: str) -> None:
     check_memory_that_begins_anywhere(device)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@on_each
+def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_attention(dtype, device, rng)
 
 
 @on_each

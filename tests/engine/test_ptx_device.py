@@ -24,6 +24,7 @@ from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums
 from tests.null_gpu import null_gpu
 from tests.on_devices import (
     MORE,
+    check_attention,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -67,6 +68,12 @@ def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Gen
 @pytest.mark.parametrize("device", DEVICES)
 def test_memory_that_begins_anywhere_takes_the_other_body(device: str) -> None:
     check_memory_that_begins_anywhere(device)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_attention(dtype, device, rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)
