@@ -67,6 +67,7 @@ MORE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "extrema": lambda a, b: a.amax(1) - b.amin(1) + a.argmax(1),
     "products of half": lambda a, b: ((a * 2).round().half() @ (b * 2).round().half().T).float(),  # exact
     "products of bfloat16": lambda a, b: (a.round().bfloat16() @ (b > 0).bfloat16().T).float(),
+    "a long product": lambda a, b: a.T.repeat(1, 30) @ b.repeat(30, 1),
     "attention": lambda a, b: F.scaled_dot_product_attention(*[x[None, None] for x in (a, b, a * b)], is_causal=True),
     "products of doubles": lambda a, b: a.double().prod(1) + b.double().sum(1),
 }

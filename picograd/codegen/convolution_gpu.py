@@ -1,7 +1,7 @@
 """The loops of a convolution on a GPU: a matrix product whose right operand is read through windows.
 
 In:    Nest (kind CONV)
-Out:   one phase of statements in the free form
+Out:   one or two phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/block_rows.py
 
 Rows are the output channels of a group, columns its positions in all images, k = (channel, tap): no window is stored.
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.grid_product import GridProduct
 from picograd.codegen.index import element_or_zero
 from picograd.codegen.loops import split
 from picograd.codegen.matmul import store_outputs
-from picograd.codegen.matmul_gpu import lanes_along, operand_lanes, product_of
+from picograd.codegen.matmul_gpu import lanes_along, operand_lanes
 from picograd.codegen.opts import gpu_tile
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.staged import Operand
@@ -26,7 +27,7 @@ from picograd.codegen.tile import multiply_add
 from picograd.codegen.windows import Windows
 from picograd.device import Target
 from picograd.ir.build import cast, swap_last
-from picograd.ir.coordinates import unflatten
+from picograd.ir.coordinates import Coords, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
@@ -36,14 +37,16 @@ from picograd.ir.symbolic import add, floordiv, mod, mul
 FEW_CHANNELS = 4  # output channels of a group
 
 
-def emit_convolution_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
+def emit_convolution_gpu(
+    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
+) -> None:
     """Writes a convolution: a block for each tile of channels and positions, or a thread for each element."""
     assert nest.anchor is not None
     windows = Windows(nest.anchor)
     if windows.m < FEW_CHANNELS:
         _emit_elements(nest, windows, params, build, target)
     else:
-        _emit_blocks(nest, windows, params, build, target)
+        _emit_blocks(nest, windows, params, build, after, target, scratch)
 
 
 def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
@@ -60,29 +63,33 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
         store_outputs(nest, params, (b, o, *at), cast(build.load(acc, 0), anchor.dtype), build)
 
 
-def _emit_blocks(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
+def _emit_blocks(
+    nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
+) -> None:
     anchor = windows.anchor
     images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
-    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target)
-    tiles = [floordiv(add(extent, side - 1), side) for extent, side in ((windows.m, tile.rows), (positions, tile.columns))]
     matrix = swap_last(windows.matrix)  # (groups, output channels, K)
-    with build.loop(numel((windows.groups, *tiles)), AxisKind.GRID) as place:
-        group, row_tile, column_tile = split(place, [windows.groups, *tiles])
+
+    def sides(at: Sequence[Dim]) -> tuple[Operand, Operand]:
+        (group,) = at
 
         def weight(row: Dim, k: Dim, inside: Op | bool) -> Op:
             return element_or_zero(matrix, (group, row, k), inside)
 
         def column(position: Dim, k: Dim, inside: Op | bool) -> Op:
-            b, *at = unflatten(position, (images, *windows.spatial))
-            return windows.column(b, at, group, floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
-
-        def store(row: Dim, position: Dim, value: Op) -> None:
-            b, *at = unflatten(position, (images, *windows.spatial))
-            o = add(mul(group, windows.m), row)
-            store_outputs(nest, params, (b, o, *at), cast(value, anchor.dtype), build)
+            b, *place = unflatten(position, (images, *windows.spatial))
+            return windows.column(b, place, group, floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
 
         left = Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target))
-        right = Operand(positions, column, False, 1)
-        lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
-        product = product_of(build, tile, anchor.dtype, windows.k, (left, right), lanes, target)
-        product.emit(mul(row_tile, tile.rows), mul(column_tile, tile.columns), store)
+        return left, Operand(positions, column, False, 1)
+
+    def coords(at: Sequence[Dim], row: Dim, position: Dim) -> Coords:
+        b, *place = unflatten(position, (images, *windows.spatial))
+        return (b, add(mul(at[0], windows.m), row), *place)
+
+    lanes = lanes_along([value for _, value in nest.outputs], (windows.spatial or (1,))[-1], target)
+    product = GridProduct(
+        nest, params, target, [windows.groups], windows.m, positions, windows.k, sides, coords, lanes
+    )
+    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target)
+    product.emit(build, after, tile, scratch)

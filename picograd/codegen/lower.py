@@ -112,7 +112,7 @@ def _emit(
     elif nest.kind is NestKind.UPDATE:
         emit_update(nest, params, first, target)
     elif nest.kind is NestKind.CONV and target.is_gpu:
-        emit_convolution_gpu(nest, params, first, target)
+        emit_convolution_gpu(nest, params, first, second, target, scratch)
     elif nest.kind is NestKind.CONV and nest.anchor is not None and is_direct(nest.anchor, target):
         emit_direct(nest, params, first, second, third, target, scratch)
     elif nest.kind is NestKind.CONV:
@@ -122,7 +122,7 @@ def _emit(
     elif has_few_rows(nest, target):
         emit_few_rows(nest, params, first, second, target, scratch)
     elif not isinstance(tile := next(tiles), RegisterTile):
-        emit_matmul_gpu(nest, params, first, target, tile)
+        emit_matmul_gpu(nest, params, first, second, target, tile, scratch)
     else:
         emit_matmul(nest, params, first, second, target, tile, scratch)
 

@@ -24,7 +24,7 @@ from picograd.dtype import DType
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, Opts, RegisterTile, Tile, WarpTile
+from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, Opts, RegisterTile, Tile, WarpTile
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.ir.statements import WARP_THREADS
@@ -37,6 +37,8 @@ ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
 LEAST_OWN = 4  # elements of a thread's tile: below that shared memory is all it waits for
 MOST_HIGH, MOST_WIDE = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
 WARP_DEPTH = 32  # of K in shared memory for matrix instructions
+MOST_PARTS = 16  # of K, that blocks share
+LEAST_PART = 512  # of K: what storing and adding sums costs is then less than what it saves
 DEPTH = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
 WORTH_ANOTHER_TILE = 0.975  # of what the usual tile costs
 STORE_BY_MEMORY = 0.5  # what that costs, in terms of a tile's sums, for each lane: measured, docs/log.md, 2026-11-23
@@ -168,8 +170,8 @@ def _register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[Regi
     return [*cuts, wide, _register_tile(nest, not tile.turned, target)]
 
 
-def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile:
-    """Returns how a GPU cuts `batch` products of m x n: into as large blocks as leave enough of them.
+def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: int = ENOUGH_BLOCKS) -> BlockTile:
+    """Returns how a GPU cuts `batch` products of m x n: into as large blocks as leave as many as wanted.
 
     A thread's tile of r x c reads r + c elements of shared memory for r * c multiply-adds.
     """
@@ -178,52 +180,69 @@ def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target) -> Bloc
         high *= 2
     wide = target.block_threads // high
     most = MOST_OWN * 4 // max(4, dtype.itemsize)
-    own_rows, own_columns = _own(m, high, most), _own(n, wide, most)
-
-    def blocks() -> float:
-        if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
-            return math.inf
-        return batch * -(-m // (high * own_rows)) * -(-n // (wide * own_columns))
-
-    while blocks() < ENOUGH_BLOCKS and own_rows * own_columns > LEAST_OWN:
-        if own_rows > own_columns:
-            own_rows //= 2
+    tile = BlockTile(high, wide, _own(m, high, most), _own(n, wide, most), DEPTH)
+    while _blocks(m, n, batch, tile) < wanted and tile.own_rows * tile.own_columns > LEAST_OWN:
+        if tile.own_rows > tile.own_columns:
+            tile = replace(tile, own_rows=tile.own_rows // 2)
         else:
-            own_columns //= 2
-    return BlockTile(high, wide, own_rows, own_columns, DEPTH if own_rows * own_columns < MOST_OWN**2 else DEPTH // 2)
+            tile = replace(tile, own_columns=tile.own_columns // 2)
+    return tile if tile.own_rows * tile.own_columns < MOST_OWN**2 else replace(tile, depth=DEPTH // 2)
 
 
-def gpu_tile(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile | WarpTile:
-    """Returns how a GPU cuts `batch` products of m x k and k x n: by matrix instructions where they are no smaller."""
-    large = all(
-        not isinstance(extent, int) or 2 * extent >= least
-        for extent, least in ((m, MMA_ROWS), (n, MMA_COLUMNS), (k, MMA_DEPTH))
-    )
-    if target.multiplies(dtype) and large:
-        return warp_tile(m, n, batch, target)
-    return block_tile(m, n, batch, dtype.compute_dtype, target)
-
-
-def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target) -> WarpTile:
-    """Returns how a GPU cuts `batch` products of m x n for matrix instructions: as large as leaves enough blocks."""
+def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target, wanted: int = ENOUGH_BLOCKS) -> WarpTile:
+    """Returns how a GPU cuts `batch` products of m x n for matrix instructions: as large as leaves as many as wanted."""
     warps = target.block_threads // WARP_THREADS
     high = 1
     while high * high * 4 <= warps:
         high *= 2
     wide = warps // high
-    high_tiles, wide_tiles = _own(m, high * MMA_ROWS, MOST_HIGH), _own(n, wide * MMA_COLUMNS, MOST_WIDE)
-
-    def blocks() -> float:
-        if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
-            return math.inf
-        return batch * -(-m // (high * high_tiles * MMA_ROWS)) * -(-n // (wide * wide_tiles * MMA_COLUMNS))
-
-    while blocks() < ENOUGH_BLOCKS and high_tiles * wide_tiles > LEAST_OWN:
-        if high_tiles >= wide_tiles:
-            high_tiles //= 2
+    tile = WarpTile(high, wide, _own(m, high * MMA_ROWS, MOST_HIGH), _own(n, wide * MMA_COLUMNS, MOST_WIDE), WARP_DEPTH)
+    while _blocks(m, n, batch, tile) < wanted and tile.high_tiles * tile.wide_tiles > LEAST_OWN:
+        if tile.high_tiles >= tile.wide_tiles:
+            tile = replace(tile, high_tiles=tile.high_tiles // 2)
         else:
-            wide_tiles //= 2
-    return WarpTile(high, wide, high_tiles, wide_tiles, WARP_DEPTH)
+            tile = replace(tile, wide_tiles=tile.wide_tiles // 2)
+    return tile
+
+
+def gpu_tile(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile | WarpTile:
+    """Returns how a GPU cuts `batch` products of m x k and k x n: by matrix instructions where they are no smaller.
+
+    Tiles are as large as leave enough blocks, where several may share a tile's K.
+    """
+    large = all(
+        not isinstance(extent, int) or 2 * extent >= least
+        for extent, least in ((m, MMA_ROWS), (n, MMA_COLUMNS), (k, MMA_DEPTH))
+    )
+    wanted = -(-ENOUGH_BLOCKS // most_parts(k))
+    if target.multiplies(dtype) and large:
+        return warp_tile(m, n, batch, target, wanted)
+    return block_tile(m, n, batch, dtype.compute_dtype, target, wanted)
+
+
+def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> int:
+    """Returns how many blocks share K: those of the first guess, whatever tile is tried, so that bits are the same."""
+    blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target))
+    if not isinstance(k, int) or not isinstance(blocks, int) or not blocks:
+        return 1
+    return max(1, -(-k // part_length(k, max(1, min(most_parts(k), ENOUGH_BLOCKS // blocks)))))
+
+
+def part_length(k: int, parts: int) -> int:
+    """Returns the length of the parts of K, whole steps of any tile; the last one may have less."""
+    return max(1, -(-k // (parts * K_STEP))) * K_STEP
+
+
+def most_parts(k: Dim) -> int:
+    """Returns in how many parts K can be taken, each long enough to be worth storing its sums."""
+    return max(1, min(MOST_PARTS, k // LEAST_PART)) if isinstance(k, int) else 1
+
+
+def _blocks(m: Dim, n: Dim, batch: Dim, tile: BlockTile | WarpTile) -> float:
+    """Returns how many tiles there are; many, where that is not known here."""
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(batch, int)):
+        return math.inf
+    return batch * -(-m // tile.rows) * -(-n // tile.columns)
 
 
 def _own(extent: Dim, threads: int, most: int) -> int:

@@ -2,7 +2,7 @@
 
 In:    elements of two operands, a WarpTile
 Out:   statements in the free form
-Called by: codegen/matmul_gpu.py.    Next: picograd/codegen/convolution_gpu.py
+Called by: codegen/grid_product.py.    Next: picograd/codegen/convolution_gpu.py
 
 Both tiles lie in shared memory as (positions, K): two neighbours along K are one 32-bit word of a fragment. Rows are padded
 by 16 bytes, so that the 8 x 4 words that a warp reads at once are in 32 banks. A warp has a tile of the result in the

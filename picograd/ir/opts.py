@@ -15,6 +15,7 @@ from math import gcd
 from picograd.ir.statements import WARP_THREADS
 
 GROUP = 4  # of float32 are 16 bytes, the widest access of a thread
+K_STEP = 64  # a multiple of the depth of every tile on a GPU
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 16  # of one matrix instruction (ir/statements.py, Mma)
 
 

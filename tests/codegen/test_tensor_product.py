@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen import opts
 from picograd.codegen.lower import lower
-from picograd.codegen.opts import candidates, guess
+from picograd.codegen.opts import candidates, guess, num_parts
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.build import swap_last
@@ -18,7 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
 from picograd.ir.shape import ConvArg
 from picograd.ir.spec_program import verify_program
-from picograd.ir.stages import Kernel
+from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Mma, walk
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import GPU_TARGET
@@ -39,15 +40,21 @@ def convolution(x: tuple[int, ...], w: tuple[int, ...], arg: ConvArg, dtype: DTy
     return item.kernel
 
 
-def check(kernel: Kernel, opts: Opts, threads: int) -> None:
-    """Whole numbers, so that every sum is exact and fits its dtype."""
-    rng, target = np.random.default_rng(0), replace(GPU_TARGET, block_threads=threads)
+def check(kernel: Kernel, choices: Opts, threads: int) -> None:
+    """Compares a product by matrix instructions."""
+    target = replace(GPU_TARGET, block_threads=threads)
+    program = lower(kernel, target, choices)
+    assert any(isinstance(statement, Mma) for phase in program.phases for statement in walk(phase))
+    compare(kernel, program)
+
+
+def compare(kernel: Kernel, program: Program) -> None:
+    """On whole numbers, so that every sum is exact and fits its dtype."""
+    verify_program(program, after="lower")
+    rng = np.random.default_rng(0)
     memory = [rng.integers(-3, 4, int(p.numel)).astype(p.dtype.numpy) for p in kernel.params]  # type: ignore[arg-type]
     expected = [array.copy() for array in memory]
     evaluate_kernel(kernel, expected, {})
-    program = lower(kernel, target, opts)
-    verify_program(program, after="lower")
-    assert any(isinstance(statement, Mma) for phase in program.phases for statement in walk(phase))
     for order in (range, lambda n: range(n - 1, -1, -1)):
         found = [array.copy() for array in memory]
         evaluate_program(program, found, {}, order)
@@ -76,11 +83,33 @@ def test_so_are_convolutions(x: tuple[int, ...], w: tuple[int, ...], arg: ConvAr
     check(convolution(x, w, arg, dtypes.bfloat16), Opts(), 32)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
+def test_blocks_share_a_long_k(dtype: DType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opts, "LEAST_PART", 40)
+    kernels = [product(20, 100, 9, dtype=dtype)]
+    kernels.append(convolution((1, 34, 5), (9, 34, 3), ConvArg((1,), ((1, 1),), (1,), (1,), 1, False), dtype))
+    for kernel in kernels:
+        program = lower(kernel, GPU_TARGET)
+        assert len(program.phases) == 2 and [p.role for p in program.params] == ["in", "in", "out", "scratch"]
+        compare(kernel, program)
+
+
+def test_how_many_share_it_follows_from_the_shape() -> None:
+    target = replace(GPU_TARGET, block_threads=256)
+    half = dtypes.float16
+    assert num_parts(768, 768, 16384, 1, half, target) == 3  # 36 tiles, and 108 blocks in one go
+    assert num_parts(768, 768, 1023, 1, half, target) == 1  # too short for two parts
+    assert num_parts(4096, 4096, 16384, 1, half, target) == 1  # enough tiles
+    assert num_parts(64, 64, 1 << 20, 1, half, target) == 16
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 64))
+    assert num_parts(n, 64, 1 << 20, 1, half, target) == num_parts(64, 64, n, 1, half, target) == 1
+
+
 def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:
     large = replace(GPU_TARGET, block_threads=256)
     assert guess(product(4096, 64, 4096), large).products == (WarpTile(2, 4, 4, 4, 32),)
     assert isinstance(guess(product(512, 64, 512, dtype=dtypes.float32), large).products[0], BlockTile)
     assert isinstance(guess(product(512, 64, 512), replace(large, has_mma=False)).products[0], BlockTile)
     assert isinstance(guess(product(512, 64, 3), large).products[0], BlockTile)
-    tiles = [opts.products[0] for opts in candidates(product(4096, 64, 4096), large)]
+    tiles = [one.products[0] for one in candidates(product(4096, 64, 4096), large)]
     assert tiles[1:] == [WarpTile(2, 4, 2, 4, 32), WarpTile(2, 4, 4, 4, 16)]
