@@ -1,4 +1,4 @@
-"""Writes a Program as OpenCL C: one `kernel` function a phase, `{name}_{i}`.
+"""Writes a Program as OpenCL C: one `kernel` function a phase, or a GRID loop of it, `{name}_{i}`.
 
 In:    Program (linear form), Target
 Out:   Source (language "opencl"), with a Launch for each phase
@@ -11,12 +11,15 @@ does not say how wide its own is. The text needs one header, kernels/c/primitive
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
-from picograd.ir.statements import Alloc
+from picograd.ir.statements import Alloc, Barrier, walk
+from picograd.ir.symbolic import from_op
 from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
 from picograd.render.rules import OPENCL
 
@@ -29,8 +32,8 @@ def render(program: Program, target: Target) -> Source:
                    only warps run.
     """
     functions, launches = ['#include "primitives.h"\n'], []
-    for i, statements in enumerate(program.phases):
-        phase = take_apart(program, statements)
+    phases = [part for statements in program.phases for part in grids_apart(take_apart(program, statements))]
+    for i, phase in enumerate(phases):
         symbol = f"{program.name}_{i}"
         writer = OpenClWriter(program, phase, target)
         writer.write_phase()
@@ -39,6 +42,16 @@ def render(program: Program, target: Target) -> Source:
         functions.append("\n".join([head, *places, *writer.shared, *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
     return Source(program.name, "opencl", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def grids_apart(phase: Phase) -> list[Phase]:
+    """Returns a phase in as many as it has GRID loops, if threads of one wait for each other.
+
+    NOTE: PoCL 3.1 runs a function with barriers in two branches on the number of the block into other memory.
+    """
+    if len(phase.grids) == 1 or not any(isinstance(s, Barrier) for s in walk(phase.grids)):
+        return [phase]
+    return [replace(phase, grids=(grid,), starts=(0, from_op(grid.range.src[0]))) for grid in phase.grids]
 
 
 def signature(program: Program, symbol: str, threads: int) -> str:

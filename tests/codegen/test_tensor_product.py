@@ -105,6 +105,7 @@ def test_how_many_share_it_follows_from_the_shape() -> None:
     assert num_parts(n, 64, 1 << 20, 1, half, target) == num_parts(64, 64, n, 1, half, target) == 1
 
 
+@pytest.mark.req("G13")
 def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:
     large = replace(GPU_TARGET, block_threads=256)
     assert guess(product(4096, 64, 4096), large).products == (WarpTile(2, 4, 4, 4, 32),)
