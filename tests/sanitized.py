@@ -1,0 +1,48 @@
+"""Runs tests with kernels for CUDASIM compiled under sanitizers of addresses and of undefined behaviour.
+
+    python -m tests.sanitized tests/engine/test_cuda_devices.py -k CUDASIM
+
+What a kernel does wrong the simulator says itself (runtime/cudasim.h); this looks at the simulator, and at the primitives.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from picograd.compile import hostcxx
+
+OPTIONS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
+LIBRARIES = ("libasan.so", "libubsan.so")
+INSIDE = "import sys, pytest; from picograd.compile import hostcxx; hostcxx.OPTIONS += {!r}; sys.exit(pytest.main({!r}))"
+
+
+def libraries() -> list[str]:
+    """Returns what must be there before Python is, for a library under sanitizers to be loaded; empty without them."""
+    command = [hostcxx.compiler(), *(f"-print-file-name={name}" for name in LIBRARIES)]
+    found = [subprocess.run([command[0], flag], capture_output=True, text=True, check=True) for flag in command[1:]]
+    paths = [run.stdout.strip() for run in found]
+    return paths if all(Path(path).is_absolute() for path in paths) else []
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs pytest in a process of its own, with a cache of its own: there are kernels compiled in another way."""
+    code = INSIDE.format(OPTIONS, ["-q", "-p", "no:cacheprovider", "-s", *arguments])
+    with TemporaryDirectory(prefix="picograd_") as folder:
+        # Python keeps memory to its end, and threads' stacks are the simulator's own.
+        own = {
+            "LD_PRELOAD": " ".join(libraries()), "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+            "PICOGRAD_CACHE": folder,
+        }  # fmt: skip
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    done = run(*sys.argv[1:])
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    sys.exit(done.returncode)
