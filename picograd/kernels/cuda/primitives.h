@@ -139,16 +139,66 @@ PRIMITIVE float32 larger(float32 a, float32 b) { return (float32)larger((float64
 PRIMITIVE float32 smaller(float32 a, float32 b) { return (float32)smaller((float64)a, (float64)b); }
 #endif
 
+// ---- atomics: on memory of the device, or of a block ----
+// Each changes memory[index] in one step and returns what was there. No order among threads: a sum of floats depends on it.
+//   atomic_add(memory, index, value)                     int32, int64, uint32, uint64, float32, float64
+//   atomic_max, atomic_min(memory, index, value)         integers of 32 and 64 bits
+//   atomic_exchange(memory, index, value)                what has 32 or 64 bits
+//   compare_and_swap(memory, index, expected, value)     the same: stores value where the bits are those expected
+#ifdef __CUDACC_RTC__
+template <int NBYTES> struct BitsOf { typedef uint32 Type; };
+template <> struct BitsOf<8> { typedef uint64 Type; };
+template <class T> struct Itself { typedef T Type; };  // the type of memory decides, not that of a value
+
+template <class T> PRIMITIVE T atomic_add(T* memory, int64 index, typename Itself<T>::Type value) {
+  return atomicAdd(memory + index, value);
+}
+PRIMITIVE int64 atomic_add(int64* memory, int64 index, int64 value) {
+  return (int64)atomicAdd((uint64*)memory + index, (uint64)value);
+}
+template <class T> PRIMITIVE T atomic_max(T* memory, int64 index, typename Itself<T>::Type value) {
+  return atomicMax(memory + index, value);
+}
+template <class T> PRIMITIVE T atomic_min(T* memory, int64 index, typename Itself<T>::Type value) {
+  return atomicMin(memory + index, value);
+}
+template <class T> PRIMITIVE T atomic_exchange(T* memory, int64 index, typename Itself<T>::Type value) {
+  typedef typename BitsOf<sizeof(T)>::Type Bits;
+  return bitcast<T>(atomicExch((Bits*)(memory + index), bitcast<Bits>(value)));
+}
+template <class T>
+PRIMITIVE T compare_and_swap(T* memory, int64 index, typename Itself<T>::Type expected, typename Itself<T>::Type value) {
+  typedef typename BitsOf<sizeof(T)>::Type Bits;
+  return bitcast<T>(atomicCAS((Bits*)(memory + index), bitcast<Bits>(expected), bitcast<Bits>(value)));
+}
+#else
+template <class Memory, class T = typename Memory::Type>
+PRIMITIVE T atomic_add(Memory& memory, int64 index, typename Memory::Type value) {
+  return memory.change(index, [&](T before) { return (T)(before + value); });
+}
+template <class Memory, class T = typename Memory::Type>
+PRIMITIVE T atomic_max(Memory& memory, int64 index, typename Memory::Type value) {
+  return memory.change(index, [&](T before) { return before > value ? before : value; });
+}
+template <class Memory, class T = typename Memory::Type>
+PRIMITIVE T atomic_min(Memory& memory, int64 index, typename Memory::Type value) {
+  return memory.change(index, [&](T before) { return before < value ? before : value; });
+}
+template <class Memory, class T = typename Memory::Type>
+PRIMITIVE T atomic_exchange(Memory& memory, int64 index, typename Memory::Type value) {
+  return memory.change(index, [&](T) { return value; });
+}
+template <class Memory, class T = typename Memory::Type>
+PRIMITIVE T compare_and_swap(
+    Memory& memory, int64 index, typename Memory::Type expected, typename Memory::Type value) {
+  return memory.change(index, [&](T before) { return memcmp(&before, &expected, sizeof(T)) ? before : value; });
+}
+#endif
+
 // ---- errors that values decide ----
 // Keeps the first report of a kernel: its number, then the value it is about.
 PRIMITIVE void report(Global<int64> words, int64 number, int64 value) {
-#ifdef __CUDACC_RTC__
-  if (atomicCAS((uint64*)words, 0ull, (uint64)number) != 0ull) return;
-#else
-  if (words[0] != 0) return;
-  words[0] = number;
-#endif
-  words[1] = value;
+  if (compare_and_swap(words, 0, 0, number) == 0) words[1] = value;
 }
 
 // ---- integers ----
