@@ -6,6 +6,7 @@
 //   - an access is outside its memory (global, shared or registers),
 //   - two threads touch one shared element between two barriers, at least one of them writing (a race),
 //   - shared memory or a register is read that nothing has written in this block,
+//   - what is copied in the background is touched before its thread has waited for it (cudasim_copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
 //   - a shuffle or a product of a warp is not reached by all its threads, or not the same one.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
@@ -137,7 +138,8 @@ __attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const
 }
 
 }  // namespace cudasim
-#include "cudasim_memory.h"  // it needs what stands above
+#include "cudasim_memory.h"  // which needs what stands above
+#include "cudasim_copies.h"
 namespace cudasim {
 
 // ---- threads ----
@@ -161,6 +163,7 @@ template <class T> static inline int64 meet(const T& value, const T* (&all)[WARP
 
 static void start_thread() {
   run_thread();
+  check_copies_are_done();
   wait(ENDED, 0);
   abort();  // the scheduler never comes back to a thread that has ended
 }
@@ -238,6 +241,7 @@ static void run_block(int64 threads, int64 order) {
   for (int64 i = 0; i < threads; i++) {
     fibers[i].state = RUNS;
     fibers[i].num_meetings = 0;
+    copies[i].count = copies[i].num_groups = 0;
     prepare_stack(fibers[i], start_thread);
   }
   for (bool ended = false; !ended && !failed; epoch++) {

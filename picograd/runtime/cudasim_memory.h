@@ -8,8 +8,9 @@
 namespace cudasim {
 
 // What is known of one shared element. MANY: several threads have read it, or changed it by atomics, since the last barrier.
+// copied_block: the block that has a copy on its way to it.
 struct Cell {
-  uint64 written_epoch, read_epoch, changed_epoch;
+  uint64 written_epoch, read_epoch, changed_epoch, copied_block;
   int32 writer, reader, changer;
 };
 static const int32 MANY = -1;
@@ -25,8 +26,13 @@ static inline void check_unchanged(const Cell& cell, int32 thread, const char* n
     fail("race: %s %s[%lld], which another thread changed by an atomic since the last barrier.", verb, name, index);
 }
 
+static inline void check_arrived(const Cell& cell, const char* name, int64 index, const char* verb) {
+  if (cell.copied_block == block_epoch) fail("%s %s[%lld], to which a copy is on its way.", verb, name, index);
+}
+
 static inline void note_write(Cell& cell, const char* name, int64 index) {
   const int32 thread = (int32)thread_number(running);
+  check_arrived(cell, name, index, "writes");
   check_unchanged(cell, thread, name, index, "writes");
   if (cell.written_epoch == epoch && cell.writer != thread)
     fail("race: writes %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
@@ -42,6 +48,7 @@ static inline void note_write(Cell& cell, const char* name, int64 index) {
 static inline void note_read(Cell& cell, const char* name, int64 index) {
   const int32 thread = (int32)thread_number(running);
   if (cell.written_epoch < block_epoch) fail("reads %s[%lld], which this block has not written.", name, index);
+  check_arrived(cell, name, index, "reads");
   check_unchanged(cell, thread, name, index, "reads");
   if (cell.written_epoch == epoch && cell.writer != thread)
     fail("race: reads %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
@@ -53,6 +60,7 @@ static inline void note_read(Cell& cell, const char* name, int64 index) {
 // An atomic races with what reads or writes, not with other atomics.
 static inline void note_atomic(Cell& cell, const char* name, int64 index) {
   const int32 thread = (int32)thread_number(running);
+  check_arrived(cell, name, index, "changes");
   if (cell.written_epoch < block_epoch) fail("changes %s[%lld], which this block has not written.", name, index);
   if (cell.written_epoch == epoch && cell.writer != thread)
     fail("race: an atomic on %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);

@@ -195,6 +195,39 @@ PRIMITIVE T compare_and_swap(
 }
 #endif
 
+// ---- copies to shared memory in the background ----
+// N elements of 4, 8 or 16 bytes in all, at a multiple of as many, from memory[from] to shared[to]; zeros if not `valid`, and
+// memory is not touched. They are there for their own thread once it has waited, for others after a barrier behind that.
+// PTX ISA 9.7.9.25.3, cp.async (sm_80).
+#ifdef __CUDACC_RTC__
+template <int N, class T> PRIMITIVE void copy_async(T* shared, int64 to, const T* memory, int64 from, bool valid) {
+  constexpr int NBYTES = N * sizeof(T);
+  const uint32 at = (uint32)__cvta_generic_to_shared(shared + to), size = valid ? NBYTES : 0;
+  if constexpr (NBYTES == 16) {  // past the first cache: nobody reads them there again
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(memory + from), "r"(size) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(memory + from), "n"(NBYTES), "r"(size)
+                 : "memory");
+  }
+}
+// Closes a group of the copies that the thread has started.
+PRIMITIVE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for all groups of the thread but the last N.
+template <int N> PRIMITIVE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#else
+template <int N, class T, int64 LENGTH, class Memory>
+PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 to, const Memory& memory, int64 from,
+                          bool valid) {
+  static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "copy_async: 4, 8 or 16 bytes");
+  T values[N] = {};
+  for (int64 i = 0; valid && i < N; i++) values[i] = memory[from + i];
+  if (valid && ((uint64)(memory.elements + from) & (N * sizeof(T) - 1))) cudasim::fail("copies from an odd address.");
+  cudasim::start_copy(shared, to, values, N);
+}
+PRIMITIVE void commit_copies() { cudasim::copies[cudasim::thread_number(cudasim::running)].num_groups++; }
+template <int N> PRIMITIVE void wait_copies() { cudasim::finish_copies(N); }
+#endif
+
 // ---- errors that values decide ----
 // Keeps the first report of a kernel: its number, then the value it is about.
 PRIMITIVE void report(Global<int64> words, int64 number, int64 value) {
