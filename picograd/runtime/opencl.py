@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from picograd.device import Target
-from picograd.errors import DeviceError
+from picograd.errors import DeviceError, warn_user
 from picograd.ir.backend import MemoryCount
 from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
@@ -98,6 +98,12 @@ def target_of(device: Any) -> Target:
     )  # fmt: skip
 
 
+def warn_of_denormals(device: Any) -> None:
+    """Warns where arithmetic makes a float32 zero that is nearer to it than any normal one."""
+    if not device.single_fp_config & DENORMALS:
+        warn_user(f"OPENCL: {device.name} makes float32 results below 1.2e-38 zero; all other devices keep them.")
+
+
 class OpenClMemory:
     """Memory of the device; given back when this object dies.
 
@@ -116,7 +122,7 @@ class OpenClMemory:
 
 
 class OpenClDevice:
-    """Implements ir/backend.py's Device.
+    """Implements ir/backend.py's Device; warns where the driver makes denormal floats zero.
 
     Raises:
       DeviceError: there is no device.
@@ -127,6 +133,7 @@ class OpenClDevice:
     def __init__(self) -> None:
         cl, device = library(), first_device()
         self.target = target_of(device)
+        warn_of_denormals(device)
         self.context = cl.Context([device])
         self.memory = MemoryCount()
         self._device, self._queue = device, cl.CommandQueue(self.context)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,3 +166,12 @@ def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch
 def test_opencl_that_is_out_of_memory_says_so(device: str) -> None:
     with pytest.raises(OutOfMemoryError, match=r"OPENCL: cannot allocate 1024\.0 TiB: .* are held"):
         devices.compiler_for(device).device.allocate(1 << 50)
+
+
+def test_a_driver_that_makes_denormal_floats_zero_is_warned_of() -> None:
+    keeps, loses = (SimpleNamespace(name="a GPU", single_fp_config=bits) for bits in (0b111111, 0b111110))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        opencl.warn_of_denormals(keeps)
+    with pytest.warns(UserWarning, match="OPENCL: a GPU makes float32 results below 1.2e-38 zero"):
+        opencl.warn_of_denormals(loses)
