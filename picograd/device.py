@@ -89,7 +89,8 @@ class Target:
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares
     has_shuffle:       threads of a warp exchange values without memory
-    has_mma:           a warp multiplies matrices of 16-bit floats by one instruction
+    has_mma:           a warp brings, and multiplies, matrices of 16-bit floats by one instruction
+    has_async_copies:  threads copy from memory to shared memory in the background
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
     compiler:          name and version of a compiler that is no part of picograd, on which code depends, too
@@ -110,6 +111,7 @@ class Target:
     has_fma: bool = True
     plain_sums: bool = False
     has_mma: bool = False
+    has_async_copies: bool = False
     has_shuffle: bool = True
     compiler: str = ""
 

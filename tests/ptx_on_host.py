@@ -28,8 +28,15 @@ AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
     "@llvm.nvvm.barrier.cta.sync.aligned.all": "@sim_barrier", "@llvm.nvvm.shfl.sync.bfly.i32": "@sim_shuffle",
     "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32": "@sim_mma_float16",
     "@llvm.nvvm.mma.m16n8k16.row.col.bf16": "@sim_mma_bfloat16",
+    "@llvm.nvvm.cp.async.commit.group": "@sim_commit", "@llvm.nvvm.cp.async.wait.group": "@sim_wait",
+    "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3": "@sim_matrices",
+    "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3": "@sim_matrices_turned",
 }  # fmt: skip
+COPY = "@llvm.nvvm.cp.async.{}.shared.global.{}.s"
+AS_FUNCTIONS |= {COPY.format("cg" if nbytes == 16 else "ca", nbytes): f"@sim_copy_{nbytes}" for nbytes in (4, 8, 16)}
 DECLARATIONS = (
+    "declare void @sim_copy_4(ptr, ptr, i32)", "declare void @sim_copy_8(ptr, ptr, i32)",
+    "declare void @sim_copy_16(ptr, ptr, i32)", "declare void @sim_commit()", "declare void @sim_wait(i32)",
     "declare i32 @sim_thread()", "declare i32 @sim_block()", "declare void @sim_barrier(i32)",
     "declare i32 @sim_shuffle(i32, i32, i32, i32)",
 )  # fmt: skip
@@ -46,7 +53,19 @@ define {{float, float, float, float}} @sim_mma_{name}({params}) {{
   ret {{float, float, float, float}} %result
 }}
 """
+# So are the four pairs that a warp brings.
+MATRICES = """
+declare void @sim_bring_{name}(ptr, ptr)
+define {{i32, i32, i32, i32}} @sim_{name}(ptr %row) {{
+  %pairs = alloca [4 x i32], align 16
+  call void @sim_bring_{name}(ptr %pairs, ptr %row)
+  %result = load {{i32, i32, i32, i32}}, ptr %pairs, align 4
+  ret {{i32, i32, i32, i32}} %result
+}}
+"""
 FUNCTIONS = """#include "primitives.h"
+#include <deque>
+#include <vector>
 extern "C" int32 sim_thread() { return threadIdx.x; }
 extern "C" int32 sim_block() { return blockIdx.x; }
 extern "C" void sim_barrier(int32) { __syncthreads(); }
@@ -63,6 +82,36 @@ template <class T> static void product(float32* acc, const T* pairs) {
 }
 extern "C" void sim_product_float16(float32* acc, const float16* pairs) { product(acc, pairs); }
 extern "C" void sim_product_bfloat16(float32* acc, const bfloat16* pairs) { product(acc, pairs); }
+struct Row { uint16 at[8]; };
+static void bring(uint16* pairs, const Row* own, bool turned, int32 line) {
+  const Row* rows[32];
+  const int64 lane = cudasim::meet(*own, rows, line), g = lane / 4, t = lane % 4;
+  for (int64 m = 0; m < 4; m++)
+    for (int64 i = 0; i < 2; i++)
+      pairs[2 * m + i] = turned ? rows[8 * m + 2 * t + i]->at[g] : rows[8 * m + g]->at[2 * t + i];
+}
+extern "C" void sim_bring_matrices(uint16* pairs, const Row* own) { bring(pairs, own, false, 1); }
+extern "C" void sim_bring_matrices_turned(uint16* pairs, const Row* own) { bring(pairs, own, true, 2); }
+// Copies arrive when their thread waits for them, and not before.
+struct Copy { char* to; char bytes[16]; int64 nbytes; };
+static std::deque<std::vector<Copy>> closed[1024];
+static std::vector<Copy> open[1024];
+static void copy(char* to, const char* from, int64 nbytes, int64 there) {
+  Copy one = {to, {}, nbytes};
+  memcpy(one.bytes, from, (size_t)there);
+  open[threadIdx.x].push_back(one);
+}
+extern "C" void sim_copy_4(char* to, const char* from, int32 there) { copy(to, from, 4, there); }
+extern "C" void sim_copy_8(char* to, const char* from, int32 there) { copy(to, from, 8, there); }
+extern "C" void sim_copy_16(char* to, const char* from, int32 there) { copy(to, from, 16, there); }
+extern "C" void sim_commit() {
+  closed[threadIdx.x].push_back(open[threadIdx.x]);
+  open[threadIdx.x].clear();
+}
+extern "C" void sim_wait(int32 still) {
+  for (auto& groups = closed[threadIdx.x]; (int32)groups.size() > still; groups.pop_front())
+    for (const Copy& one : groups.front()) memcpy(one.to, one.bytes, (size_t)one.nbytes);
+}
 """
 
 
@@ -83,8 +132,11 @@ def host_text(source: Source) -> str:
     for before, after in AS_FUNCTIONS.items():
         text = text.replace(before, after)
     text = re.sub(r"(getelementptr i8, ptr @\w+) to ptr", r"\1, i64 0", text)
+    text = re.sub(r"addrspacecast ptr (\S+) to ptr addrspace\(\d\)", r"getelementptr i8, ptr \1, i64 0", text)
+    text = re.sub(r"ptr addrspace\(\d\) %", "ptr %", text)
     products = [product_of_a_warp(name, kind) for name, kind in PAIRS.items() if f"@sim_mma_{name}(" in text]
-    return "\n".join([text, *DECLARATIONS, *products])
+    brought = [MATRICES.format(name=name) for name in ("matrices", "matrices_turned") if f"@sim_{name}(" in text]
+    return "\n".join([text, *DECLARATIONS, *products, *brought])
 
 
 def compile_source(source: Source, target: Target) -> Binary:

@@ -33,7 +33,9 @@ CPU_TARGETS = tuple(
     Target("CPU", "llvm", "any", vector_bytes=nbytes, num_registers=32 if nbytes == 64 else 16)
     for nbytes in (16, 32, 64)
 )
-GPU_TARGET = Target("CUDASIM", "cuda", "any", has_mma=True, vector_bytes=16, block_threads=32, shared_bytes=48 * 1024)
+GPU_TARGET = Target(
+    "CUDASIM", "cuda", "any", has_mma=True, has_async_copies=True, vector_bytes=16, block_threads=32, shared_bytes=48 * 1024
+)
 TARGETS = (*CPU_TARGETS, GPU_TARGET)
 
 

@@ -12,15 +12,15 @@ register as many multiply-adds as the tile of a thread has columns or rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from picograd.codegen.builder import Builder, read
-from picograd.codegen.staged import Operand, Staged, pipeline
+from picograd.codegen.builder import read
+from picograd.codegen.staged import Operand, Staged
+from picograd.codegen.staged_product import StagedProduct, Store
 from picograd.codegen.tile import multiply_add
-from picograd.dtype import DType
-from picograd.ir.op import Dim, Op, const
+from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import BlockTile
 from picograd.ir.statements import WARP_THREADS
@@ -29,43 +29,22 @@ from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 PADDING = 4  # elements: what a thread reads at once
 WARP_WIDE = 8
 
-Store = Callable[[Dim, Dim, Op], None]  # (row, column, value)
-
 
 @dataclass(frozen=True)
-class BlockProduct:
-    """The product of one block.
+class BlockProduct(StagedProduct):
+    """The product of one block, by multiply-adds."""
 
-    dtype:         accumulated in
-    k:             its length
-    left, right:   the operands
-    store_lanes:   columns that are stored at once; they divide the right operand's extent
-    unrolled:      the kind of loops over registers
-    """
-
-    build: Builder
     tile: BlockTile
-    dtype: DType
-    k: Dim
-    left: Operand
-    right: Operand
-    store_lanes: int
-    unrolled: AxisKind
 
-    def emit(self, first_row: Dim, first_column: Dim, store: Store) -> None:
-        """Writes the block whose result begins at (first_row, first_column)."""
-        build, tile = self.build, self.tile
-        sides = self.staged(self.left, tile.rows, first_row), self.staged(self.right, tile.columns, first_column)
-        memories = [side.shared_memory() for side in sides]
-        with build.loop(tile.threads, AxisKind.BLOCK) as thread:
-            acc = build.alloc(self.dtype, tile.own_rows * tile.own_columns, MemorySpace.REGISTER)
-            with build.loop(tile.own_rows * tile.own_columns, self.unrolled) as place:
-                build.store(acc, place, const(0, self.dtype))
-            pipeline(build, sides, memories, thread, lambda half: self.multiply(thread, half, sides, memories, acc))
-            self.store(thread, first_row, first_column, acc, store)
+    @property
+    def cut(self) -> BlockTile:
+        return self.tile
+
+    @property
+    def num_sums(self) -> int:
+        return self.tile.own_rows * self.tile.own_columns
 
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
-        """Returns the tile of an operand."""
         depth, threads = self.tile.depth, self.tile.threads
         return Staged(self.build, operand, self.dtype, first, width, depth, self.k, threads, False, PADDING, self.unrolled)
 
@@ -79,8 +58,7 @@ class BlockProduct:
         y = add(mul(floordiv(warp, warps), WARP_THREADS // WARP_WIDE), floordiv(lane, WARP_WIDE))
         return y, add(mul(mod(warp, warps), WARP_WIDE), mod(lane, WARP_WIDE))
 
-    def multiply(self, thread: Dim, half: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
-        """Adds the products of one half of shared memory."""
+    def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         rows = build.alloc(self.dtype, tile.own_rows, MemorySpace.REGISTER)
@@ -96,7 +74,7 @@ class BlockProduct:
                     build.loop(size, AxisKind.VECTOR) as lane,
                 ):
                     place = add(mul(add(mul(group, apart), first), size), lane)
-                    build.store(own, add(mul(group, size), lane), read(memory, side.index(half, k, place)))
+                    build.store(own, add(mul(group, size), lane), read(memory, side.index(stage, k, place)))
             with (
                 build.loop(tile.own_rows, self.unrolled) as i,
                 build.loop(tile.own_columns // tile.column_group, self.unrolled) as group,
@@ -108,7 +86,6 @@ class BlockProduct:
                 build.store(acc, where, product)
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
-        """Writes what a thread has, where it is inside the result."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         lanes = gcd(self.store_lanes, tile.column_group)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from picograd.codegen.builder import Builder, read
+from picograd.codegen.fragments import Matrix
 from picograd.codegen.matmul_gpu import operand_of
 from picograd.codegen.scalar import combined
 from picograd.codegen.staged import Staged
@@ -58,6 +59,16 @@ class Panel:
     def put(self) -> None:
         """Moves what was fetched into shared memory."""
         self.staged.put(self.rows.thread, 0, self.on_its_way, self.memory)
+
+    @property
+    def by_rows(self) -> Matrix:
+        """What scores are made of: sums over features."""
+        return Matrix(self.memory, lambda feature, position: self.staged.index(0, feature, position), along_k=True)
+
+    @property
+    def by_columns(self) -> Matrix:
+        """What averages are made of: sums over positions."""
+        return Matrix(self.memory, lambda position, feature: self.staged.index(0, feature, position), along_k=False)
 
     def read(self, position: Dim, feature: Dim) -> Op:
         return read(self.memory, self.staged.index(0, feature, position))

@@ -4,8 +4,9 @@ In:    Program in the linear form
 Out:   the same Program where all is proved; else one whose guarded accesses touch nothing outside
 Called by: codegen/lower.py.    Next: picograd/codegen/inequalities.py
 
-After:   for each Load and Store, and each line of a Transpose, 0 <= index < elements of its memory, in every lane where
-         `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point anywhere.
+After:   for each Load, Store and CopyAsync, and each line of a Transpose, 0 <= index < elements of its memory, in every
+         lane where `valid` holds, whatever the values of loops, symbolic integers and memory are. A Prefetch may point
+         anywhere.
 Before:  must stand after `linearize`, for what is proved is what runs: a load that was taken out of a loop may not lean
          on that the loop runs at all.
 Why:     an index that is wrong by one reads what belongs to others, and no test may notice. Emitters write loops and
@@ -27,11 +28,26 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Program
-from picograd.ir.statements import For, If, Let, Load, Mma, Statement, Store, Transpose, fragments, lanes_of
+from picograd.ir.statements import (
+    MATRIX_ROW,
+    CopyAsync,
+    For,
+    If,
+    Let,
+    Load,
+    LoadMatrices,
+    Mma,
+    Statement,
+    Store,
+    Transpose,
+    fragments,
+    lanes_of,
+)
 from picograd.ir.symbolic import to_op
 from picograd.ir.text_program import format_statement
 
 Access = Load | Store
+Spans = list[tuple[Op, Op, int]]  # memory, first index and number of elements
 MOST_CHOICES = 2  # conditions of WHEREs that are taken apart for one access
 
 
@@ -59,8 +75,14 @@ def length_of(program: Program, memory: Op) -> Dim:
     return length
 
 
-def _squares(statement: Transpose) -> list[tuple[Op, Op, int]]:
-    """Returns memory, first index and length, from the first element to the last, of both squares."""
+def _spans_of(statement: Transpose | CopyAsync | LoadMatrices | Mma) -> Spans:
+    """Returns what a statement touches, from the first element to the last; of a CopyAsync what is not conditional."""
+    if isinstance(statement, Mma):
+        return list(fragments(statement))
+    if isinstance(statement, LoadMatrices):
+        return [(statement.memory, statement.index, MATRIX_ROW), (statement.into, statement.place, 4 * 2)]
+    if isinstance(statement, CopyAsync):
+        return [(statement.into, statement.place, statement.lanes)]
     lanes, last = statement.lanes, statement.lanes - 1
     return [
         (statement.memory, statement.index, last * statement.stride + lanes),
@@ -110,12 +132,11 @@ class _Prover:
             elif isinstance(statement, Store):
                 value = statement.value
                 self.access(statement, value.arg[1] if value.code is OpCode.VAR else 1, known, is_sure)
-            elif isinstance(statement, Transpose):
-                for memory, index, span in _squares(statement):
+            elif isinstance(statement, Transpose | CopyAsync | LoadMatrices | Mma):
+                for memory, index, span in _spans_of(statement):
                     self.span(statement, memory, index, span, None, known, is_sure)
-            elif isinstance(statement, Mma):
-                for memory, index, span in fragments(statement):
-                    self.span(statement, memory, index, span, None, known, is_sure)
+                if isinstance(statement, CopyAsync):
+                    self.copied(statement, known, is_sure)
             elif isinstance(statement, For):
                 self.body(statement.body, known, is_sure and known.sum_of(statement.range.src[0]).low > 0)
             elif isinstance(statement, If):
@@ -126,9 +147,19 @@ class _Prover:
         span = lanes if lanes > 1 and lanes_of(access.index) == 1 else 1
         self.span(access, access.memory, access.index, span, access.valid, known, is_sure)
 
+    def copied(self, copy: CopyAsync, known: Known, is_sure: bool) -> None:
+        """Proves what a copy reads, or notes it; what it writes has been proved."""
+        if id(copy) in self.unproved:
+            raise self.unsafe(copy)
+        self.span(copy, copy.memory, copy.index, copy.lanes, copy.valid, known, is_sure)
+
+    def unsafe(self, statement: Statement) -> VerifyError:
+        """Returns the error for a statement that nothing can guard."""
+        return VerifyError(f"program {self.program.name}: {format_statement(statement)} may be outside its memory.")
+
     def span(
-        self, access: Access | Transpose | Mma, memory: Op, index: Op, span: int, valid: Op | None, known: Known,
-        is_sure: bool,
+        self, access: Access | Transpose | CopyAsync | LoadMatrices | Mma, memory: Op, index: Op, span: int,
+        valid: Op | None, known: Known, is_sure: bool,
     ) -> None:  # fmt: skip
         """Proves that `span` elements from `index` on are inside, or notes the access.
 
@@ -157,8 +188,8 @@ class _Prover:
                         f"after pass linearize of program {self.program.name}, a statement is outside its memory.\n"
                         f"  > {format_statement(access)}\n    elements {low}..{high + span - 1} of {length}"
                     )
-                if isinstance(access, Mma):
-                    raise VerifyError(f"program {self.program.name}: {format_statement(access)} may be outside its memory.")
+                if isinstance(access, Mma | LoadMatrices):
+                    raise self.unsafe(access)
                 self.unproved.add(id(access))
                 return
         self.inside.add((known, memory, index, span))
@@ -205,7 +236,10 @@ class _Guards:
             elif isinstance(statement, Load | Store) and id(statement) in self.unproved:
                 statement = replace(statement, valid=self.condition(statement))
             elif isinstance(statement, Transpose) and id(statement) in self.unproved:
-                statement = If(self.condition_of_squares(statement), (statement,))
+                statement = If(self.all_inside(_spans_of(statement), None), (statement,))  # else it is left alone
+            elif isinstance(statement, CopyAsync) and id(statement) in self.unproved:
+                span = statement.memory, statement.index, statement.lanes
+                statement = replace(statement, valid=self.all_inside([span], statement.valid))
             self.written.append(statement)
         written, self.written = self.written, outer
         return tuple(written)
@@ -224,19 +258,19 @@ class _Guards:
             return inside
         return self.name(Op(OpCode.AND, dtypes.bool_, (self.spread(access.valid, lanes), inside)), lanes)
 
-    def condition_of_squares(self, statement: Transpose) -> Op:
-        """Writes where both squares are inside their memory."""
-        inside = []
-        for memory, index, span in _squares(statement):
+    def all_inside(self, spans: Spans, valid: Op | None) -> Op:
+        """Writes where the first and the last element of all spans are inside their memory, and `valid` holds."""
+        inside = [] if valid is None else [valid]
+        for memory, index, span in spans:
             last = self.name(Op(OpCode.ADD, dtypes.int64, (index, const(span - 1, dtypes.int64))), 1)
             for place in (index, last):
                 bits = self.name(Op(OpCode.BITCAST, dtypes.uint64, (place,)), 1)
                 length = self.length(length_of(self.program, memory))
                 inside.append(self.name(Op(OpCode.CMPLT, dtypes.bool_, (bits, length)), 1))
-        both, *others = inside  # else the whole square is left alone
+        every, *others = inside
         for one in others:
-            both = self.name(Op(OpCode.AND, dtypes.bool_, (both, one)), 1)
-        return both
+            every = self.name(Op(OpCode.AND, dtypes.bool_, (every, one)), 1)
+        return every
 
     def length(self, length: Dim) -> Op:
         """Writes a length, which is never below 0, as an unsigned integer."""

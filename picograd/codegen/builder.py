@@ -14,7 +14,23 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
-from picograd.ir.statements import Alloc, Barrier, For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    CommitCopies,
+    CopyAsync,
+    For,
+    If,
+    Load,
+    LoadMatrices,
+    Mma,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+    WaitForCopies,
+)
 from picograd.ir.symbolic import to_op
 
 Scratch = Callable[[DType, Dim], Op]  # gives memory of so many elements that the plan lends the kernel
@@ -88,6 +104,23 @@ class Builder:
     def prefetch(self, memory: Op, index: Dim) -> None:
         """Asks for memory[index], which is read or written soon."""
         self._open[-1].append(Prefetch(memory, to_op(index)))
+
+    def copy_async(self, into: Op, place: Dim, source: Op, lanes: int) -> None:
+        """Starts into[place : place + lanes] = what a LOAD of memory reads, and its neighbours, in the background."""
+        memory, index, *valid = source.src
+        self._open[-1].append(CopyAsync(into, to_op(place), memory, index, lanes, *valid))
+
+    def commit_copies(self) -> None:
+        """Closes a group of copies."""
+        self._open[-1].append(CommitCopies())
+
+    def wait_for_copies(self, still: int) -> None:
+        """Waits for all groups of copies but the last `still`."""
+        self._open[-1].append(WaitForCopies(still))
+
+    def load_matrices(self, into: Op, place: Dim, memory: Op, index: Dim, turned: bool) -> None:
+        """Brings a thread's part of four matrices of 8 x 8 to registers; a thread's index is where one of their rows is."""
+        self._open[-1].append(LoadMatrices(into, to_op(place), memory, to_op(index), turned))
 
     def shuffle(self, value: Op, distance: int) -> Op:
         """Returns what the thread of the warp has whose number differs by the bit `distance`."""

@@ -80,8 +80,8 @@ def _emit_blocks(
             b, *place = unflatten(position, (images, *windows.spatial))
             return windows.column(b, place, group, floordiv(k, windows.num_taps), mod(k, windows.num_taps), inside)
 
-        left = Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target))
-        return left, Operand(positions, column, False, 1)
+        left = Operand(windows.m, weight, True, operand_lanes(matrix, windows.k, target), target.has_async_copies)
+        return left, Operand(positions, column, False, 1, target.has_async_copies)
 
     def coords(at: Sequence[Dim], row: Dim, position: Dim) -> Coords:
         b, *place = unflatten(position, (images, *windows.spatial))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from picograd.codegen.block_product import BlockProduct
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.elementwise import grid_of_threads
-from picograd.codegen.loops import over_registers, split
+from picograd.codegen.loops import split
 from picograd.codegen.matmul import store_outputs
 from picograd.codegen.opts import num_parts, part_length
 from picograd.codegen.staged import Operand
@@ -99,10 +99,10 @@ class GridProduct:
         self, build: Builder, tile: BlockTile | WarpTile, length: Dim, sides: tuple[Operand, Operand]
     ) -> BlockProduct | TensorProduct:
         """Returns what writes the product of a block."""
-        unrolled, dtype = over_registers(self.target), self.anchor.dtype
+        dtype, wide = self.anchor.dtype, self.anchor.dtype.compute_dtype
         if isinstance(tile, WarpTile):
-            return TensorProduct(build, tile, dtype, length, *sides, self.lanes, unrolled)
-        return BlockProduct(build, tile, dtype.compute_dtype, length, *sides, self.lanes, unrolled)
+            return TensorProduct(build, self.target, dtype, wide, length, *sides, self.lanes, tile)
+        return BlockProduct(build, self.target, wide, wide, length, *sides, self.lanes, tile)
 
     def _store(self, build: Builder, part: Dim, at: Sequence[Dim], row: Dim, column: Dim, value: Op) -> None:
         store_outputs(self.nest, self.params, self.coords(at, row, column), cast(value, self.anchor.dtype), build)
@@ -115,4 +115,4 @@ def of_part(operand: Operand, first: Dim, k: Dim) -> Operand:
         where = add(first, own)
         return operand.at(position, where, both(inside, less(where, k)))
 
-    return Operand(operand.extent, at, operand.along_k, operand.lanes)
+    return Operand(operand.extent, at, operand.along_k, operand.lanes, operand.copied)

@@ -24,7 +24,19 @@ from picograd.device import Target
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import ELEMENTWISE, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
-from picograd.ir.statements import For, If, Load, Mma, Prefetch, Shuffle, Statement, Store, Transpose
+from picograd.ir.statements import (
+    CopyAsync,
+    For,
+    If,
+    Load,
+    LoadMatrices,
+    Mma,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+)
 
 INTEGERS = "iu"
 # Languages without functions of numbers: a CPU's and a GPU's LLVM IR; OpenCL C, whose own may be 3 ulp and more off.
@@ -175,9 +187,12 @@ class Legalizer:
         if isinstance(statement, Load):
             index = self.expression(statement.index)
             return Load(statement.var, statement.memory, index, self._valid(statement.valid))
-        if isinstance(statement, Transpose):
+        if isinstance(statement, Transpose | LoadMatrices):
             place, index = self.expression(statement.place), self.expression(statement.index)
             return replace(statement, place=place, index=index)
+        if isinstance(statement, CopyAsync):
+            place, index = self.expression(statement.place), self.expression(statement.index)
+            return replace(statement, place=place, index=index, valid=self._valid(statement.valid))
         if isinstance(statement, Prefetch):
             return Prefetch(statement.memory, self.expression(statement.index))
         if isinstance(statement, Shuffle):

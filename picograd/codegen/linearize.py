@@ -23,16 +23,20 @@ from picograd.ir.statements import (
     Alloc,
     Barrier,
     Check,
+    CommitCopies,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     lanes_of,
 )
 from picograd.ir.symbolic import affine, plus, to_op, without
@@ -63,14 +67,14 @@ def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]
         for statement in body:
             if isinstance(statement, Store):
                 stored.add(statement.memory)
-            elif isinstance(statement, Transpose):
+            elif isinstance(statement, Transpose | CopyAsync | LoadMatrices):
                 stored.add(statement.into)
             elif isinstance(statement, Mma):
                 stored.add(statement.acc)
             elif isinstance(statement, For | If):
                 found[id(statement)] = walk(statement.body)
                 stored |= found[id(statement)]
-            elif isinstance(statement, Barrier):
+            elif isinstance(statement, Barrier | WaitForCopies):
                 stored.add(BARRIER)
         return frozenset(stored)
 
@@ -128,16 +132,18 @@ class _Linearizer:
                 at, left, right = (self.address_here(i)[0] for i in (statement.at, statement.left, statement.right))
                 self.scopes[-1].statements.append(replace(statement, at=at, left=left, right=right))
                 self.forget_loads(statement.acc)
-            elif isinstance(statement, Transpose):
+            elif isinstance(statement, Transpose | LoadMatrices):
                 place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
                 self.scopes[-1].statements.append(replace(statement, place=place, index=index))
                 self.forget_loads(statement.into)
+            elif isinstance(statement, CopyAsync):
+                self.run_copy(statement)
             elif isinstance(statement, Prefetch):
                 self.scopes[-1].statements.append(Prefetch(statement.memory, self.address_here(statement.index)[0]))
-            elif isinstance(statement, Barrier):
+            elif isinstance(statement, Barrier | WaitForCopies):
                 self.scopes[-1].statements.append(statement)
                 self.forget_loads(None)
-            elif isinstance(statement, Alloc):
+            elif isinstance(statement, Alloc | CommitCopies):
                 self.scopes[-1].statements.append(statement)
             else:
                 raise AssertionError(f"linearize: {statement} belongs to the linear form")
@@ -197,6 +203,12 @@ class _Linearizer:
         value = value if lanes == 1 else self.splat(value, lanes)
         self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
         self.forget_loads(store.memory)
+
+    def run_copy(self, copy: CopyAsync) -> None:
+        place, index = self.address_here(copy.place)[0], self.address_here(copy.index)[0]
+        valid = None if copy.valid is None else self.value(self.copies.resolve(copy.valid))
+        self.scopes[-1].statements.append(replace(copy, place=place, index=index, valid=valid))
+        self.forget_loads(copy.into)
 
     def forget_loads(self, memory: Op | None) -> None:
         """Drops values that were read from `memory`, or from any memory of the program when it is None."""

@@ -51,7 +51,7 @@ def operand_of(operand: Op, batch: Sequence[Dim], target: Target) -> Operand:
         return element_or_zero(operand, (*batch, position, k), inside)
 
     along = operand.shape[-1 if along_k else -2]
-    return Operand(operand.shape[-2], at, along_k, operand_lanes(operand, along, target))
+    return Operand(operand.shape[-2], at, along_k, operand_lanes(operand, along, target), target.has_async_copies)
 
 
 def operand_lanes(operand: Op, along: Dim, target: Target) -> int:

@@ -196,7 +196,8 @@ def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target, wanted: int = ENOUGH_B
     while high * high * 4 <= warps:
         high *= 2
     wide = warps // high
-    tile = WarpTile(high, wide, _own(m, high * MMA_ROWS, MOST_HIGH), _own(n, wide * MMA_COLUMNS, MOST_WIDE), WARP_DEPTH)
+    own_columns = 2 * _own(n, wide * 2 * MMA_COLUMNS, MOST_WIDE // 2)  # fragments come in pairs
+    tile = WarpTile(high, wide, _own(m, high * MMA_ROWS, MOST_HIGH), own_columns, WARP_DEPTH)
     while _blocks(m, n, batch, tile) < wanted and tile.high_tiles * tile.wide_tiles > LEAST_OWN:
         if tile.high_tiles >= tile.wide_tiles:
             tile = replace(tile, high_tiles=tile.high_tiles // 2)

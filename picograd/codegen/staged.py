@@ -1,26 +1,32 @@
-"""An operand of a block's product on its way: from memory into registers, from there into one half of shared memory.
+"""An operand of a block's product on its way to a stage of shared memory: copied in the background, or by registers.
 
 In:    elements of an operand, the tile of it that a block needs at a step of K
 Out:   `Operand`; `Staged`
-Called by: codegen/block_product.py, codegen/tensor_product.py, codegen/block_rows.py.
-Next: picograd/codegen/block_product.py
+Called by: codegen/staged_product.py, codegen/block_product.py, codegen/tensor_product.py, codegen/block_rows.py.
+Next: picograd/codegen/staged_product.py
 
-All threads of the block bring elements, each some accesses of up to 16 bytes, neighbours side by side. What they bring
-waits in registers while the other half is multiplied.
+All threads of the block bring elements, each some accesses of up to 16 bytes, neighbours side by side. What lies in memory
+as it is needed is copied in the background, where a target can; what is computed, or has to be turned and is too narrow
+for that, waits in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 from picograd.codegen.builder import Builder
 from picograd.dtype import DType
 from picograd.ir.build import cast
+from picograd.ir.coordinates import placeholders
+from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import AxisKind, MemorySpace
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
+
+COPY_BYTES = (4, 8, 16)
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,19 @@ class Operand:
     at:       (position, k, where there is one) -> the element; 0 outside
     along_k:  its elements are read along K, not along positions
     lanes:    of one access; they divide the extent they run along
+    copied:   in the background, where elements lie in memory
     """
 
     extent: Dim
     at: Callable[[Dim, Dim, Op | bool], Op]
     along_k: bool
     lanes: int
+    copied: bool = False
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A tile of an operand in shared memory, twice where there is more than one step of K.
+    """A tile of an operand in shared memory, some stages of it.
 
     first:        position of the tile
     width, depth: positions, and K, of the tile
@@ -64,15 +72,19 @@ class Staged:
     padding: int
     unrolled: AxisKind
 
-    def shared_memory(self) -> Op:
-        """Makes the shared memory of both halves, or of the only step."""
+    def shared_memory(self, stages: int = 1) -> Op:
+        """Makes the shared memory of some stages."""
+        return self.build.alloc(self.dtype, stages * self.stage_nbytes // self.dtype.itemsize, MemorySpace.SHARED)
+
+    @property
+    def stage_nbytes(self) -> int:
+        """Bytes of a stage."""
         rows, row = (self.width, self.depth) if self.by_position else (self.depth, self.width)
-        halves = 1 if self.num_steps == 1 else 2
-        return self.build.alloc(self.dtype, halves * rows * (row + self.padding), MemorySpace.SHARED)
+        return rows * (row + self.padding) * self.dtype.itemsize
 
     def registers(self) -> Op:
         """Makes the registers in which elements wait."""
-        return self.build.alloc(self.dtype, self.own * self.lanes, MemorySpace.REGISTER)
+        return self.build.alloc(self.dtype, self.own(self.lanes) * self.lanes, MemorySpace.REGISTER)
 
     @property
     def num_steps(self) -> Dim:
@@ -83,86 +95,91 @@ class Staged:
     def lanes(self) -> int:
         return gcd(self.operand.lanes, self.depth if self.operand.along_k else self.width)
 
-    @property
-    def num_accesses(self) -> int:
-        """Accesses of all threads that fill a tile."""
-        return self.width * self.depth // self.lanes
+    @cached_property
+    def copy_lanes(self) -> int:
+        """Elements of a copy in the background; 0 where they go by way of registers.
 
-    @property
-    def own(self) -> int:
-        """Accesses of a thread, at most."""
-        return -(-self.num_accesses // self.threads)
+        They lie side by side on both ends, from a multiple of their number on; one that is turned goes alone.
+        """
+        if not self.operand.copied:
+            return 0
+        lanes = gcd(self.lanes, self.padding) if self.operand.along_k == self.by_position else 1
+        position, k = (dim if isinstance(dim, int) else mul(dim, lanes) for dim in placeholders((self.width, self.depth)))
+        value = self.operand.at(add(self.first, position), k, True)
+        if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
+            return 0
+        lanes = gcd(lanes, divisor_of(value.src[1], {}))
+        return lanes if lanes * self.dtype.itemsize in COPY_BYTES else 0
 
-    def index(self, half: Dim, k: Dim, position: Dim) -> Dim:
+    def own(self, lanes: int) -> int:
+        """Returns the accesses of a thread, at most."""
+        return -(-self.width * self.depth // lanes // self.threads)
+
+    def index(self, stage: Dim, k: Dim, position: Dim) -> Dim:
         """Returns where an element lies in shared memory."""
         rows, row, at, column = self.width, self.depth, position, k
         if not self.by_position:
             rows, row, at, column = self.depth, self.width, k, position
-        return add(mul(add(mul(half, rows), at), row + self.padding), column)
+        return add(mul(add(mul(stage, rows), at), row + self.padding), column)
 
     def fetch(self, thread: Dim, first_k: Dim, registers: Op) -> None:
         """Reads the elements of a step into registers; where there are none it stores 0."""
 
         def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
-            position, k = add(self.first, position), add(first_k, k)
-            inside = both(less(position, self.operand.extent), less(k, self.k))  # if the first lane is, all are
+            inside, position, k = self._at(first_k, position, k)
             position, k = self._lane(position, k, lane)
             self.build.store(registers, add(place, lane), cast(self.operand.at(position, k, inside), self.dtype))
 
-        self._each(thread, one)
+        self._each_lane(thread, one)
 
-    def put(self, thread: Dim, half: Dim, registers: Op, memory: Op) -> None:
-        """Moves what was fetched into a half of shared memory."""
+    def copy(self, thread: Dim, first_k: Dim, stage: Dim, memory: Op) -> None:
+        """Starts to copy the elements of a step to a stage of shared memory, zeros where there are none."""
+
+        def one(place: Dim, position: Dim, k: Dim) -> None:
+            to = self.index(stage, k, position)
+            inside, position, k = self._at(first_k, position, k)
+            self.build.copy_async(memory, to, self.operand.at(position, k, inside), self.copy_lanes)
+
+        self._each(thread, self.copy_lanes, one)
+
+    def put(self, thread: Dim, stage: Dim, registers: Op, memory: Op) -> None:
+        """Moves what was fetched into a stage of shared memory."""
 
         def one(place: Dim, position: Dim, k: Dim, lane: Dim) -> None:
             position, k = self._lane(position, k, lane)
             value = self.build.load(registers, add(place, lane))
-            self.build.store(memory, self.index(half, k, position), value)
+            self.build.store(memory, self.index(stage, k, position), value)
 
-        self._each(thread, one)
+        self._each_lane(thread, one)
+
+    def _at(self, first_k: Dim, position: Dim, k: Dim) -> tuple[Op | bool, Dim, Dim]:
+        """Returns whether an element is in the operand, and where: if the first lane is, all are."""
+        position, k = add(self.first, position), add(first_k, k)
+        return both(less(position, self.operand.extent), less(k, self.k)), position, k
 
     def _lane(self, position: Dim, k: Dim, lane: Dim) -> tuple[Dim, Dim]:
         """Returns where a lane is, given the first."""
         return (position, add(k, lane)) if self.operand.along_k else (add(position, lane), k)
 
-    def _each(self, thread: Dim, body: Callable[[Dim, Dim, Dim, Dim], None]) -> None:
+    def _each_lane(self, thread: Dim, body: Callable[[Dim, Dim, Dim, Dim], None]) -> None:
         """Runs body(place in the registers, position, k, lane) for what a thread brings: of the first lane, and which."""
-        build, lanes = self.build, self.lanes
-        with build.loop(self.own, self.unrolled) as number:
+
+        def lanes(place: Dim, position: Dim, k: Dim) -> None:
+            with self.build.loop(self.lanes, AxisKind.VECTOR) as lane:
+                body(place, position, k, lane)
+
+        self._each(thread, self.lanes, lanes)
+
+    def _each(self, thread: Dim, lanes: int, body: Callable[[Dim, Dim, Dim], None]) -> None:
+        """Runs body(place in the registers, position, k) for the accesses of a thread."""
+        build, num_accesses = self.build, self.width * self.depth // lanes
+        with build.loop(self.own(lanes), self.unrolled) as number:
             access = add(mul(number, self.threads), thread)
-            with build.when(less(access, self.num_accesses)):
+            with build.when(less(access, num_accesses)):
                 if self.operand.along_k:
                     steps = self.depth // lanes
                     position, k = floordiv(access, steps), mul(mod(access, steps), lanes)
                 else:
                     groups = self.width // lanes
                     position, k = mul(mod(access, groups), lanes), floordiv(access, groups)
-                with build.loop(lanes, AxisKind.VECTOR) as lane:
-                    body(mul(number, lanes), position, k, lane)
-
-
-def pipeline(
-    build: Builder, sides: Sequence[Staged], memories: Sequence[Op], thread: Dim, multiply: Callable[[Dim], None]
-) -> None:
-    """Walks K: while multiply(half) works on one half of shared memory, elements for the other one are on their way.
-
-    Args:
-      memories: shared memory of each side
-    """
-    depth, places = sides[0].depth, [(side, side.registers(), memory) for side, memory in zip(sides, memories)]
-    for side, registers, _ in places:
-        side.fetch(thread, 0, registers)
-    for side, registers, memory in places:
-        side.put(thread, 0, registers, memory)
-    build.barrier()
-    if sides[0].num_steps == 1:  # nothing more is on its way
-        multiply(0)
-        return
-    with build.loop(sides[0].num_steps, AxisKind.LOOP) as step:
-        after = add(step, 1)
-        for side, registers, _ in places:
-            side.fetch(thread, mul(after, depth), registers)
-        multiply(mod(step, 2))
-        for side, registers, memory in places:
-            side.put(thread, mod(after, 2), registers, memory)
-        build.barrier()
+                body(mul(number, lanes), position, k)

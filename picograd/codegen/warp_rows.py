@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from picograd.codegen.block_rows import Accumulators, BlockRows, Panel
+from picograd.codegen.fragments import load_left, load_right
 from picograd.ir.build import cast
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace
@@ -57,38 +58,26 @@ class WarpRows(BlockRows):
         return mul(add(mul(row_tile, acc.width // MMA_COLUMNS), number), 4)
 
     def add_scores(self, acc: Accumulators, left: Panel, right: Panel) -> None:
-        build, (g, t) = self.build, self.g_and_t
+        build, thread = self.build, self.thread
         lhs = build.alloc(self.cut.dtype, 8 * self.cut.high, MemorySpace.REGISTER)
-        rhs = build.alloc(self.cut.dtype, 4, MemorySpace.REGISTER)
+        rhs = build.alloc(self.cut.dtype, 8, MemorySpace.REGISTER)
         with build.loop(left.width // MMA_DEPTH, AxisKind.LOOP) as step:
-            feature = add(mul(step, MMA_DEPTH), mul(t, 2))
-            with (
-                build.loop(self.cut.high, self.unrolled) as tile,
-                build.loop(4, self.unrolled) as pair,
-                build.loop(2, AxisKind.VECTOR) as lane,
-            ):
-                row = add(self.first_row, add(mul(tile, MMA_ROWS), add(g, mul(mod(pair, 2), 8))))
-                value = left.read(row, add(add(feature, mul(floordiv(pair, 2), 8)), lane))
-                build.store(lhs, add(add(mul(tile, 8), mul(pair, 2)), lane), value)
-            with build.loop(acc.width // MMA_COLUMNS, self.unrolled) as number:
-                position = add(mul(number, MMA_COLUMNS), g)
-                with build.loop(2, self.unrolled) as pair, build.loop(2, AxisKind.VECTOR) as lane:
-                    value = right.read(position, add(add(feature, mul(pair, 8)), lane))
-                    build.store(rhs, add(mul(pair, 2), lane), value)
-                self._multiply(acc, number, lhs, 0, 8, rhs)
+            feature = mul(step, MMA_DEPTH)
+            with build.loop(self.cut.high, self.unrolled) as tile:
+                row = add(self.first_row, mul(tile, MMA_ROWS))
+                load_left(build, lhs, mul(tile, 8), left.by_rows, thread, row, feature)
+            with build.loop(acc.width // MMA_COLUMNS // 2, self.unrolled) as pair:
+                load_right(build, rhs, 0, right.by_rows, thread, mul(pair, 2 * MMA_COLUMNS), feature)
+                self._multiply(acc, pair, lhs, 0, 8, rhs)
 
     def add_averages(self, acc: Accumulators, weights: Accumulators, panel: Panel) -> None:
-        build, (g, t) = self.build, self.g_and_t
-        lhs = self._narrowed(weights)
-        rhs = build.alloc(self.cut.dtype, 4, MemorySpace.REGISTER)
+        build, lhs = self.build, self._narrowed(weights)
+        rhs = build.alloc(self.cut.dtype, 8, MemorySpace.REGISTER)
         with build.loop(weights.width // MMA_DEPTH, self.unrolled) as step:
-            first = add(mul(step, MMA_DEPTH), mul(t, 2))
-            with build.loop(acc.width // MMA_COLUMNS, self.unrolled) as number:
-                feature = add(mul(number, MMA_COLUMNS), g)
-                with build.loop(4, self.unrolled) as i:
-                    position = add(first, add(mod(i, 2), mul(floordiv(i, 2), 8)))
-                    build.store(rhs, i, panel.read(position, feature))
-                self._multiply(acc, number, lhs, mul(step, 8), weights.width // 2, rhs)
+            position = mul(step, MMA_DEPTH)
+            with build.loop(acc.width // MMA_COLUMNS // 2, self.unrolled) as pair:
+                load_right(build, rhs, 0, panel.by_columns, self.thread, mul(pair, 2 * MMA_COLUMNS), position)
+                self._multiply(acc, pair, lhs, mul(step, 8), weights.width // 2, rhs)
 
     def _narrowed(self, weights: Accumulators) -> Op:
         """Returns weights as left fragments, which have the same order."""
@@ -98,7 +87,8 @@ class WarpRows(BlockRows):
             build.store(lhs, i, cast(build.load(weights.memory, i), self.cut.dtype))
         return lhs
 
-    def _multiply(self, acc: Accumulators, number: Dim, lhs: Op, left: Dim, apart: int, rhs: Op) -> None:
-        """Adds one product to each row tile; their fragments lie `apart`."""
-        with self.build.loop(self.cut.high, self.unrolled) as tile:
-            self.build.mma(acc.memory, self._tile(acc, tile, number), lhs, add(mul(tile, apart), left), rhs, 0)
+    def _multiply(self, acc: Accumulators, pair: Dim, lhs: Op, left: Dim, apart: int, rhs: Op) -> None:
+        """Adds products by two right fragments to each row tile; its left fragments lie `apart`."""
+        with self.build.loop(self.cut.high, self.unrolled) as tile, self.build.loop(2, self.unrolled) as i:
+            at = self._tile(acc, tile, add(mul(pair, 2), i))
+            self.build.mma(acc.memory, at, lhs, add(mul(tile, apart), left), rhs, mul(i, 4))

@@ -59,7 +59,8 @@ def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:
         vector_bytes=16,
         block_threads=256,
         shared_bytes=shared_bytes,
-        has_mma=True,
+        has_mma=arch >= 80,
+        has_async_copies=arch >= 80,
     )
 
 

@@ -1,13 +1,13 @@
 """What a thread of a Program knows while the Program runs: values, and memory of which it is known what was stored.
 
 In:    arrays
-Out:   `Memory`, `Frame`
+Out:   `Memory`, `Copy`, `Frame`
 Next:  picograd/evaluator/threads.py
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,16 +38,33 @@ class Memory:
         return Memory(self.array.copy(), None if self.stored is None else self.stored.copy())
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A copy in the background: `values` for elements `at` of memory."""
+
+    memory: Memory
+    at: Array
+    values: Array
+
+    def arrive(self) -> None:
+        """Stores what was copied."""
+        self.memory.array[self.at] = self.values
+        assert self.memory.stored is not None
+        self.memory.stored[self.at] = True
+
+
 @dataclass
 class Frame:
     """What one thread knows.
 
     values:  of RANGEs, VARs and VARIABLEs; the Memory of PARAMs and ALLOCs
     shared:  SHARED memory of the block, the same object in all its threads
+    copies:  that the thread has started and not waited for, by group; the last group is still open
     """
 
     values: dict[Op, Any]
     shared: dict[Op, Memory]
+    copies: list[list[Copy]] = field(default_factory=lambda: [[]])
 
     def thread(self) -> Frame:
         """Returns a frame for a thread: REGISTER memory and values of its own, SHARED memory in common."""

@@ -1,8 +1,8 @@
-"""What an Mma means: three matrices, of which each thread of a warp holds a part.
+"""What an Mma and a LoadMatrices mean: matrices of which each thread of a warp holds a part.
 
-In:    the parts of lhs and rhs of all threads
-Out:   `product_part`: what is added to the part of acc of one of them
-Called by: evaluator/program.py.    Next: picograd/evaluator/program.py
+In:    the parts of lhs and rhs of all threads; the rows they read
+Out:   `product_part`: what is added to the part of acc of one of them;  `matrices_part`: its part of four matrices
+Called by: evaluator/program.py.    Next: picograd/evaluator/expressions.py
 """
 
 from __future__ import annotations
@@ -37,4 +37,17 @@ def product_part(lane: int, given: Sequence[tuple[Array, Array]]) -> Array:
     rhs[RHS_AT] = [right for _, right in given]
     rows, columns = ACC_AT[0][lane], ACC_AT[1][lane]
     part: Array = (lhs[rows] * rhs[:, columns].T).sum(1)
+    return part
+
+
+def matrices_part(lane: int, rows: Sequence[Array], turned: bool) -> Array:
+    """Returns two elements of each of four matrices of 8 x 8: those of a thread, from the rows that all threads read.
+
+    >>> rows = [np.arange(8) + 10 * row for row in range(WARP_THREADS)]
+    >>> matrices_part(5, rows, turned=False)
+    array([ 12,  13,  92,  93, 172, 173, 252, 253])
+    """
+    matrices = np.stack(rows).reshape(4, 8, 8)
+    own = matrices.transpose(0, 2, 1) if turned else matrices
+    part: Array = own[:, lane // 4, 2 * (lane % 4) : 2 * (lane % 4) + 2].reshape(8)
     return part

@@ -17,38 +17,41 @@ from typing import Any
 import numpy as np
 
 from picograd.errors import VerifyError
-from picograd.evaluator.arrays import BOOL_UFUNCS, UFUNCS
-from picograd.evaluator.elementwise import ELEMENTWISE_RULES, Array, check, rounded, widened
-from picograd.evaluator.frame import Frame, Memory
+from picograd.evaluator.elementwise import Array
+from picograd.evaluator.expressions import ValueMaker, lanes_of_access
+from picograd.evaluator.frame import Copy, Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
-from picograd.evaluator.mma import product_part
+from picograd.evaluator.mma import matrices_part, product_part
 from picograd.evaluator.threads import Swap, run_threads
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import (
+    MATRIX_ROW,
     Alloc,
     Barrier,
     Check,
+    CommitCopies,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     fragments,
     operands,
     walk,
 )
-from picograd.ir.symbolic import to_op
 
 Order = Callable[[int], Iterable[int]]
-VALUES = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.VARIABLE, OpCode.PARAM, OpCode.ALLOC})
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _memory_ops(statements: Sequence[Statement], memories: Sequence[Memory]) -> 
     return {op: memories[op.arg[0]] for op in toposort(roots) if op.code is OpCode.PARAM}
 
 
-class StepMaker:
+class StepMaker(ValueMaker):
     """Turns statements into Steps.
 
     name:   of the program, for errors
@@ -110,7 +113,8 @@ class StepMaker:
     """
 
     def __init__(self, name: str, order: Order):
-        self.name, self.order = name, order
+        super().__init__(name)
+        self.order = order
         self.num_places = 0  # where a thread may wait
         self.by_type: dict[type, Callable[[Any], Step]] = {
             For: self.loop,
@@ -121,7 +125,11 @@ class StepMaker:
             Store: self.store,
             Transpose: self.transpose,
             Prefetch: self.prefetch,
+            CopyAsync: self.copy_async,
+            CommitCopies: self.commit_copies,
+            WaitForCopies: self.wait_for_copies,
             Shuffle: self.shuffle,
+            LoadMatrices: self.load_matrices,
             Mma: self.mma,
             Barrier: self.barrier,
             Check: self.check,
@@ -240,7 +248,7 @@ class StepMaker:
         return Step(False, run)
 
     def load(self, statement: Load) -> Step:
-        read = self._reader(statement.memory, statement.index, statement.valid, statement.var.arg[1])
+        read = self.reader(statement.memory, statement.index, statement.valid, statement.var.arg[1])
         var = statement.var
 
         def run(frame: Frame) -> None:
@@ -255,9 +263,9 @@ class StepMaker:
 
         def run(frame: Frame) -> None:
             stored = value(frame)
-            at, mask = _lanes(index(frame), np.size(stored), True if valid is None else valid(frame))
+            at, mask = lanes_of_access(index(frame), np.size(stored), True if valid is None else valid(frame))
             target = memory(frame)
-            self._check_bounds("store to", statement.memory, target, at[mask])
+            self.check_bounds("store to", statement.memory, target, at[mask])
             target.array[at[mask]] = np.broadcast_to(stored, at.shape)[mask]
             if target.stored is not None:
                 target.stored[at[mask]] = True
@@ -274,8 +282,8 @@ class StepMaker:
             source, target = memory(frame), into(frame)
             read = index(frame) + steps[None, :] * s.stride + steps[:, None]  # [j, i]
             written = place(frame) + steps[:, None] * s.step + steps[None, :]
-            self._check_bounds("load from", s.memory, source, read.ravel())
-            self._check_bounds("store to", s.into, target, written.ravel())
+            self.check_bounds("load from", s.memory, source, read.ravel())
+            self.check_bounds("store to", s.into, target, written.ravel())
             target.array[written] = source.array[read]
             if target.stored is not None:
                 target.stored[written] = True if source.stored is None else source.stored[read]
@@ -284,6 +292,50 @@ class StepMaker:
 
     def prefetch(self, statement: Prefetch) -> Step:
         return Step(False, lambda frame: None)
+
+    def copy_async(self, statement: CopyAsync) -> Step:
+        """Returns a step that starts a copy; until its thread waits for it nothing is where it goes."""
+        s = statement
+        read = self.reader(s.memory, s.index, s.valid, s.lanes)
+        into, place = self.expression(s.into), self.expression(s.place)
+
+        def run(frame: Frame) -> None:
+            target, at = into(frame), place(frame) + np.arange(s.lanes)
+            self.check_bounds("copy to", s.into, target, at)
+            target.stored[at] = False
+            frame.copies[-1].append(Copy(target, at, read(frame)))
+
+        return Step(False, run)
+
+    def commit_copies(self, statement: CommitCopies) -> Step:
+        return Step(False, lambda frame: frame.copies.append([]))
+
+    def wait_for_copies(self, statement: WaitForCopies) -> Step:
+        """Returns a step that lets the copies of all closed groups but the last ones arrive."""
+
+        def run(frame: Frame) -> None:
+            while len(frame.copies) - 1 > statement.still:
+                for copy in frame.copies.pop(0):
+                    copy.arrive()
+
+        return Step(False, run)
+
+    def load_matrices(self, statement: LoadMatrices) -> Step:
+        """Returns a step that brings a thread's part of four matrices, whose rows the threads of the warp read."""
+        s = statement
+        read = self.reader(s.memory, s.index, None, MATRIX_ROW)
+        into, place = self.expression(s.into), self.expression(s.place)
+        number = self.num_places
+        self.num_places += 1
+
+        def run(frame: Frame) -> Generator[Swap, Any, None]:
+            lane, rows = yield Swap(number, read(frame))
+            target, at = into(frame), place(frame) + np.arange(8)
+            self.check_bounds("store to", s.into, target, at)
+            target.array[at] = matrices_part(lane, rows, s.turned)
+            target.stored[at] = True
+
+        return Step(True, run)
 
     def shuffle(self, statement: Shuffle) -> Step:
         """Returns a step that gives a value to another thread of the warp and takes that one's."""
@@ -299,7 +351,7 @@ class StepMaker:
 
     def mma(self, statement: Mma) -> Step:
         """Returns a step that adds a product of which each thread of the warp holds a part."""
-        readers = [self._reader(memory, index, None, count) for memory, index, count in fragments(statement)]
+        readers = [self.reader(memory, index, None, count) for memory, index, count in fragments(statement)]
         memory, index = self.expression(statement.acc), self.expression(statement.at)
         number = self.num_places
         self.num_places += 1
@@ -330,123 +382,3 @@ class StepMaker:
                 raise OutOfRange(statement.number, int(found[0]))
 
         return Step(False, run)
-
-    # ---- expressions ----
-    def expression(self, root: Op) -> Callable[[Frame], Any]:
-        """Returns a function from a Frame to the value of `root`: a scalar, or an array of lanes."""
-        if root.code in VALUES:
-            return lambda frame: self._value(root, frame)
-        order = toposort([root], stop=_Leaves())
-        place = {op: i for i, op in enumerate(order)}
-        sources = {op: [] if op.code in VALUES else [place[s] for s in op.src] for op in order}
-        steps = [(self._operation(op), sources[op]) for op in order]
-
-        def run(frame: Frame) -> Any:
-            results: list[Any] = []
-            for operation, places in steps:
-                results.append(operation(frame, [results[i] for i in places]))
-            return results[-1]
-
-        return run
-
-    def _operation(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
-        """Returns what one Op of an expression computes from the values of its sources."""
-        if op.code in VALUES:
-            return lambda frame, args: self._value(op, frame)
-        if op.code is OpCode.CONST:
-            constant = rounded(op.arg, op.dtype)[()]
-            return lambda frame, args: constant
-        if op.code is OpCode.LOAD:
-            return self._load_expression(op)
-        if op.code is OpCode.CHECK:
-            length = self.expression(to_op(op.arg[1]))
-            return lambda frame, args: check(op, args, int(length(frame)))[()]
-        elementwise = ELEMENTWISE_RULES.get(op.code)
-        if elementwise is not None:
-            rule = elementwise
-            return lambda frame, args: rounded(rule(op, args), op.dtype)[()]
-        vector = VECTOR_RULES.get(op.code)
-        if vector is None:
-            raise VerifyError(f"program {self.name}: {op} is no expression of a program.")
-        found = vector
-        return lambda frame, args: found(op, args)
-
-    def _value(self, op: Op, frame: Frame) -> Any:
-        value = frame.values.get(op)
-        if value is None:
-            raise VerifyError(f"program {self.name}: {op} is read before it has a value.")
-        return value
-
-    def _load_expression(self, op: Op) -> Callable[[Frame, list[Any]], Any]:
-        def run(frame: Frame, args: list[Any]) -> Any:
-            return self._read(op.src[0], args[0], args[1], args[2] if len(args) > 2 else True, 1)
-
-        return run
-
-    # ---- memory ----
-    def _reader(self, op: Op, index: Op, valid: Op | None, lanes: int) -> Callable[[Frame], Any]:
-        memory, at = self.expression(op), self.expression(index)
-        mask = self.expression(valid) if valid is not None else None
-        return lambda frame: self._read(op, memory(frame), at(frame), True if mask is None else mask(frame), lanes)
-
-    def _read(self, op: Op, memory: Memory, index: Any, valid: Any, lanes: int) -> Any:
-        at, mask = _lanes(index, lanes, valid)
-        self._check_bounds("load from", op, memory, at[mask])
-        if memory.stored is not None and not memory.stored[at[mask]].all():
-            first = int(at[mask][~memory.stored[at[mask]]][0])
-            raise VerifyError(f"program {self.name}: load from {op} at index {first}, where nothing has been stored.")
-        result = np.zeros(at.shape, memory.array.dtype)
-        result[mask] = memory.array[at[mask]]
-        return result if result.size > 1 else result[0]
-
-    def _check_bounds(self, what: str, op: Op, memory: Memory, index: Array) -> None:
-        outside = (index < 0) | (index >= memory.array.size)
-        if outside.any():
-            raise VerifyError(
-                f"program {self.name}: {what} {op} at index {int(index[outside][0])}, "
-                f"outside its {memory.array.size} elements."
-            )
-
-
-class _Leaves:
-    """The Ops `toposort` does not look below: values, whose sources (a RANGE's extent) are read elsewhere."""
-
-    def __contains__(self, op: Op) -> bool:
-        return op.code in VALUES
-
-
-def _lanes(index: Any, lanes: int, valid: Any) -> tuple[Array, Array]:
-    """Returns one index and one bool for each lane; a scalar index with several lanes is the first of that many."""
-    at = np.atleast_1d(np.asarray(index))
-    if at.size == 1 and lanes > 1:
-        at = at[0] + np.arange(lanes)
-    return at, np.broadcast_to(np.asarray(valid, np.bool_), at.shape)
-
-
-# ---- lanes ----
-def _spread(op: Op, args: Sequence[Any]) -> Any:
-    return np.full(op.arg, args[0], op.dtype.numpy)
-
-
-def _lane_numbers(op: Op, args: Sequence[Any]) -> Any:
-    return np.arange(op.arg).astype(op.dtype.numpy)
-
-
-def _combine_lanes(op: Op, args: Sequence[Any]) -> Any:
-    """Combines lane i with lane i + n/2, then n/4, ... each step rounded to the dtype."""
-    code = op.arg[0]
-    values = np.atleast_1d(args[0])
-    lanes = values.size
-    ufunc = (BOOL_UFUNCS if op.dtype.kind == "b" else UFUNCS)[code]
-    while lanes > 1:
-        lanes //= 2
-        low, high = (widened(half, op.dtype) for half in (values[:lanes], values[lanes : 2 * lanes]))
-        values = rounded(ufunc(low, high), op.dtype)
-    return values[0]
-
-
-VECTOR_RULES: dict[OpCode, Callable[[Op, Sequence[Any]], Any]] = {
-    OpCode.EXPAND: _spread,
-    OpCode.LANES: _lane_numbers,
-    OpCode.REDUCE: _combine_lanes,
-}

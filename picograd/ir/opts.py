@@ -86,7 +86,7 @@ class BlockTile:
 class WarpTile:
     """How a product of 16-bit operands is cut for matrix instructions: a block of high x wide warps.
 
-    high_tiles, wide_tiles:  of 16 x 8 results, by one warp
+    high_tiles, wide_tiles:  of 16 x 8 results, by one warp; wide_tiles is even
     depth:                   of K in shared memory at a time, a multiple of 16
     """
 
@@ -95,6 +95,9 @@ class WarpTile:
     high_tiles: int
     wide_tiles: int
     depth: int
+
+    def __post_init__(self) -> None:
+        assert self.wide_tiles % 2 == 0, f"fragments of columns come in pairs, and a warp has {self.wide_tiles}"
 
     @property
     def threads(self) -> int:

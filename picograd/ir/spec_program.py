@@ -24,16 +24,19 @@ from picograd.ir.statements import (
     Alloc,
     Barrier,
     Check,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     fragments,
     lanes_of,
 )
@@ -134,6 +137,13 @@ class _Checker:
                 yield from self.access(memory, index, None, 1, scope)
             case Check():
                 yield from self.check(statement, scope)
+            case CopyAsync():
+                yield from self.copy_async(statement, scope)
+            case WaitForCopies(still=still):
+                if still < 0:
+                    yield "a wait leaves a number of groups on their way"
+            case LoadMatrices():
+                yield from self.load_matrices(statement, scope)
             case Shuffle():
                 yield from self.shuffle(statement, scope)
             case Mma():
@@ -205,8 +215,29 @@ class _Checker:
             yield "the lines of a transposed square do not overlap"
         if statement.lanes < 2 or statement.lanes & (statement.lanes - 1):
             yield "a transposed square has as many lanes as a vector: a power of two"
-        if memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER:
+        if _is_in(memory, MemorySpace.REGISTER):
             yield "a square that is transposed lies in memory"
+
+    def copy_async(self, statement: CopyAsync, scope: _Scope) -> Failures:
+        """Yields the rules that a CopyAsync breaks."""
+        memory, into = statement.memory, statement.into
+        yield from self.access(memory, statement.index, statement.valid, 1, scope)
+        yield from self.access(into, statement.place, None, 1, scope)
+        if memory.code is not OpCode.PARAM or not _is_in(into, MemorySpace.SHARED) or memory.dtype is not into.dtype:
+            yield "a copy in the background is from a PARAM to SHARED memory of its dtype"
+        if statement.lanes * into.dtype.itemsize not in (4, 8, 16):
+            yield "a copy in the background has 4, 8 or 16 bytes"
+
+    def load_matrices(self, statement: LoadMatrices, scope: _Scope) -> Failures:
+        """Yields the rules that a LoadMatrices breaks."""
+        memory, into = statement.memory, statement.into
+        yield from self.access(memory, statement.index, None, 1, scope)
+        yield from self.access(into, statement.place, None, 1, scope)
+        if not _is_in(into, MemorySpace.REGISTER) or not _is_in(memory, MemorySpace.SHARED):
+            yield "matrices are brought from SHARED memory to registers"
+        if memory.dtype is not into.dtype or into.dtype.itemsize != 2:
+            yield "matrices that are brought have elements of 16 bits"
+        yield from _by_a_warp(scope)
 
     def shuffle(self, statement: Shuffle, scope: _Scope) -> Failures:
         """Yields the rules that a Shuffle breaks."""
@@ -223,7 +254,7 @@ class _Checker:
         """Yields the rules that an Mma breaks."""
         for memory, index, _ in fragments(statement):
             yield from self.access(memory, index, None, 1, scope)
-            if memory.code is not OpCode.ALLOC or memory.arg[2] is not MemorySpace.REGISTER:
+            if not _is_in(memory, MemorySpace.REGISTER):
                 yield "the parts of an Mma's matrices are in registers"
         if statement.acc.dtype is not dtypes.float32 or statement.lhs.dtype is not statement.rhs.dtype:
             yield "an Mma adds products of one dtype in float32"
@@ -309,6 +340,10 @@ class _Checker:
             yield "a condition is bool"
         if op.dtype is not op.src[0].dtype:
             yield "a LOAD has the dtype of its memory"
+
+
+def _is_in(memory: Op, space: MemorySpace) -> bool:
+    return memory.code is OpCode.ALLOC and memory.arg[2] is space
 
 
 def _by_a_warp(scope: _Scope) -> Failures:

@@ -1,7 +1,8 @@
 """The statements of a Program: ordered, so that two loads around a store are two things.
 
 In:    Ops as expressions
-Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, Shuffle, Mma, Barrier, Check; `walk`, `operands`, `lanes_of`
+Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, CopyAsync, CommitCopies, WaitForCopies, Shuffle, LoadMatrices,
+       Mma, Barrier, Check; `walk`, `operands`, `lanes_of`
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
@@ -114,6 +115,39 @@ class Prefetch:
 
 
 @dataclass(frozen=True)
+class CopyAsync:
+    """into[place : place + lanes] = memory[index : index + lanes] in the background; zeros where not valid.
+
+    What is copied is there for its own thread once that has waited for it, and for others after a Barrier behind that;
+    until then nobody touches the elements.
+
+    into:          SHARED, of the dtype of memory, which is a PARAM
+    place, index:  int64 of one lane, multiples of `lanes`
+    lanes:         4, 8 or 16 bytes of them
+    valid:         None, or a bool of one lane; where false memory is not touched
+    """
+
+    into: Op
+    place: Op
+    memory: Op
+    index: Op
+    lanes: int
+    valid: Op | None = None
+
+
+@dataclass(frozen=True)
+class CommitCopies:
+    """Closes a group: the copies that its thread has started since the last one."""
+
+
+@dataclass(frozen=True)
+class WaitForCopies:
+    """Waits for all groups of its thread but the last `still`."""
+
+    still: int
+
+
+@dataclass(frozen=True)
 class Shuffle:
     """var = value, as that thread of the warp has it whose number differs by the bit `distance`.
 
@@ -126,6 +160,26 @@ class Shuffle:
     var: Op
     value: Op
     distance: int
+
+
+@dataclass(frozen=True)
+class LoadMatrices:
+    """into[place : place + 8] = what a thread holds of four matrices of 8 x 8 in SHARED memory, brought by a warp.
+
+    All threads of the warp run it together. Thread 8 m + r says where row r of matrix m begins; a row lies side by side.
+    Where g, t = divmod(its number in the warp, 4), a thread gets of matrix m into[place + 2 m + i] = its element
+    (g, 2 t + i), or where they are `turned` the element (2 t + i, g).
+    Source: PTX ISA, ldmatrix.
+
+    into:          in registers, 16-bit elements of the dtype of memory
+    place, index:  int64 of one lane; the index is a multiple of 8
+    """
+
+    into: Op
+    place: Op
+    memory: Op
+    index: Op
+    turned: bool
 
 
 @dataclass(frozen=True)
@@ -168,9 +222,13 @@ class Check:
     number: int
 
 
+MATRIX_ROW = 8  # elements of a row of a LoadMatrices
 WARP_THREADS = 32  # on every NVIDIA GPU (CUDA C++ Programming Guide, SIMT architecture)
 
-Statement = For | If | Alloc | Let | Load | Store | Transpose | Prefetch | Shuffle | Mma | Barrier | Check
+Statement = (
+    For | If | Alloc | Let | Load | Store | Transpose | Prefetch | CopyAsync | CommitCopies | WaitForCopies | Shuffle
+    | LoadMatrices | Mma | Barrier | Check
+)  # fmt: skip
 
 
 def fragments(mma: Mma) -> tuple[tuple[Op, Op, int], ...]:
@@ -214,11 +272,15 @@ def operands(statement: Statement) -> tuple[Op, ...]:
             return (m, i, source, j)
         case Prefetch(memory=m, index=i):
             return (m, i)
+        case CopyAsync(into=m, place=i, memory=source, index=j, valid=valid):
+            return (m, i, source, j) if valid is None else (m, i, source, j, valid)
+        case LoadMatrices(into=m, place=i, memory=source, index=j):
+            return (m, i, source, j)
         case Shuffle(var=v, value=x):
             return (v, x)
         case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
             return (acc, at, lhs, left, rhs, right)
-        case Barrier():
+        case Barrier() | CommitCopies() | WaitForCopies():
             return ()
         case Check(inside=inside, value=x):
             return (inside, x)

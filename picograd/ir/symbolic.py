@@ -3,7 +3,7 @@
 In:    int or scalar int64 Ops over RANGE, VARIABLE, BIND, LOAD and VAR
 Out:   `add`, `subtract`, `mul`, `floordiv`, `mod`, `minimum`, `less`, `both`; `bounds`; `affine`; `with_values`;
        `to_op` and `from_op`, between int64 Ops and Python's integers
-Next:  picograd/ir/dims.py
+Next:  picograd/ir/divisors.py
 
 An expression is a sum `constant + coefficient * atom + ...`, its atoms in a fixed order. An atom is a RANGE, a
 VARIABLE, a product of atoms, or a quotient or remainder that no rule below could take apart.

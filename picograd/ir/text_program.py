@@ -32,16 +32,20 @@ from picograd.ir.statements import (
     Alloc,
     Barrier,
     Check,
+    CommitCopies,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     operands,
     walk,
 )
@@ -69,7 +73,8 @@ ATOM = 9
 NAMED = frozenset({OpCode.RANGE, OpCode.VAR, OpCode.ALLOC, OpCode.PARAM, OpCode.VARIABLE})
 FUNCTIONS = ELEMENTWISE - INFIX.keys() - {OpCode.CAST, OpCode.BITCAST, OpCode.CHECK}
 RESERVED = frozenset(
-    {"load", "check", "prefetch", "transpose", "shuffle", "mma", "spread", "lanes", "cast", "bitcast"}
+    {"load", "check", "prefetch", "transpose", "copy", "commit", "wait", "matrices", "shuffle", "mma", "spread", "lanes"}
+    | {"cast", "bitcast"}
     | {"inf", "nan", "nan_bits", "when"}
     | {*keyword.kwlist}
     | {t.name for t in dtypes.ALL}
@@ -175,26 +180,34 @@ class _Writer:
             case Let(var=v, value=x):
                 return f"{self.declare(v)}: {vector_type(v)} = {self.expression(x)}"
             case Load(var=v, memory=m, index=i, valid=valid):
-                access = f"{self.expression(m)}[{self.expression(i)}]"
-                return f"load {self.declare(v)}: {vector_type(v)} = {access}{self.when(valid)}"
+                return f"load {self.declare(v)}: {vector_type(v)} = {self.access(m, i)}{self.when(valid)}"
             case Store(memory=m, index=i, value=x, valid=valid):
-                return f"{self.expression(m)}[{self.expression(i)}] = {self.expression(x)}{self.when(valid)}"
+                return f"{self.access(m, i)} = {self.expression(x)}{self.when(valid)}"
             case Transpose(into=m, place=i, memory=source, index=j):
-                to, of = f"{self.expression(m)}[{self.expression(i)}]", f"{self.expression(source)}[{self.expression(j)}]"
+                to, of = self.access(m, i), self.access(source, j)
                 return f"transpose {statement.lanes} to {to} by {statement.step} of {of} by {statement.stride}"
             case Prefetch(memory=m, index=i):
-                return f"prefetch {self.expression(m)}[{self.expression(i)}]"
+                return f"prefetch {self.access(m, i)}"
+            case CopyAsync(into=m, place=i, memory=source, index=j, lanes=lanes, valid=valid):
+                to, of = self.access(m, i), self.access(source, j)
+                return f"copy {lanes} to {to} of {of}{self.when(valid)}"
+            case CommitCopies():
+                return "commit copies"
+            case WaitForCopies(still=still):
+                return f"wait for copies but {still}"
+            case LoadMatrices(into=m, place=i, memory=source, index=j, turned=turned):
+                return f"{'turned ' if turned else ''}matrices to {self.access(m, i)} of {self.access(source, j)}"
             case Shuffle(var=v, value=x, distance=distance):
                 return f"shuffle {self.declare(v)}: {vector_type(v)} = {self.expression(x)} by {distance}"
             case Mma(acc=acc, at=at, lhs=lhs, left=left, rhs=rhs, right=right):
-                to, a, b = (
-                    f"{self.expression(m)}[{self.expression(i)}]" for m, i in ((acc, at), (lhs, left), (rhs, right))
-                )
-                return f"mma {to} += {a} @ {b}"
+                return f"mma {self.access(acc, at)} += {self.access(lhs, left)} @ {self.access(rhs, right)}"
             case Barrier():
                 return "barrier"
             case Check(inside=inside, value=x, number=number):
                 return f"check {self.expression(inside)} else report {number} of {self.expression(x)}"
+
+    def access(self, memory: Op, index: Op) -> str:
+        return f"{self.expression(memory)}[{self.expression(index)}]"
 
     def when(self, valid: Op | None) -> str:
         return "" if valid is None else f" when {self.expression(valid)}"

@@ -22,16 +22,20 @@ from picograd.ir.statements import (
     Alloc,
     Barrier,
     Check,
+    CommitCopies,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
 )
 from picograd.ir.symbolic import from_op
 from picograd.ir.text_program import FUNCTIONS, INFIX, derived_dtype
@@ -57,6 +61,7 @@ AST_CODES: dict[type[ast.AST], OpCode] = {
 assert set(AST_CODES.values()) == set(INFIX), "text_reader: AST_CODES has not the operators of INFIX"
 FUNCTION_CODES = {code.name.lower(): code for code in FUNCTIONS}
 TRANSPOSE = re.compile(r"transpose (\d+) to (.*) by (\d+) of (.*) by (\d+)")
+COPY = re.compile(r"copy (\d+) to (.*) of (.*?)(?: when (.*))?")
 DECLARED = re.compile(r"^(\w+)(?: as ('(?:\\.|[^'\\])*'|[^:=]*?))?$")
 
 
@@ -134,8 +139,8 @@ class _Reader:
 
     def simple(self, line: str) -> Statement:
         """Returns the statement of one line that opens no body."""
-        if line == "barrier":
-            return Barrier()
+        if (of_a_block := self.of_a_block(line)) is not None:
+            return of_a_block
         if line.startswith("check "):
             inside, _, report = line.removeprefix("check ").partition(" else report ")
             number, _, reported = report.partition(" of ")
@@ -150,14 +155,6 @@ class _Reader:
             return Transpose(*self.access(to), int(step), *self.access(of), int(stride), int(lanes))
         if line.startswith("prefetch "):
             return Prefetch(*self.access(line.removeprefix("prefetch ")))
-        if line.startswith("mma "):
-            to, _, product = line.removeprefix("mma ").partition(" += ")
-            left, _, other = product.partition(" @ ")
-            return Mma(*self.access(to), *self.access(left), *self.access(other))
-        if line.startswith("shuffle "):
-            declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
-            given, _, distance = shuffled.rpartition(" by ")
-            return Shuffle(self.var(declared), self.expression(given), int(distance))
         if line.startswith("load "):
             declared, _, access = line.removeprefix("load ").partition(" = ")
             access, _, valid = access.partition(" when ")
@@ -170,6 +167,34 @@ class _Reader:
         right, _, valid = right.partition(" when ")
         memory, index = self.access(left)
         return Store(memory, index, self.expression(right), self.expression(valid) if valid else None)
+
+    def of_a_block(self, line: str) -> Statement | None:
+        """Returns what threads of a block do together, or for each other; None where a line says something else."""
+        if line == "barrier":
+            return Barrier()
+        if line.startswith("copy "):
+            found = COPY.fullmatch(line)
+            if found is None:
+                raise DataError(f"text: {line!r} is no copy N to memory[place] of memory[index].")
+            lanes, to, of, valid = found.groups()
+            return CopyAsync(*self.access(to), *self.access(of), int(lanes), self.expression(valid) if valid else None)
+        if line == "commit copies":
+            return CommitCopies()
+        if line.startswith("wait for copies but "):
+            return WaitForCopies(int(line.removeprefix("wait for copies but ")))
+        if line.startswith(("matrices to ", "turned matrices to ")):
+            turned, _, accesses = line.partition("matrices to ")
+            to, _, of = accesses.partition(" of ")
+            return LoadMatrices(*self.access(to), *self.access(of), bool(turned))
+        if line.startswith("mma "):
+            to, _, product = line.removeprefix("mma ").partition(" += ")
+            left, _, other = product.partition(" @ ")
+            return Mma(*self.access(to), *self.access(left), *self.access(other))
+        if line.startswith("shuffle "):
+            declared, _, shuffled = line.removeprefix("shuffle ").partition(" = ")
+            given, _, distance = shuffled.rpartition(" by ")
+            return Shuffle(self.var(declared), self.expression(given), int(distance))
+        return None
 
     # ---- what has a name ----
     def declare(self, text: str, make: Callable[[Any], Op], default: Callable[[str], Any] = str) -> Op:

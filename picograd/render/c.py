@@ -2,7 +2,7 @@
 
 In:    Program (linear form, of a CPU), Target
 Out:   Source (language "c"): `void {name}_{phase}(<pointers>, <variables>, int64 begin, int64 end)`
-Called by: engine/backends/c.py.    Next: picograd/render/divisors.py
+Called by: engine/backends/c.py.    Next: picograd/render/nvptx.py
 
 A call runs the iterations begin..end of the phase's GRID loops, counted one loop after the other, as in LLVM IR
 (render/llvm.py). The target has vectors of one lane, so that a VECTOR loop is a plain one, which the C compiler may

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from picograd.errors import VerifyError
+from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
@@ -21,22 +22,26 @@ from picograd.ir.statements import (
     Alloc,
     Barrier,
     Check,
+    CommitCopies,
+    CopyAsync,
     For,
     If,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     lanes_of,
 )
-from picograd.render.divisors import divisor_of
 from picograd.render.intervals import Interval, interval_of
 from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
 
+OfAGpu = CopyAsync | CommitCopies | WaitForCopies | Shuffle | LoadMatrices | Mma
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
 
 
@@ -151,10 +156,8 @@ class Writer(ABC):
                 self.write_check(statement)
             elif isinstance(statement, Transpose):
                 self.write_transpose(statement)
-            elif isinstance(statement, Shuffle):
-                self.write_shuffle(statement)
-            elif isinstance(statement, Mma):
-                self.write_mma(statement)
+            elif isinstance(statement, OfAGpu):
+                self.write_of_a_gpu(statement)
             elif isinstance(statement, Barrier):
                 self.write_barrier()
             else:
@@ -236,13 +239,9 @@ class Writer(ABC):
         """Turns a square."""
         raise self.broken("a Transpose is of a CPU's vectors")
 
-    def write_shuffle(self, shuffle: Shuffle) -> None:
-        """Exchanges values with another thread of the warp."""
-        raise self.broken("a Shuffle is of warps, which only CUDA has")
-
-    def write_mma(self, mma: Mma) -> None:
-        """Adds a product that the warp holds in registers."""
-        raise self.broken("an Mma is of warps, which only CUDA has")
+    def write_of_a_gpu(self, statement: OfAGpu) -> None:
+        """Writes what only NVIDIA's GPUs have."""
+        raise self.broken(f"only CUDA has a {type(statement).__name__}")
 
     @abstractmethod
     def write_barrier(self) -> None:

@@ -11,10 +11,22 @@ NOTE: pointers are not `__restrict__`: an output may be the same memory as an in
 from __future__ import annotations
 
 from picograd.device import Target
+from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
-from picograd.ir.statements import Alloc, Mma, Shuffle, fragments, walk
+from picograd.ir.statements import (
+    Alloc,
+    CommitCopies,
+    CopyAsync,
+    LoadMatrices,
+    Mma,
+    Shuffle,
+    WaitForCopies,
+    fragments,
+    walk,
+)
 from picograd.render.blocks import BlockWriter, launch_of_blocks, take_apart
+from picograd.render.cstyle import OfAGpu
 
 
 def render(program: Program, target: Target) -> Source:
@@ -65,14 +77,30 @@ class CudaWriter(BlockWriter):
         kind = "SHARED" if space is MemorySpace.SHARED else "REGISTERS"
         self.line(f"{kind}({alloc.memory.dtype}, {name}, {numel});")
 
-    def write_shuffle(self, shuffle: Shuffle) -> None:
-        self.check_whole("a Shuffle")
-        self.name(shuffle.var, [f"shuffle_xor({self.operand(shuffle.value)}, {shuffle.distance})"])
+    def write_of_a_gpu(self, statement: OfAGpu) -> None:
+        """Calls the primitive of that name (kernels/cuda/primitives.h)."""
+        if isinstance(statement, Shuffle | LoadMatrices | Mma):
+            self.check_whole(f"a {type(statement).__name__}")
+        match statement:
+            case CopyAsync(into=into, place=place, memory=memory, index=index, lanes=lanes, valid=valid):
+                accesses, condition = self.places((into, place), (memory, index)), self.operand(valid) if valid else "true"
+                self.line(f"copy_async<{lanes}>({accesses}, {condition});")
+            case CommitCopies():
+                self.line("commit_copies();")
+            case WaitForCopies(still=still):
+                self.line(f"wait_copies<{still}>();")
+            case Shuffle(var=var, value=value, distance=distance):
+                self.name(var, [f"shuffle_xor({self.operand(value)}, {distance})"])
+            case LoadMatrices(into=into, place=place, memory=memory, index=index, turned=turned):
+                accesses = self.places((into, place), (memory, index))
+                self.line(f"load_matrices<{'true' if turned else 'false'}>({accesses});")
+            case Mma():
+                accesses = self.places(*[(memory, index) for memory, index, _ in fragments(statement)])
+                self.line(f"mma_m16n8k16({accesses});")
 
-    def write_mma(self, mma: Mma) -> None:
-        self.check_whole("an Mma")
-        places = [f"{self.memory(memory)}, {self.operand(index)}" for memory, index, _ in fragments(mma)]
-        self.line(f"mma_m16n8k16({', '.join(places)});")
+    def places(self, *accesses: tuple[Op, Op]) -> str:
+        """Returns the arguments that name memory and index."""
+        return ", ".join(f"{self.memory(memory)}, {self.operand(index)}" for memory, index in accesses)
 
     def write_barrier(self) -> None:
         self.check_whole("a Barrier")

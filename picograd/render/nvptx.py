@@ -19,39 +19,47 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
+from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program, Source
 from picograd.ir.statements import (
     Alloc,
     Barrier,
+    CommitCopies,
+    CopyAsync,
     For,
     Let,
     Load,
+    LoadMatrices,
     Mma,
     Prefetch,
     Shuffle,
     Statement,
     Store,
     Transpose,
+    WaitForCopies,
     operands,
     walk,
 )
 from picograd.ir.symbolic import to_op
 from picograd.render.blocks import MAX_GRID, Phase, launch_of_blocks, take_apart
-from picograd.render.divisors import divisor_of
 from picograd.render.intervals import interval_of
 from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
 from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
-from picograd.render.nvptx_memory import SHARED_ALIGNMENT, load_elements, store_elements
-from picograd.render.registers import changes, is_register, parts_of
+from picograd.render.nvptx_memory import SHARED_ALIGNMENT, copy_elements, load_elements, store_elements
+from picograd.render.registers import brought_by, changes, is_register, parts_of
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 # Threads of a block, and how many blocks must fit at once: without the 1 the assembler spills registers to fit more.
 LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
+
+COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
+WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
+MATRICES = "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{}.b16.p3"
 
 # PTX ISA 9.7.15.5.8, mma.m16n8k16: pairs of float16 come as vectors, of bfloat16 as 32 bits.
 MULTIPLY = {
@@ -240,6 +248,14 @@ class KernelWriter(FunctionWriter):
             self.write_shuffle(statement)
         elif isinstance(statement, Mma):
             self.write_mma(statement)
+        elif isinstance(statement, LoadMatrices):
+            self.write_load_matrices(statement)
+        elif isinstance(statement, CopyAsync):
+            copy_elements(self, statement)
+        elif isinstance(statement, CommitCopies):
+            self.lines.append(f"  {COMMIT}")
+        elif isinstance(statement, WaitForCopies):
+            self.lines.append(f"  {WAIT.format(statement.still)}")
         elif isinstance(statement, Barrier):
             if self.guarded:
                 raise self.broken("a Barrier stands in a BLOCK loop that not all threads run")
@@ -319,6 +335,20 @@ class KernelWriter(FunctionWriter):
         made = self.emit(f"call {result} {name}({', '.join(given)})")
         for i, slot in enumerate(acc):
             self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")
+
+    def write_load_matrices(self, load: LoadMatrices) -> None:
+        """Writes what brings four matrices, of each a pair of elements in 32 bits."""
+        if self.guarded:
+            raise self.broken("a LoadMatrices stands in a BLOCK loop that not all threads run")
+        scalar, result = type_of(load.memory.dtype), "{i32, i32, i32, i32}"
+        address = self.emit(f"addrspacecast ptr {self.address(load.memory, load.index)} to ptr addrspace(3)")
+        name = MATRICES.format(".trans" if load.turned else "")
+        made = self.emit(f"call {result} {name}(ptr addrspace(3) {address})")
+        slots = brought_by(load)
+        for i, slot in enumerate(slots):
+            if i % 2 == 0:
+                pair = self.emit(f"bitcast i32 {self.emit(f'extractvalue {result} {made}, {i // 2}')} to <2 x {scalar}>")
+            self.held[slot] = self.emit(f"extractelement <2 x {scalar}> {pair}, i64 {i % 2}")
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:

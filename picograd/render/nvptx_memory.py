@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Protocol
 
+from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.statements import Load, Store, lanes_of
-from picograd.render.divisors import divisor_of
+from picograd.ir.statements import CopyAsync, Load, Store, lanes_of
 from picograd.render.llvm_memory import Writer as MemoryWriter
 from picograd.render.llvm_memory import from_memory, to_memory
 from picograd.render.llvm_rows import memory_type, type_of
@@ -91,6 +91,30 @@ def store_elements(write: Writer, store: Store) -> None:
         for lane in range(lanes):
             with write.when(write.emit(f"extractelement <{lanes} x i1> {mask}, i64 {lane}")):
                 _store_lane(write, store, value, lane, lanes)
+
+
+def copy_elements(write: Writer, copy: CopyAsync) -> None:
+    """Writes a CopyAsync; from memory that begins at an odd place element by element, which then is there at once."""
+    nbytes = copy.lanes * copy.memory.dtype.itemsize
+    if copy.lanes > 1 and not _alignment(write, copy.memory, copy.index, copy.lanes):
+        _copy_now(write, copy)
+        return
+    to = write.emit(f"addrspacecast ptr {write.address(copy.into, copy.place)} to ptr addrspace(3)")
+    of = write.emit(f"addrspacecast ptr {write.address(copy.memory, copy.index)} to ptr addrspace(1)")
+    size = str(nbytes)
+    if copy.valid is not None:
+        size = write.emit(f"select i1 {write.operand(copy.valid, 1)}, i32 {nbytes}, i32 0")
+    cache = "cg" if nbytes == ACCESS_BYTES else "ca"  # past the first cache, or through it
+    name = f"@llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}.s"
+    write.lines.append(f"  call void {name}(ptr addrspace(3) {to}, ptr addrspace(1) {of}, i32 {size})")
+
+
+def _copy_now(write: Writer, copy: CopyAsync) -> None:
+    kind, dtype = memory_type(copy.memory.dtype, copy.lanes), copy.memory.dtype
+    make = partial(_load, write, copy.memory, copy.index, copy.lanes)
+    held = make() if copy.valid is None else _where(write, write.operand(copy.valid, 1), kind, make)
+    alignment = _alignment(write, copy.into, copy.place, copy.lanes) or dtype.itemsize
+    write.lines.append(f"  store {kind} {held}, ptr {write.address(copy.into, copy.place)}, align {alignment}")
 
 
 def _where(write: Writer, condition: str, kind: str, make: Callable[[], str]) -> str:

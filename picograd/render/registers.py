@@ -1,7 +1,8 @@
 """Which places of REGISTER memory a loop or a branch changes: there a value has two origins, which SSA form must name.
 
 In:    statements of the linear form
-Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`, `parts_of(mma)`; `changes(body)`
+Out:   `Slot`, one value in a register; `slot_of(access)`, `slots_of(square)`, `parts_of(mma)`,
+       `brought_by(load)`; `changes(body)`
 Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: picograd/render/addresses.py
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
@@ -24,8 +25,21 @@ from collections.abc import Iterable
 from picograd.errors import VerifyError
 from picograd.ir.op import Op
 from picograd.ir.opcode import MemorySpace, OpCode
-from picograd.ir.statements import Alloc, For, If, Load, Mma, Statement, Store, Transpose, fragments, lanes_of
+from picograd.ir.statements import (
+    Alloc,
+    For,
+    If,
+    Load,
+    LoadMatrices,
+    Mma,
+    Statement,
+    Store,
+    Transpose,
+    fragments,
+    lanes_of,
+)
 
+Access = Load | Store | Transpose | LoadMatrices | Mma
 Slot = tuple[Op, int, int]  # memory, place of the first lane, lanes
 
 
@@ -57,6 +71,11 @@ def parts_of(mma: Mma) -> list[list[Slot]]:
     """Returns the places of what a thread holds of the three matrices: the accumulators', then the operands'."""
     starts = [(memory, _place(memory, index), count) for memory, index, count in fragments(mma)]
     return [elements_of(slot) for slot in starts]
+
+
+def brought_by(load: LoadMatrices) -> list[Slot]:
+    """Returns the places that a LoadMatrices writes: two for each matrix."""
+    return elements_of((load.into, _place(load.into, load.place), 8))
 
 
 def is_lookup(access: Load | Store) -> bool:
@@ -101,7 +120,7 @@ def _add_changes(
     stored: dict[Slot, None] = {}
     own = set()
     for statement in body:
-        if isinstance(statement, Load | Store | Transpose | Mma):
+        if isinstance(statement, Access):
             slots = _slots(statement)
             if apart:
                 slots = [each for slot in slots for each in elements_of(slot)]
@@ -120,10 +139,12 @@ def _add_changes(
     return [slot for slot in stored if slot[0] not in own]
 
 
-def _slots(access: Load | Store | Transpose | Mma) -> list[Slot]:
+def _slots(access: Access) -> list[Slot]:
     """Returns what an access reads or writes in registers."""
     if isinstance(access, Mma):
         return [slot for part in parts_of(access) for slot in part]
+    if isinstance(access, LoadMatrices):
+        return brought_by(access)
     if isinstance(access, Transpose):
         return slots_of(access) if is_register(access.into) else []
     return [slot_of(access)] if is_register(access.memory) else []

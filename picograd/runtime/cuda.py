@@ -214,5 +214,8 @@ def _version_text(number: int) -> str:
 def _target_of(gpu: Capability) -> Target:
     """Describes a GPU as code generation sees it."""
     # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
-    arch, has_mma = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
-    return Target("CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=has_mma)
+    arch, is_ampere = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
+    return Target(
+        "CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=is_ampere,
+        has_async_copies=is_ampere,
+    )  # fmt: skip

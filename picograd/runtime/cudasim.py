@@ -29,7 +29,10 @@ from picograd.runtime.host_calls import HostFunction, array_at, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 from picograd.runtime.libraries import load_library
 
-TARGET = Target("CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True)
+TARGET = Target(
+    "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True,
+    has_async_copies=True,
+)  # fmt: skip
 ORDERS = ("forward", "backward", "shuffled")
 ALIGNMENT = 64
 UNWRITTEN = 0xFF  # every byte of new memory: NaN in a float, so that what nothing wrote shows

@@ -29,7 +29,9 @@ from tests.ptx_assembler import assemble, is_there
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "compile" / "gpu_resources.txt"
 SHARED = 48 * 1024
 CUDA = {
-    arch: Target("CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=SHARED, has_mma=True)
+    arch: Target(
+        "CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=SHARED, has_mma=True, has_async_copies=True
+    )
     for arch in ("sm_80", "sm_90a", "sm_100a")
 }
 PTX = {f"sm_{major}0": nvptx.gpu_target(major, 0, SHARED) for major in (8, 9, 10)}

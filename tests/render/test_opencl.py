@@ -56,7 +56,7 @@ def test_bools_lie_in_bytes() -> None:
 
 def test_a_shuffle_is_refused() -> None:
     block = For(loop_range(1, AxisKind.BLOCK, 64), (Shuffle(Body.var(F32), const(1.0, F32), 1),))
-    assert refused(block_program(block)) == "a Shuffle is of warps, which only CUDA has."
+    assert refused(block_program(block)) == "only CUDA has a Shuffle."
 
 
 def test_a_barrier_that_not_all_threads_reach_is_refused() -> None:

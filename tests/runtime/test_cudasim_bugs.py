@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(
     not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
 )
 # A value read too early is one that another thread writes in the meantime, or has not yet: it depends on the order.
-BARRIER, TOO_EARLY = r"__syncthreads\(\);", "race|not written"
+BARRIER, TOO_EARLY = r"__syncthreads\(\);", "race|not written|on its way"
 
 
 def softmax() -> Kernel:
@@ -65,7 +65,7 @@ KERNELS: dict[str, tuple[Kernel, Opts | None]] = {
     "sort": (
         kernel_of(Op(OpCode.SORT, dtypes.int64, (Op(OpCode.PARAM, dtypes.int32, (), (0, (700,))),), (0, False))), None
     ),
-    "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 1, 16),))),
+    "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 2, 16),))),
     "attention": (attention(dtypes.float32, causal=False), None),
     "attention by mma": (attention(dtypes.float16, causal=True), None),
 }
@@ -103,18 +103,25 @@ BUGS = {
     ),
     "a barrier for one warp": Bug("softmax", BARRIER, "if (threadIdx.x < 32) __syncthreads();", 0, "diverg|" + TOO_EARLY),
     "a return before a barrier": Bug(
-        "product", BARRIER, "if (threadIdx.x == 63) return;\n__syncthreads();", 1, "ended|written",
+        "product", BARRIER, "if (threadIdx.x == 63) return;\n__syncthreads();", 1, "ended|written|ends while",
     ),
     "no barrier before a step of a scan": Bug("scan", BARRIER, "", 3, TOO_EARLY),
     "no barrier after a tile of a scan": Bug("scan", BARRIER, "", -1, TOO_EARLY),
     "no barrier before tiles are sorted": Bug("sort", BARRIER, "", 0, TOO_EARLY),
     "no barrier after a merge": Bug("sort", BARRIER, "", 1, TOO_EARLY),
-    # ---- the two halves of shared memory ----
-    "the half that is read is written": Bug("product", r"(i\d+) \+ 1;", r"\1 + 0;", -1, "race"),
-    "a half that was never filled": Bug("product", r"(i\d+) % 2;", r"(\1 + 1) % 2;", 0, TOO_EARLY),
-    "the same of fragments": Bug("mma", r"(i\d+) % 2;", r"(\1 + 1) % 2;", 0, TOO_EARLY),
+    # ---- the stages of shared memory ----
+    "the stage that is read is written": Bug("product", r"(i\d+) \+ 2;", r"\1 + 0;", 0, TOO_EARLY),
+    "a stage that was never filled": Bug("product", r"= (i\d+) \* 288;", r"= (\1 + 1) * 288;", 0, TOO_EARLY),
+    "the same of fragments": Bug("mma", r"(load_matrices<true>\(.*, v\d+)\)", r"\1 + 640)", 0, TOO_EARLY),
+    "no wait for the first copies": Bug("product", r"wait_copies<1>\(\);", "", 0, "on its way"),
+    "no wait for later copies": Bug("mma", r"wait_copies<1>\(\);", "", -1, "on its way"),
+    "a wait that leaves a group too many": Bug("mma", r"wait_copies<1>", "wait_copies<2>", 0, "on its way"),
+    "a group that is not closed": Bug("product", r"commit_copies\(\);", "", 0, "on its way"),
+    "a copy after the last wait": Bug(
+        "mma", r"(copy_async<8>\(s2, v\d+, p0, v\d+, v\d+\);)((.|\n)*)\}", r"\1\2\1}", 0, "ends while|race|on its way",
+    ),
     "rows of shared memory too short": Bug("product", r"= (v\d+) \* 36;", r"= \1 * 28;", 0, TOO_EARLY),
-    "shared memory too small": Bug("product", r"(SHARED\(float32, s2, )576", r"\g<1>512", 0, "which has 512"),
+    "shared memory too small": Bug("product", r"(SHARED\(float32, s2, )864", r"\g<1>800", 0, "which has 800"),
     # ---- warps ----
     "a shuffle in a branch": Bug(
         "softmax", r"const float32 (v\d+) = shuffle_xor\((v\d+), 16\);",
@@ -123,12 +130,15 @@ BUGS = {
     "a shuffle over the wrong distance": Bug("softmax", r"(shuffle_xor\(v\d+, )16\)", r"\g<1>8)", 1),
     "a shuffle left out": Bug("softmax", r"shuffle_xor\((v\d+), 4\)", r"\1", 1),
     "an Mma for half a warp": Bug("mma", r"(mma_m16n8k16\()", r"if (threadIdx.x % 32 < 16) \1", 0, "divergent"),
-    "an Mma of a part too far on": Bug("mma", r"(mma_m16n8k16\(r\d+, 0, r\d+, )0", r"\g<1>1", 0, "which has 8"),
+    "an Mma of a part too far on": Bug("mma", r"(mma_m16n8k16\(r\d+, v\d+, r\d+, )0", r"\g<1>1", 0, "which has 8"),
+    "matrices for half a warp": Bug("mma", r"(load_matrices<)", r"if (threadIdx.x % 32 < 16) \1", 0, "divergent"),
+    "matrices from an odd place": Bug("mma", r"(load_matrices<false>\(.*, v\d+)\)", r"\1 + 4)", 0, "no multiple of 8"),
+    "matrices that are not turned": Bug("mma", "load_matrices<true>", "load_matrices<false>", 0),
     # ---- memory ----
     "an operand read past its end": Bug(
-        "product", r"(v\d+) \? (load_lanes<4>\(p0, v\d+\)) : [^;]*;", r"\2;", 0, "reads p0",
+        "product", r"(copy_async<1>\(s2, v\d+, p0, v\d+, )v\d+", r"\1true", 0, "reads p0",
     ),
-    "K read past its end": Bug("product", r"(v\d+) \? (load_lanes<4>\(p1, v\d+\)) : [^;]*;", r"\2;", 1, "reads p1"),
+    "K read past its end": Bug("product", r"(copy_async<4>\(s3, v\d+, p1, v\d+, )v\d+", r"\1true", -1, "reads p1"),
     "a result written past its end": Bug("product", r"if \(v\d+\) \{\n(\s*const Lanes)", r"{\n\1", -1, "writes p2"),
     "the last access of a row written twice": Bug("softmax", r"store_lanes\(p1, (v\d+),", r"store_lanes(p1, \1 + 4,", -1),
     "a block further on": Bug("product", r"(= g\d+ \* )(\d+);", r"\1(\2 + 1000);", 0, "reads p0"),

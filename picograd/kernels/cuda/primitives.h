@@ -33,7 +33,7 @@ struct float8_e5m2 { uint8 bits; };
 #ifdef __CUDACC_RTC__
 #define PRIMITIVE static __device__ __forceinline__
 template <class T> using Global = T*;
-#define SHARED(T, name, n) __shared__ T name[n]
+#define SHARED(T, name, n) __shared__ __align__(16) T name[n]
 #define REGISTERS(T, name, n) T name[n]
 #else
 #include "cudasim.h"
@@ -196,12 +196,17 @@ PRIMITIVE T compare_and_swap(
 #endif
 
 // ---- copies to shared memory in the background ----
-// N elements of 4, 8 or 16 bytes in all, at a multiple of as many, from memory[from] to shared[to]; zeros if not `valid`, and
+// N elements of 4, 8 or 16 bytes in all, at multiples of N, from memory[from] to shared[to]; zeros if not `valid`, and
 // memory is not touched. They are there for their own thread once it has waited, for others after a barrier behind that.
 // PTX ISA 9.7.9.25.3, cp.async (sm_80).
 #ifdef __CUDACC_RTC__
 template <int N, class T> PRIMITIVE void copy_async(T* shared, int64 to, const T* memory, int64 from, bool valid) {
   constexpr int NBYTES = N * sizeof(T);
+  if (!is_aligned<N>(memory)) {  // a row of something larger: these arrive at once
+#pragma unroll
+    for (int i = 0; i < N; i++) shared[to + i] = valid ? memory[from + i] : T();
+    return;
+  }
   const uint32 at = (uint32)__cvta_generic_to_shared(shared + to), size = valid ? NBYTES : 0;
   if constexpr (NBYTES == 16) {  // past the first cache: nobody reads them there again
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(memory + from), "r"(size) : "memory");
@@ -221,7 +226,7 @@ PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 
   static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "copy_async: 4, 8 or 16 bytes");
   T values[N] = {};
   for (int64 i = 0; valid && i < N; i++) values[i] = memory[from + i];
-  if (valid && ((uint64)(memory.elements + from) & (N * sizeof(T) - 1))) cudasim::fail("copies from an odd address.");
+  if (from % N) cudasim::fail("copies from place %lld, which is no multiple.", from);
   cudasim::start_copy(shared, to, values, N);
 }
 PRIMITIVE void commit_copies() { cudasim::copies[cudasim::thread_number(cudasim::running)].num_groups++; }
@@ -396,6 +401,38 @@ PRIMITIVE float8_e4m3 to_float8_e4m3(float64 value) { return to_float8_e4m3((flo
 PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2((float32)value); }
 
 // ---- matrices that a warp holds in registers ----
+// into[place..] = what a thread has of four matrices of 8 x 8 of 16 bits. Thread 8 m + r says by `index` where row r of matrix m
+// begins, a multiple of 8; element 2 m + i is (g, 2t + i) of matrix m, or (2t + i, g) where they are TURNED.
+// PTX ISA 9.7.15.5.15, ldmatrix (sm_75). All 32 threads call it.
+#ifdef __CUDACC_RTC__
+template <bool TURNED, class T> PRIMITIVE void load_matrices(T* into, int64 place, const T* shared, int64 index) {
+  const uint32 at = (uint32)__cvta_generic_to_shared(shared + index);
+  uint32 pairs[4];
+  if constexpr (TURNED) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3]) : "r"(at) : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3]) : "r"(at) : "memory");
+  }
+#pragma unroll
+  for (int i = 0; i < 8; i++) into[place + i].bits = (uint16)(pairs[i / 2] >> 16 * (i % 2));
+}
+#else
+template <bool TURNED, class Registers, class T, int64 LENGTH>
+PRIMITIVE void load_matrices(Registers& into, int64 place, const cudasim::SharedMemory<T, LENGTH>& shared, int64 index,
+                             int32 line = __builtin_LINE()) {
+  if (index % 8) cudasim::fail("reads a row of a matrix at place %lld, which is no multiple of 8.", index);
+  struct Row { T at[8]; } row;
+  for (int64 i = 0; i < 8; i++) row.at[i] = shared[index + i];
+  const Row* rows[32];
+  const int64 lane = cudasim::meet(row, rows, line), g = lane / 4, t = lane % 4;
+  for (int64 m = 0; m < 4; m++)
+    for (int64 i = 0; i < 2; i++)
+      into[place + 2 * m + i] = TURNED ? rows[8 * m + 2 * t + i]->at[g] : rows[8 * m + g]->at[2 * t + i];
+}
+#endif
+
 // acc[at..] += lhs[left..] @ rhs[right..]: 16 x 8 += (16 x 16) @ (16 x 8). Where g = lane / 4 and t = lane % 4, element i of
 // acc is (g + 8 (i / 2), 2t + i % 2); of lhs (g + 8 (i / 2 % 2), 2t + i % 2 + 8 (i / 4)); of rhs (2t + i % 2 + 8 (i / 2), g).
 // PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). All 32 threads call it.

@@ -2,7 +2,7 @@
 
 In:    an integer operation, and what is known of the VARs it reads
 Out:   `divisor_of`
-Called by: render/cstyle.py, render/nvptx.py.    Next: picograd/render/nvptx.py
+Next:  picograd/ir/dims.py
 
 Example:  v3 = t1 * 4;  v4 = g0 * 1024;  v5 = v3 + v4        4 divides v3 and v5, 1024 divides v4
 """
