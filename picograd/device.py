@@ -77,6 +77,10 @@ class device(str):  # noqa: N801  # as PyTorch spells it
 named = cache(device)  # for names of devices as cells have them: few, and asked for often
 
 
+# What a function of a GPU can declare (CUDA C++ Programming Guide, compute capability 9.0); for more a launch has to ask.
+DECLARED_SHARED_BYTES = 48 * 1024
+
+
 @dataclass(frozen=True)
 class Target:
     """A machine to generate code for.
@@ -87,7 +91,7 @@ class Target:
     vector_bytes:      width of one vector register; on a GPU of the widest access of a thread
     num_registers:     vector registers
     block_threads:     threads of a block; 1 on a CPU
-    shared_bytes:      memory one block shares
+    shared_bytes:      memory one block shares, where its launch asks for it
     has_shuffle:       threads of a warp exchange values without memory
     has_mma:           a warp brings, and multiplies, matrices of 16-bit floats by one instruction
     has_async_copies:  threads copy from memory to shared memory in the background

@@ -20,10 +20,11 @@ from picograd.ir.stages import Binary, Source
 from picograd.render.nvptx import render
 from picograd.runtime.cudasim import CudaSimDevice
 
-TARGET = replace(gpu_target(9, 0, 48 * 1024), device="PTX_ON_HOST")
+TARGET = replace(gpu_target(9, 0, 99 * 1024), device="PTX_ON_HOST")
 AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
     "ptx_kernel ": "", '"nvvm.maxntid"': '"threads"', "internal addrspace(3) global": "internal global",
     "addrspacecast ptr addrspace(3)": "getelementptr i8, ptr",
+    "external addrspace(3) global [0 x i8]": f"internal global [{99 * 1024} x i8] poison",
     "@llvm.nvvm.read.ptx.sreg.tid.x": "@sim_thread", "@llvm.nvvm.read.ptx.sreg.ctaid.x": "@sim_block",
     "@llvm.nvvm.barrier.cta.sync.aligned.all": "@sim_barrier", "@llvm.nvvm.shfl.sync.bfly.i32": "@sim_shuffle",
     "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32": "@sim_mma_float16",

@@ -28,6 +28,7 @@ from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
 PADDING = 4  # elements: what a thread reads at once
 WARP_WIDE = 8
+MOST_STAGES = 3  # not measured: a step of multiply-adds takes longer than what it needs is on its way
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class BlockProduct(StagedProduct):
     @property
     def num_sums(self) -> int:
         return self.tile.own_rows * self.tile.own_columns
+
+    @property
+    def most_stages(self) -> int:
+        return MOST_STAGES
 
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         depth, threads = self.tile.depth, self.tile.threads

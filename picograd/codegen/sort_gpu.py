@@ -24,7 +24,7 @@ from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
 from picograd.codegen.sort import Tables, at_most, comes_before, integer, key_dtype, negated
-from picograd.device import Target
+from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.build import both, cast, compare, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const, greatest
@@ -147,8 +147,8 @@ class _Sort:
 
 def tile_of(length: int, key_nbytes: int, target: Target) -> int:
     """Returns how many elements a block sorts: a power of two whose two tables fit in shared memory."""
-    tile = OWN * target.block_threads
-    while 2 * tile * (key_nbytes + dtypes.int64.itemsize) > target.shared_bytes or tile // 2 >= max(2, length):
+    tile, room = OWN * target.block_threads, min(target.shared_bytes, DECLARED_SHARED_BYTES)
+    while 2 * tile * (key_nbytes + dtypes.int64.itemsize) > room or tile // 2 >= max(2, length):
         tile //= 2
     return tile
 

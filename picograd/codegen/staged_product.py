@@ -24,8 +24,6 @@ from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.opts import BlockTile, WarpTile
 from picograd.ir.symbolic import add, less, mod, mul
 
-MOST_STAGES = 3
-
 Store = Callable[[Dim, Dim, Op], None]  # (row, column, value)
 
 
@@ -59,6 +57,11 @@ class StagedProduct(ABC):
     def num_sums(self) -> int:
         """Accumulators of a thread."""
 
+    @property
+    @abstractmethod
+    def most_stages(self) -> int:
+        """Stages of shared memory that are worth having."""
+
     @abstractmethod
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         """Returns the tile of an operand."""
@@ -80,7 +83,7 @@ class StagedProduct(ABC):
         """Writes the block whose result begins at (first_row, first_column)."""
         build, cut = self.build, self.cut
         sides = self.staged(self.left, cut.rows, first_row), self.staged(self.right, cut.columns, first_column)
-        stages = num_stages(sides, self.target)
+        stages = num_stages(sides, self.most_stages, self.target)
         memories = [side.shared_memory(stages) for side in sides]
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             acc = build.alloc(self.sum_dtype, self.num_sums, MemorySpace.REGISTER)
@@ -93,11 +96,14 @@ class StagedProduct(ABC):
             self.store(thread, first_row, first_column, acc, store)
 
 
-def num_stages(sides: Sequence[Staged], target: Target) -> int:
-    """Returns how many stages of K lie in shared memory: no more than there are, nor than it holds."""
+def num_stages(sides: Sequence[Staged], most: int, target: Target) -> int:
+    """Returns how many stages of K lie in shared memory: at most so many, no more than there are, nor than it holds.
+
+    Two are enough where nothing is copied in the background.
+    """
     if sides[0].num_steps == 1:
         return 1
-    most = MOST_STAGES if all(side.copy_lanes for side in sides) else 2
+    most = most if all(side.copy_lanes for side in sides) else 2
     fit = target.shared_bytes // sum(side.stage_nbytes for side in sides)
     steps = sides[0].num_steps
     return max(2, min(most, fit, steps if isinstance(steps, int) else most))

@@ -25,6 +25,7 @@ from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
 PADDING = 8  # elements: 16 bytes
+MOST_STAGES = 4  # not measured: a step takes some hundred cycles, what it needs is on its way for more than that
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ class TensorProduct(StagedProduct):
     @property
     def num_sums(self) -> int:
         return 4 * self.tile.high_tiles * self.tile.wide_tiles
+
+    @property
+    def most_stages(self) -> int:
+        return MOST_STAGES
 
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         """Returns the tile of an operand, which lies in shared memory as it does where it comes from."""

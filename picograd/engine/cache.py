@@ -99,12 +99,12 @@ def _to_record(binary: Binary) -> dict[str, Any]:
         "name": binary.name,
         "params": [[p.dtype.name, dim_text(p.numel), p.role] for p in binary.params],
         "variables": [list(v.arg) for v in binary.variables],
-        "launches": [[x.symbol, dim_text(x.grid), x.block, x.work] for x in binary.launches],
+        "launches": [[x.symbol, dim_text(x.grid), x.block, x.work, x.shared_nbytes] for x in binary.launches],
     }
 
 
 def _from_record(record: dict[str, Any], data: bytes) -> Binary:
     params = tuple(Param(dtype_named(name), read_dim(numel), role) for name, numel, role in record["params"])
     variables = tuple(Op(OpCode.VARIABLE, dtypes.int64, (), tuple(arg)) for arg in record["variables"])
-    launches = tuple(Launch(symbol, read_dim(grid), block, work) for symbol, grid, block, work in record["launches"])
+    launches = tuple(Launch(symbol, read_dim(grid), *numbers) for symbol, grid, *numbers in record["launches"])
     return Binary(record["name"], data, params, variables, launches)

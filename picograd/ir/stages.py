@@ -265,12 +265,14 @@ class Launch:
     grid:    number of GRID iterations (blocks), an expression of the variables
     block:   threads of a block; 1 on a CPU
     work:    rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
+    shared_nbytes:  SHARED memory of a block that has to be asked for at each launch, being more than a function can declare
     """
 
     symbol: str
     grid: Dim
     block: int
     work: int
+    shared_nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.device import Target
+from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program
-from picograd.ir.statements import Check, For, If, Let, Load, Statement, Store
+from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, walk
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -103,7 +103,20 @@ def grid_of(program: Program, phase: Phase) -> Dim:
 
 def launch_of_blocks(program: Program, phase: Phase, symbol: str) -> Launch:
     """Returns what the runtime needs to know of a phase."""
-    return Launch(symbol, grid_of(program, phase), phase.block, max(work_of(grid.body) for grid in phase.grids))
+    work = max(work_of(grid.body) for grid in phase.grids)
+    return Launch(symbol, grid_of(program, phase), phase.block, work, asked_for(phase))
+
+
+def asked_for(phase: Phase) -> int:
+    """Returns the bytes of SHARED memory that a launch has to ask for: all, where they are more than can be declared."""
+    sizes = [shared_nbytes_of(s.memory) for s in walk([*phase.before, *phase.grids]) if isinstance(s, Alloc)]
+    return sum(sizes) if sum(sizes) > DECLARED_SHARED_BYTES else 0
+
+
+def shared_nbytes_of(memory: Op) -> int:
+    """Returns the bytes an ALLOC takes of a block's SHARED memory, where each begins at a multiple of 16."""
+    _, numel, space = memory.arg
+    return -(-int(numel) * memory.dtype.itemsize // 16) * 16 if space is MemorySpace.SHARED else 0
 
 
 def work_of(statements: Sequence[Statement]) -> int:
@@ -118,6 +131,11 @@ def work_of(statements: Sequence[Statement]) -> int:
         else:
             total += 1
     return total
+
+
+def too_much_shared(target: Target, name: str, nbytes: int) -> str:
+    """Returns the rule that memory breaks which a block does not have."""
+    return f"a block of {target.device} shares {target.shared_bytes} bytes, with {name} it needs {nbytes}"
 
 
 def _broken(program: Program, rule: str) -> VerifyError:
@@ -215,16 +233,12 @@ class BlockWriter(Writer):
 
     def check_space(self, memory: Op) -> None:
         """Checks that there is room for what a statement allocates."""
-        name, numel, space = memory.arg
+        name, _, space = memory.arg
         if space is MemorySpace.GLOBAL:
             raise self.broken(f"{name} is GLOBAL memory, which only a parameter can be")
-        if space is MemorySpace.SHARED:
-            self.shared_nbytes += int(numel) * memory.dtype.itemsize
-            if self.shared_nbytes > self.target.shared_bytes:
-                raise self.broken(
-                    f"a block of {self.target.device} shares {self.target.shared_bytes} bytes, "
-                    f"with {name} it needs {self.shared_nbytes}"
-                )
+        self.shared_nbytes += shared_nbytes_of(memory)
+        if self.shared_nbytes > self.target.shared_bytes:
+            raise self.broken(too_much_shared(self.target, str(name), self.shared_nbytes))
 
     def check_whole(self, statement: str) -> None:
         """Checks that all threads of the block run what they have to run together."""

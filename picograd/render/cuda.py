@@ -25,7 +25,7 @@ from picograd.ir.statements import (
     fragments,
     walk,
 )
-from picograd.render.blocks import BlockWriter, launch_of_blocks, take_apart
+from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, take_apart
 from picograd.render.cstyle import OfAGpu
 
 
@@ -73,9 +73,13 @@ class CudaWriter(BlockWriter):
     def write_alloc(self, alloc: Alloc) -> None:
         """Declares SHARED memory of the block or REGISTERS of a thread."""
         name, numel, space = alloc.memory.arg
+        first = self.shared_nbytes
         self.check_space(alloc.memory)
-        kind = "SHARED" if space is MemorySpace.SHARED else "REGISTERS"
-        self.line(f"{kind}({alloc.memory.dtype}, {name}, {numel});")
+        what = f"{alloc.memory.dtype}, {name}, {numel}"
+        if space is MemorySpace.REGISTER:
+            self.line(f"REGISTERS({what});")
+        else:
+            self.line(f"SHARED_AT({what}, {first});" if asked_for(self.phase) else f"SHARED({what});")
 
     def write_of_a_gpu(self, statement: OfAGpu) -> None:
         """Calls the primitive of that name (kernels/cuda/primitives.h)."""

@@ -43,7 +43,15 @@ from picograd.ir.statements import (
     walk,
 )
 from picograd.ir.symbolic import to_op
-from picograd.render.blocks import MAX_GRID, Phase, launch_of_blocks, take_apart
+from picograd.render.blocks import (
+    MAX_GRID,
+    Phase,
+    asked_for,
+    launch_of_blocks,
+    shared_nbytes_of,
+    take_apart,
+    too_much_shared,
+)
 from picograd.render.intervals import interval_of
 from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
@@ -57,6 +65,7 @@ BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
 
+ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says how much
 COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
 MATRICES = "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{}.b16.p3"
@@ -113,7 +122,7 @@ def render(program: Program, target: Target) -> Source:
         functions.append(writer.write_kernel(statements))
         shared += writer.shared.values()
         launches.append(launch_of_blocks(program, phase, writer.symbol))
-    text = "\n".join([*shared, "", *functions] if shared else functions)
+    text = "\n".join([*dict.fromkeys(shared), "", *functions] if shared else functions)
     for scalar in ("float", "double"):
         if f"@remainder_{suffix(scalar)}(" in text:
             text += "\n" + REMAINDER.format(t=scalar, s=suffix(scalar))
@@ -284,16 +293,19 @@ class KernelWriter(FunctionWriter):
             return
         shared = f"{self.symbol}_{name}"
         if shared not in self.shared:
-            self.shared_nbytes += int(numel) * memory.dtype.itemsize
+            first = self.shared_nbytes
+            self.shared_nbytes += shared_nbytes_of(memory)
             if self.shared_nbytes > self.target.shared_bytes:
-                raise self.broken(
-                    f"a block of {self.target.device} shares {self.target.shared_bytes} bytes, "
-                    f"with {name} it needs {self.shared_nbytes}"
-                )
-            kind = f"[{numel} x {memory_type(memory.dtype)}]"
-            where = f"internal addrspace(3) global {kind} poison, align {SHARED_ALIGNMENT}"
-            self.shared[shared] = f"@{shared} = {where}"
-            self.entry.append(f"  %{name}.at = addrspacecast ptr addrspace(3) @{shared} to ptr")
+                raise self.broken(too_much_shared(self.target, str(name), self.shared_nbytes))
+            if asked_for(self.phase):
+                self.shared[shared] = ASKED_FOR
+                self.entry.append(f"  %{name}.whole = addrspacecast ptr addrspace(3) @asked_for to ptr")
+                self.entry.append(f"  %{name}.at = getelementptr i8, ptr %{name}.whole, i64 {first}")
+            else:
+                kind = f"[{numel} x {memory_type(memory.dtype)}]"
+                where = f"internal addrspace(3) global {kind} poison, align {SHARED_ALIGNMENT}"
+                self.shared[shared] = f"@{shared} = {where}"
+                self.entry.append(f"  %{name}.at = addrspacecast ptr addrspace(3) @{shared} to ptr")
         self.pointers[memory] = f"%{name}.at"
 
     def write_shuffle(self, shuffle: Shuffle) -> None:

@@ -19,7 +19,7 @@ from picograd.device import Target
 from picograd.errors import DeviceError, PicogradError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
-from picograd.ir.stages import Binary, Executable, Runner, Schedule
+from picograd.ir.stages import Binary, Executable, Launch, Runner, Schedule
 from picograd.runtime.cuda_driver import Capability, call, capability, driver, failed
 from picograd.runtime.cuda_memory import Memory, Pool
 from picograd.runtime.cuda_plan import CudaPlan
@@ -161,7 +161,7 @@ class CudaDevice:
         self._enter()
         try:
             module = _Module(call("cuModuleLoadData", binary.data))
-            functions = [call("cuModuleGetFunction", module.handle, x.symbol.encode()) for x in binary.launches]
+            functions = [_function(module.handle, launch) for launch in binary.launches]
         except PicogradError as error:
             raise DeviceError(
                 f"{self.name}: kernel {binary.name} cannot be loaded: {error.args[0].splitlines()[0]} "
@@ -189,6 +189,15 @@ def _new_segment(nbytes: int) -> int | None:
 
 def _drop_segment(address: int) -> None:
     call("cuMemFree", address)
+
+
+def _function(module: Any, launch: Launch) -> Any:
+    """Returns a function of loaded code, which may have the shared memory that its launch asks for."""
+    function = call("cuModuleGetFunction", module, launch.symbol.encode())
+    if launch.shared_nbytes:
+        most = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call("cuFuncSetAttribute", function, most, launch.shared_nbytes)
+    return function
 
 
 class _Module:

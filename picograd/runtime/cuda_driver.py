@@ -17,7 +17,6 @@ from typing import Any
 from picograd.errors import DeviceError
 
 INSTEAD = "PICOGRAD_DEVICE=CPU, or NUMPY (the reference), or CUDASIM (the same CUDA C, simulated)"
-STATIC_SHARED_NBYTES = 48 * 1024  # of a block, without asking for more at each launch
 
 # After one of these every call of the process fails: CUDA Driver API, "Data types used by CUDA driver", CUresult.
 LOST = frozenset(
@@ -83,7 +82,7 @@ class Capability:
     """What the first GPU of this machine can do.
 
     major, minor:  its architecture: 9, 0 is sm_90
-    shared_bytes:  memory one block shares, without asking for more at each launch
+    shared_bytes:  memory one block shares where its launch asks for it
     """
 
     major: int
@@ -101,5 +100,5 @@ def capability() -> Capability:
     device, kinds = call("cuDeviceGet", 0), driver().CUdevice_attribute
     major = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
     minor = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
-    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device)
-    return Capability(int(major), int(minor), min(int(shared), STATIC_SHARED_NBYTES))
+    shared = call("cuDeviceGetAttribute", kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)
+    return Capability(int(major), int(minor), int(shared))

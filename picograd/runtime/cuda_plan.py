@@ -91,7 +91,7 @@ class Part:
             return
         for each in self.launches:
             if each.grid > 0:
-                device.queue.launch(each.call.function, each.grid, each.call.launch.block, ctypes.addressof(each.pointers))
+                device.queue.launch(each.call.function, each.grid, each.call.launch, ctypes.addressof(each.pointers))
 
 
 class HostPart:
@@ -164,6 +164,7 @@ def _node_params(launch: Started) -> Any:
     params.func = launch.call.function
     params.gridDimX, params.gridDimY, params.gridDimZ = max(1, launch.grid), 1, 1
     params.blockDimX, params.blockDimY, params.blockDimZ = launch.call.launch.block, 1, 1
+    params.sharedMemBytes = launch.call.launch.shared_nbytes
     params.kernelParams = ctypes.addressof(launch.pointers)
     return params
 

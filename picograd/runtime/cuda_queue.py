@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from picograd.ir.stages import Launch
 from picograd.runtime.cuda_driver import call, driver, failed
 from picograd.runtime.cuda_staging import Staging
 
@@ -44,9 +45,10 @@ class CommandQueue:
         self._staging = Staging(self._new_event, self.wait_for)
 
     # ---- kernels ----
-    def launch(self, function: Any, grid: int, block: int, pointers: int) -> None:
+    def launch(self, function: Any, grid: int, launch: Launch, pointers: int) -> None:
         """Submits one kernel; `pointers` is the address of its arguments' addresses."""
-        call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, self._kernels, pointers, 0)
+        size = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
+        call("cuLaunchKernel", function, *size, self._kernels, pointers, 0)
 
     def launch_graph(self, graph: Any) -> None:
         """Submits a graph that is ready to run."""

@@ -328,6 +328,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
 }  // namespace cudasim
 
 template <class T> using Global = cudasim::GlobalMemory<T>;
+#define SHARED_AT(T, name, n, first) SHARED(T, name, n)
 #define SHARED(T, name, n)                                \
   static cudasim::SharedElements<T, (n)> name##_elements; \
   const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}

@@ -30,7 +30,7 @@ from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 from picograd.runtime.libraries import load_library
 
 TARGET = Target(
-    "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=48 * 1024, has_mma=True,
+    "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=99 * 1024, has_mma=True,
     has_async_copies=True,
 )  # fmt: skip
 ORDERS = ("forward", "backward", "shuffled")

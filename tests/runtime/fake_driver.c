@@ -27,7 +27,7 @@ EXPORT int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return SUC
 EXPORT int cuDevicePrimaryCtxRetain(uint64_t* context, int device) { *context = CONTEXT; return SUCCESS; }
 EXPORT int cuCtxSetCurrent(uint64_t context) { return context == CONTEXT ? SUCCESS : INVALID_VALUE; }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 8 ? 49152 : -1;  // CUdevice_attribute
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 101376 : -1;  // CUdevice_attribute
   return SUCCESS;
 }
 EXPORT int cuMemGetInfo(size_t* left, size_t* total) { *left = limit - held; *total = limit; return SUCCESS; }
@@ -171,7 +171,7 @@ EXPORT int cuEventElapsedTime(float* milliseconds, struct Event* start, struct E
 EXPORT int cuEventDestroy(struct Event* event) { return SUCCESS; }  // commands under way may name it
 
 // ---- code ----
-struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t num_arguments; };
+struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_t, int64_t); int64_t num_arguments; unsigned most_shared; };
 
 static char* ptx;  // the text that was loaded last, which is its own handle
 
@@ -219,11 +219,17 @@ static int64_t* copied_arguments(const struct Function* function, void** params)
   }
   return arguments;
 }
+EXPORT int cuFuncSetAttribute(struct Function* function, int attribute, int value) {
+  if (attribute != 8 || value > 101376) return INVALID_VALUE;  // CUfunction_attribute
+  function->most_shared = (unsigned)value;
+  return SUCCESS;
+}
 EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
                           unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
                           void** extra) {
   if (pending_error) return pending_error;
   if (!function->launch) return NOT_SUPPORTED;
+  if (shared > function->most_shared) return INVALID_VALUE;
   if (!is_stream(stream) || x == 0 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = LAUNCH, .launch = function->launch, .grid = x, .block = block_x,
                                   .arguments = copied_arguments(function, params)});
@@ -241,6 +247,7 @@ struct Graph { struct Node *first, *last; int num_nodes; };
 static int num_graph_launches;
 
 static int set_params(struct Node* node, const struct NodeParams* params) {
+  if (params->shared > params->function->most_shared) return INVALID_VALUE;
   if (params->grid[0] == 0 || params->grid[1] != 1 || params->block[1] != 1) return INVALID_VALUE;
   node->function = params->function, node->grid = params->grid[0], node->block = params->block[0];
   free(node->arguments);

@@ -6,6 +6,7 @@
 //
 //   Global<T>                memory of the device: p[i] reads or writes element i
 //   SHARED(T, name, n)       n elements that the threads of a block share
+//   SHARED_AT(T, name, n, first)   the same, `first` bytes into the memory that the launch asks for
 //   REGISTERS(T, name, n)    n elements of one thread; indices are constants
 //
 // On the GPU these are a pointer and two arrays; in the simulator each access is checked.
@@ -34,6 +35,8 @@ struct float8_e5m2 { uint8 bits; };
 #define PRIMITIVE static __device__ __forceinline__
 template <class T> using Global = T*;
 #define SHARED(T, name, n) __shared__ __align__(16) T name[n]
+extern __shared__ __align__(16) uint8 asked_for[];
+#define SHARED_AT(T, name, n, first) T* const name = (T*)(asked_for + first)
 #define REGISTERS(T, name, n) T name[n]
 #else
 #include "cudasim.h"
