@@ -55,8 +55,7 @@ def emit_attention_gpu(nest: Nest, params: Sequence[Op], build: Builder, target:
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             averages = Averages(heads, rows, first, target)
-            averages.q.fetch((b, head), first)
-            averages.q.put()
+            averages.q.hold((b, head), first)
             start, steps = tiles_of(heads.keys_of(first, cut.rows), cut)
             walk(rows, (averages.k, averages.v), (b, floordiv(head, H // G)), start, steps, averages.look_at)
             averages.store(b, head, slots)
@@ -88,7 +87,7 @@ class Averages:
         q, k, v = heads.anchor.src[:3]
         self.heads, self.rows, self.first = heads, rows, first
         self.q = Panel(rows, q, rows.cut.rows, target)
-        self.k, self.v = (Panel(rows, matrix, rows.cut.columns, target) for matrix in (k, v))
+        self.k, self.v = (Panel(rows, matrix, rows.cut.columns, target, is_walked=True) for matrix in (k, v))
         self.peak = rows.of_rows(lambda i: const(LOWEST, rows.dtype))
         self.total = rows.of_rows(lambda i: const(0, rows.dtype))
         self.out = rows.zeros(padded(heads.sizes[5]))

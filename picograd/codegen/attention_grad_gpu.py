@@ -63,7 +63,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             keys, values = _held(rows, (k, v), (b, group), first, target)
-            queries, grads = (Panel(rows, matrix, cut.columns, target) for matrix in (q, grad))
+            queries, grads = (Panel(rows, matrix, cut.columns, target, is_walked=True) for matrix in (q, grad))
             dk, dv = rows.zeros(padded(D)), rows.zeros(padded(E))
             start, steps = tiles_of(heads.queries_of(first, cut.rows), cut)
             with build.loop(H // G, AxisKind.LOOP) as index:
@@ -105,7 +105,7 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             queries, grads = _held(rows, (q, grad), (b, head), first, target)
-            keys, values = (Panel(rows, matrix, cut.columns, target) for matrix in (k, v))
+            keys, values = (Panel(rows, matrix, cut.columns, target, is_walked=True) for matrix in (k, v))
             sums = rows.zeros(padded(D))
 
             def look_at(first_key: Dim) -> None:
@@ -162,8 +162,7 @@ def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: D
     """Returns matrices of which a block keeps the rows from `first` on."""
     panels = [Panel(rows, matrix, rows.cut.rows, target) for matrix in matrices]
     for panel in panels:
-        panel.fetch(head, first)
-        panel.put()
+        panel.hold(head, first)
     return panels
 
 

@@ -26,6 +26,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention_cuts import Cut, padded
 from picograd.ir.build import static_shape
+from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, both, less, mod, mul
@@ -35,43 +36,70 @@ class Panel:
     """Some positions of a matrix, with all their features, in shared memory; zeros where there are none.
 
     Args:
-      rows:    of the block that shares it
-      matrix:  (batch, heads, positions, features)
-      count:   positions
+      rows:       of the block that shares it
+      matrix:     (batch, heads, positions, features)
+      count:      positions
+      is_walked:  others follow them: what is copied in the background has a second stage, so that these are on their way
+
+    stage:  the one that is read
     """
 
-    def __init__(self, rows: BlockRows, matrix: Op, count: int, target: Target):
+    def __init__(self, rows: BlockRows, matrix: Op, count: int, target: Target, is_walked: bool = False):
         self.rows, self.matrix, self.target = rows, matrix, target
+        self.stage: Dim = 0
         cut, features = rows.cut, static_shape(matrix.shape[-1:])[0]
         self.width = padded(features)
-        operand = operand_of(matrix, (0, 0), target)
+        operand = operand_of(matrix, placeholders(matrix.shape[:2]), target)
         self.staged = Staged(
             rows.build, operand, cut.dtype, 0, count, self.width, features, cut.threads, True, cut.padding, rows.unrolled
         )
-        self.memory = self.staged.shared_memory()
-        self.on_its_way = self.staged.registers()
+        self.is_copied = self.staged.copy_lanes > 0
+        self.memory = self.staged.shared_memory(2 if self.is_copied and is_walked else 1)
+        self.on_its_way = None if self.is_copied else self.staged.registers()
+
+    def hold(self, head: Sequence[Dim], first: Dim) -> None:
+        """Brings the positions of one head, from `first` on, that stay; others have them after the next barrier."""
+        if self.is_copied:
+            self.copy(head, first, 0)
+            self.rows.build.commit_copies()
+            self.rows.build.wait_for_copies(0)
+        else:
+            self.fetch(head, first)
+            self.put()
+
+    def copy(self, head: Sequence[Dim], first: Dim, stage: Dim) -> None:
+        """Starts to copy positions to a stage."""
+        self._at(head, first).copy(self.rows.thread, 0, stage, self.memory)
 
     def fetch(self, head: Sequence[Dim], first: Dim) -> None:
-        """Reads the positions of one head, from `first` on, into registers."""
-        operand = operand_of(self.matrix, head, self.target)
-        replace(self.staged, operand=operand, first=first).fetch(self.rows.thread, 0, self.on_its_way)
+        """Reads positions into registers."""
+        assert self.on_its_way is not None
+        self._at(head, first).fetch(self.rows.thread, 0, self.on_its_way)
 
     def put(self) -> None:
         """Moves what was fetched into shared memory."""
+        assert self.on_its_way is not None
         self.staged.put(self.rows.thread, 0, self.on_its_way, self.memory)
+
+    def _at(self, head: Sequence[Dim], first: Dim) -> Staged:
+        return replace(self.staged, operand=operand_of(self.matrix, head, self.target), first=first)
 
     @property
     def by_rows(self) -> Matrix:
         """What scores are made of: sums over features."""
-        return Matrix(self.memory, lambda feature, position: self.staged.index(0, feature, position), along_k=True)
+        return Matrix(self.memory, lambda feature, position: self.index(position, feature), along_k=True)
 
     @property
     def by_columns(self) -> Matrix:
         """What averages are made of: sums over positions."""
-        return Matrix(self.memory, lambda position, feature: self.staged.index(0, feature, position), along_k=False)
+        return Matrix(self.memory, self.index, along_k=False)
+
+    def index(self, position: Dim, feature: Dim) -> Dim:
+        """Returns where an element lies."""
+        return self.staged.index(self.stage, feature, position)
 
     def read(self, position: Dim, feature: Dim) -> Op:
-        return read(self.memory, self.staged.index(0, feature, position))
+        return read(self.memory, self.index(position, feature))
 
 
 @dataclass(frozen=True)
@@ -206,15 +234,35 @@ def walk(
 ) -> None:
     """Runs look_at(first position) for `steps` tiles of positions from `start` on, while the next one is on its way."""
     build = rows.build
-    for panel in panels:
+    copied, by_registers = ([panel for panel in panels if panel.is_copied is kind] for kind in (True, False))
+    if copied:
+        build.barrier()  # what was looked at before is in the way
+    for panel in copied:
+        panel.copy(head, start, 0)
+    for panel in by_registers:
         panel.fetch(head, start)
+    if copied:
+        build.commit_copies()
     with build.loop(steps, AxisKind.LOOP) as step:
         first = add(start, mul(step, rows.cut.columns))
+        after, later = add(first, rows.cut.columns), add(step, 1)
+        if copied:
+            build.wait_for_copies(0)
         build.barrier()
-        for panel in panels:
-            panel.put()
-        build.barrier()
+        if by_registers:
+            for panel in by_registers:
+                panel.put()
+            build.barrier()
         if steps != 1:
-            for panel in panels:
-                panel.fetch(head, add(first, rows.cut.columns))
+            with build.when(less(later, steps)):
+                for panel in copied:
+                    panel.copy(head, after, mod(later, 2))
+            if copied:
+                build.commit_copies()
+            for panel in by_registers:
+                panel.fetch(head, after)
+        for panel in copied:
+            panel.stage = mod(step, 2)
         look_at(first)
+    if copied and not isinstance(steps, int):
+        build.wait_for_copies(0)  # of tiles that nobody looks at, where there are none

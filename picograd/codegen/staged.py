@@ -138,7 +138,12 @@ class Staged:
         def one(place: Dim, position: Dim, k: Dim) -> None:
             to = self.index(stage, k, position)
             inside, position, k = self._at(first_k, position, k)
-            self.build.copy_async(memory, to, self.operand.at(position, k, inside), self.copy_lanes)
+            value = self.operand.at(position, k, inside)
+            if value.code is OpCode.LOAD:
+                self.build.copy_async(memory, to, value, self.copy_lanes)
+                return
+            with self.build.loop(self.copy_lanes, AxisKind.VECTOR) as lane:  # the 0 of what is surely not there
+                self.build.store(memory, add(to, lane), value)
 
         self._each(thread, self.copy_lanes, one)
 

@@ -138,23 +138,24 @@ def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: in
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
         most = MOST_REGISTERS if cut is cuts[-1] else REGISTERS
-        fits = _registers(cut, needs, wide) <= most and _shared_nbytes(cut, needs) <= target.shared_bytes
+        registers = _registers(cut, needs, wide, target.has_async_copies)
+        fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= target.shared_bytes
         if fits and (cut.high == 1 or leaves_enough):
             return cut
     return None
 
 
-def _registers(cut: Cut, needs: Needs, wide: DType) -> int:
-    """Returns the 32-bit words that a thread keeps: accumulators, and its part of the tiles on their way."""
+def _registers(cut: Cut, needs: Needs, wide: DType, copied: bool) -> int:
+    """Returns the 32-bit words that a thread keeps: accumulators, and what is not copied of the tiles on their way."""
     width = needs.scores * cut.columns + sum(map(padded, needs.results))
-    on_its_way = cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
+    on_its_way = 0 if copied else cut.columns * sum(map(padded, needs.walked)) * cut.dtype.itemsize // cut.threads
     return (cut.own_rows * width // cut.row_threads * wide.itemsize + on_its_way) // 4
 
 
-def _shared_nbytes(cut: Cut, needs: Needs) -> int:
-    """Returns what a block shares: matrices, and where products are multiply-adds the weights of a tile."""
+def _shared_nbytes(cut: Cut, needs: Needs, copied: bool) -> int:
+    """Returns what a block shares: matrices, twice those that are copied, and for multiply-adds the weights of a tile."""
     numel = cut.rows * sum(padded(features) + cut.padding for features in needs.own)
-    numel += cut.columns * sum(padded(features) + cut.padding for features in needs.walked)
+    numel += (2 if copied else 1) * cut.columns * sum(padded(features) + cut.padding for features in needs.walked)
     numel += 0 if cut.by_warps else cut.rows * (cut.columns + cut.padding)
     return numel * cut.dtype.itemsize
 
