@@ -6,7 +6,8 @@ Next:  picograd/ir/substitute.py
 
 A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the others
 comes to shared memory at a time. The first cut in the order of preference that registers and shared memory hold is taken:
-the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers.
+the more rows, the fewer reads of shared memory a product needs; the more columns, the fewer barriers. It leaves shared
+memory to a second block of the same multiprocessor, which computes while the first waits.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.device import Target
+from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
 from picograd.ir.op import Op
@@ -137,9 +138,11 @@ def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: in
     batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else ENOUGH_BLOCKS
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
-        most = MOST_REGISTERS if cut is cuts[-1] else REGISTERS
+        most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
+        if cut is cuts[-1]:
+            most, room = MOST_REGISTERS, target.shared_bytes
         registers = _registers(cut, needs, wide, target.has_async_copies)
-        fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= target.shared_bytes
+        fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= room
         if fits and (cut.high == 1 or leaves_enough):
             return cut
     return None

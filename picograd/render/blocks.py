@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program
-from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, walk
+from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Mma, Statement, Store, walk
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -148,6 +148,19 @@ def is_unrolled(loop: For) -> bool:
     return extent.code is OpCode.CONST and extent.arg <= MOST_TURNS and work_of([loop]) <= MOST_UNROLLED
 
 
+def is_rolled(loop: For) -> bool:
+    """True for a loop in which the threads of a block meet, which the compiler shall not write out.
+
+    Each turn waits for the others: there is nothing to gain, and two assemblers run out of registers over it.
+    """
+    return any(isinstance(statement, Barrier) for statement in walk(loop.body))
+
+
+def takes_all_registers(statements: Sequence[Statement]) -> bool:
+    """True for products by blocks: threads hold so much that an assembler which is to fit more blocks would spill it."""
+    return any(isinstance(s, Mma) or (isinstance(s, For) and is_rolled(s)) for s in walk(statements))
+
+
 # ---- writing ----
 class BlockWriter(Writer):
     """Writes the body of one phase's function.
@@ -192,7 +205,9 @@ class BlockWriter(Writer):
     def write_for(self, loop: For) -> None:
         """Writes a loop; a BLOCK loop as the threads of the block, those beyond its extent idle."""
         if loop.range.arg[1] is not AxisKind.BLOCK:
-            if is_unrolled(loop):
+            if is_rolled(loop):
+                self.line("#pragma unroll 1")
+            elif is_unrolled(loop):
                 self.line("#pragma unroll")
             super().write_for(loop)
             return

@@ -23,9 +23,8 @@ from picograd.ir.statements import (
     Shuffle,
     WaitForCopies,
     fragments,
-    walk,
 )
-from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, take_apart
+from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, take_apart, takes_all_registers
 from picograd.render.cstyle import OfAGpu
 
 
@@ -41,8 +40,7 @@ def render(program: Program, target: Target) -> Source:
         symbol = f"{program.name}_{i}"
         writer = CudaWriter(program, phase, target)
         writer.write_phase()
-        is_by_mma = any(isinstance(statement, Mma) for statement in walk(statements))
-        launch_bounds = f"{phase.block}, 1" if is_by_mma else f"{phase.block}"
+        launch_bounds = f"{phase.block}, 1" if takes_all_registers(statements) else f"{phase.block}"
         functions.append("\n".join([f"{signature(program, symbol, launch_bounds)} {{", *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
     text = "\n".join(['#include "primitives.h"\n', *functions])

@@ -211,10 +211,14 @@ class FunctionWriter:
         for name, (_, step) in origins.items():
             self.emit(f"add nuw nsw i64 {name}, 1" if name is here.index else f"add i64 {name}, {step}", f"{name}.next")
         more = self.emit(f"icmp slt i64 {here.index}.next, {high}")
-        self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done")
+        self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done{self.hint(loop)}")
         self.label(f"{label}.done")
         if not runs:
             self._join(before, start, after, end)
+
+    def hint(self, loop: For) -> str:
+        """Returns what the compiler is told of a loop."""
+        return ""
 
     def _body(self, loop: For, here: OpenLoop, label: str) -> list[str]:
         """Returns the lines of a loop's body; what it needs before the first iteration goes to `here`."""

@@ -47,9 +47,11 @@ from picograd.render.blocks import (
     MAX_GRID,
     Phase,
     asked_for,
+    is_rolled,
     launch_of_blocks,
     shared_nbytes_of,
     take_apart,
+    takes_all_registers,
     too_much_shared,
 )
 from picograd.render.intervals import interval_of
@@ -61,11 +63,11 @@ from picograd.render.registers import brought_by, changes, is_register, parts_of
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
-# Threads of a block, and how many blocks must fit at once: without the 1 the assembler spills registers to fit more.
-LIMITS = '"nvvm.maxntid"="{}" "nvvm.minctasm"="1"'
+MAX_THREADS, MIN_BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="1"'  # of a block; that fit a multiprocessor at once
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
 
 ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says how much
+ROLLED = '!1 = distinct !{!1, !2}\n!2 = !{!"llvm.loop.unroll.disable"}\n'
 COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
 MATRICES = "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{}.b16.p3"
@@ -128,6 +130,8 @@ def render(program: Program, target: Target) -> Source:
             text += "\n" + REMAINDER.format(t=scalar, s=suffix(scalar))
     if "!prof !0" in text:
         text += "\n" + LIKELY
+    if "!llvm.loop !1" in text:
+        text += "\n" + ROLLED
     return Source(program.name, "nvptx", text, program.params, program.variables, tuple(launches))
 
 
@@ -173,7 +177,8 @@ class KernelWriter(FunctionWriter):
             lines += ["  ret void", "apart:", *filter(None, self.lines)]
         params = [f"ptr %p{slot}" for slot in range(len(self.program.params))]
         params += [f"i64 %n_{variable.arg[0]}" for variable in self.program.variables]
-        head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) {LIMITS.format(self.phase.block)} {{'
+        limits = MAX_THREADS.format(self.phase.block) + (MIN_BLOCKS if takes_all_registers(statements) else "")
+        head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) {limits} {{'
         return "\n".join([head, "entry:", *self.entry, *lines, *end])
 
     def write_entry(self, statements: Sequence[Statement]) -> None:
@@ -220,6 +225,9 @@ class KernelWriter(FunctionWriter):
         self.intervals[loop.range] = 0, MAX_GRID
         self.ranges[loop.range.arg[0]] = position
         self.statements(loop.body)
+
+    def hint(self, loop: For) -> str:
+        return ", !llvm.loop !1" if is_rolled(loop) else ""
 
     def write_block(self, loop: For) -> None:
         """Writes a BLOCK loop as the threads of the block, those beyond its extent idle."""
