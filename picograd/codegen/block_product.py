@@ -2,7 +2,7 @@
 
 In:    elements of two operands, a BlockTile
 Out:   statements in the free form
-Called by: codegen/grid_product.py.    Next: picograd/codegen/tensor_product.py
+Called by: codegen/grid_product.py.    Next: picograd/codegen/fragments.py
 
 Both tiles lie in shared memory as (K, positions), so that a thread reads four of its rows, or columns, at a time; its rows
 are groups of four, apart by what all threads have of such groups, and a warp is 8 threads wide and 4 high: what it reads

@@ -24,7 +24,7 @@ MOST: dict[str, tuple[int, int]] = {
     "product layer": (19_420, 25_300),
     "softmax rows": (9_250, 4_810),
     "sum columns": (2_100, 2_830),
-    "layer conv": (43_340, 45_400),
+    "layer conv": (43_340, 52_600),
     "layer layer_norm": (11_130, 7_800),
     "sort rows": (7_240, 9_900),
     "cumsum rows": (2_120, 8_500),

@@ -90,6 +90,26 @@ for turn in range(4):
     assert run_on(fake_driver, code).splitlines() == ["0 True", "1 True", "2 True", "3 True"]
 
 
+@MODES
+def test_launches_and_graphs_ask_for_large_shared_memory(fake_driver: Path, eager: dict[str, str]) -> None:
+    """The driver refuses a launch that asks for more than its function was allowed."""
+    code = GRAPHS + """
+from picograd.nn import functional as F
+asked_for, load_one = [], device.load
+def load(binary):
+    asked_for.extend(launch.shared_nbytes for launch in binary.launches)
+    return load_one(binary)
+device.load = load
+for turn in range(3):
+    q, k, v = (np.random.default_rng(3 * turn + i).standard_normal((1, 1, 17, 300), np.float32) for i in range(3))
+    found = F.scaled_dot_product_attention(*(pg.Tensor(x, device="CUDA") for x in (q, k, v))).cumsum(-2).numpy()
+    weights = np.exp(q @ k.swapaxes(-1, -2) / 300**0.5)
+    print(np.allclose(found, (weights / weights.sum(-1, keepdims=True) @ v).cumsum(-2), atol=1e-5))
+print(max(asked_for) > 48 * 1024, launched())
+"""
+    assert run_on(fake_driver, code, **eager).split() == ["True"] * 4 + ["2"]
+
+
 def test_a_graph_follows_symbolic_lengths(fake_driver: Path) -> None:
     code = GRAPHS + """
 n = pg.Variable("n", 0, 400)
