@@ -42,10 +42,16 @@ def smooth_graph(seed: int, most_elements: int = 200) -> Graph:
 
 
 def product_graph(seed: int, most_elements: int = 60) -> Graph:
-    """Returns a graph of 1 to 6 operations on a matrix, many of them products: Python runs each in several ways."""
+    """Returns a graph of 1 to 6 operations on a matrix, many of them products: Python runs each in several ways.
+
+    Matrices of float16 are larger, as large as matrix instructions are worth it.
+    """
     dtype = (dtypes.float32, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.float16)[seed % 5]
+    least, most = 1, 8
+    if dtype is dtypes.float16:
+        least, most, most_elements = 8, 20, 6 * most_elements
     generator = Generator(seed, (*PLAIN, *[matmul] * len(PLAIN)), most_elements, (dtype,))
-    rows, columns = (int(n) for n in generator.rng.integers(1, 8, 2))
+    rows, columns = (int(n) for n in generator.rng.integers(least, most, 2))
     generator.add(generator.param((rows, columns), dtype))
     generator.grow(1 + seed * 7 % 6)
     generator.choose_roots()

@@ -17,7 +17,7 @@ from picograd.device import Target
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.evaluator.kernel import unspecified
 from picograd.ir.op import greatest
-from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.opts import BlockTile, Opts, RegisterTile, Tile, WarpTile
 from picograd.ir.pattern import graph_rewrite
 from picograd.ir.simplify import simplify_graph, strip_identity
 from picograd.ir.spec_program import verify_program
@@ -68,19 +68,30 @@ def products_in(kernel: Kernel) -> int:
 
 def choices(kernel: Kernel, seed: int) -> Iterator[tuple[Target, Opts]]:
     """Yields targets and what the kernel is lowered with: one of the candidates, then tiles that nobody would choose."""
-    rng, count = np.random.default_rng(seed), products_in(kernel)
+    rng = np.random.default_rng(seed)
 
     def draw(least: int, most: int) -> int:
         return int(rng.integers(least, most + 1))
 
     cpu = Target("CPU", "llvm", "any", vector_bytes=16 << draw(0, 2), num_registers=16 << draw(0, 1))
-    gpu = Target("CUDASIM", "cuda", "any", vector_bytes=16, block_threads=THREADS, shared_bytes=48 * 1024)
+    newer = bool(draw(0, 1))  # matrix instructions, and copies in the background
+    gpu = Target(
+        "CUDASIM", "cuda", "any", vector_bytes=16, block_threads=THREADS, shared_bytes=96 * 1024,
+        has_mma=newer, has_async_copies=newer,
+    )  # fmt: skip
+
+    def tile(usual: Tile) -> Tile:
+        if isinstance(usual, RegisterTile):
+            return RegisterTile(draw(1, 13), draw(1, 4), draw(1, 9), bool(draw(0, 1)))
+        if isinstance(usual, BlockTile):
+            return BlockTile(2 ** draw(0, 2), 2 ** draw(0, 3), draw(1, 8), draw(1, 8), draw(1, 20))
+        return WarpTile(1, draw(1, 2), draw(1, 3), 2 * draw(1, 3), 16 * draw(1, 3))
+
     for target in (cpu, gpu):
         worth_trying = candidates(kernel, target)
         yield target, worth_trying[draw(0, 99) % len(worth_trying)]
-    for _ in range(TILES):
-        yield cpu, Opts((RegisterTile(draw(1, 13), draw(1, 4), draw(1, 9), bool(draw(0, 1))),) * count)
-    yield gpu, Opts((BlockTile(2 ** draw(0, 2), 2 ** draw(0, 3), draw(1, 8), draw(1, 8), draw(1, 20)),) * count)
+    for target in (*[cpu] * TILES, gpu):
+        yield target, Opts(tuple(map(tile, guess(kernel, target).products)))
 
 
 def check_kernel(kernel: Kernel, slots: Sequence[Array], tolerance: float, seed: int) -> None:
