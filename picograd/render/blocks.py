@@ -19,7 +19,7 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program
-from picograd.ir.statements import Alloc, Barrier, Check, For, If, Let, Load, Mma, Statement, Store, walk
+from picograd.ir.statements import Alloc, Barrier, Check, CommitCopies, For, If, Let, Load, Mma, Statement, Store, walk
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -156,9 +156,15 @@ def is_rolled(loop: For) -> bool:
     return any(isinstance(statement, Barrier) for statement in walk(loop.body))
 
 
-def takes_all_registers(statements: Sequence[Statement]) -> bool:
-    """True for products by blocks: threads hold so much that an assembler which is to fit more blocks would spill it."""
-    return any(isinstance(s, Mma) or (isinstance(s, For) and is_rolled(s)) for s in walk(statements))
+def least_blocks(statements: Sequence[Statement]) -> int:
+    """Returns how many blocks a multiprocessor must be able to hold; 0: as many as the assembler thinks best.
+
+    What thinks of a product as of any other code fits more blocks than it has to, and spills accumulators for that.
+    Matrix instructions hide each other's latency and need the registers; products without them are those of tiles that
+    are copied in the background, of which one block computes while another waits.
+    """
+    found = {type(statement) for statement in walk(statements)}
+    return 1 if Mma in found else 2 if CommitCopies in found else 0
 
 
 # ---- writing ----

@@ -24,7 +24,7 @@ from picograd.ir.statements import (
     WaitForCopies,
     fragments,
 )
-from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, take_apart, takes_all_registers
+from picograd.render.blocks import BlockWriter, asked_for, launch_of_blocks, least_blocks, take_apart
 from picograd.render.cstyle import OfAGpu
 
 
@@ -40,7 +40,7 @@ def render(program: Program, target: Target) -> Source:
         symbol = f"{program.name}_{i}"
         writer = CudaWriter(program, phase, target)
         writer.write_phase()
-        launch_bounds = f"{phase.block}, 1" if takes_all_registers(statements) else f"{phase.block}"
+        launch_bounds = ", ".join(str(n) for n in (phase.block, least_blocks(statements)) if n)
         functions.append("\n".join([f"{signature(program, symbol, launch_bounds)} {{", *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
     text = "\n".join(['#include "primitives.h"\n', *functions])
@@ -51,7 +51,7 @@ def signature(program: Program, symbol: str, launch_bounds: str) -> str:
     """Returns the head of one function.
 
     Args:
-      launch_bounds: threads of a block; and 1 where one block at a time is enough, so that it gets all registers
+      launch_bounds: threads of a block; and how many blocks must fit, so that they get all registers
     """
     params = [f"{param_type(param)} p{slot}" for slot, param in enumerate(program.params)]
     params += [f"int64 n_{variable.arg[0]}" for variable in program.variables]

@@ -49,9 +49,9 @@ from picograd.render.blocks import (
     asked_for,
     is_rolled,
     launch_of_blocks,
+    least_blocks,
     shared_nbytes_of,
     take_apart,
-    takes_all_registers,
     too_much_shared,
 )
 from picograd.render.intervals import interval_of
@@ -63,7 +63,7 @@ from picograd.render.registers import brought_by, changes, is_register, parts_of
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
-MAX_THREADS, MIN_BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="1"'  # of a block; that fit a multiprocessor at once
+THREADS, BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="{}"'  # of a block; that must fit a multiprocessor
 SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
 
 ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says how much
@@ -177,7 +177,8 @@ class KernelWriter(FunctionWriter):
             lines += ["  ret void", "apart:", *filter(None, self.lines)]
         params = [f"ptr %p{slot}" for slot in range(len(self.program.params))]
         params += [f"i64 %n_{variable.arg[0]}" for variable in self.program.variables]
-        limits = MAX_THREADS.format(self.phase.block) + (MIN_BLOCKS if takes_all_registers(statements) else "")
+        blocks = least_blocks(statements)
+        limits = THREADS.format(self.phase.block) + (BLOCKS.format(blocks) if blocks else "")
         head = f'define ptx_kernel void @{self.symbol}({", ".join(params)}) {limits} {{'
         return "\n".join([head, "entry:", *self.entry, *lines, *end])
 

@@ -1,6 +1,6 @@
 @row_sums_8_100_0_partial = internal addrspace(3) global [2 x float] poison, align 16
 
-define ptx_kernel void @row_sums_8_100_0(ptr %p0, ptr %p1) "nvvm.maxntid"="2" "nvvm.minctasm"="1" {
+define ptx_kernel void @row_sums_8_100_0(ptr %p0, ptr %p1) "nvvm.maxntid"="2" {
 entry:
   %thread.32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %thread = zext i32 %thread.32 to i64

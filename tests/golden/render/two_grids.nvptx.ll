@@ -1,4 +1,4 @@
-define ptx_kernel void @two_grids_0(ptr %p0, ptr %p1, i64 %n_n) "nvvm.maxntid"="128" "nvvm.minctasm"="1" {
+define ptx_kernel void @two_grids_0(ptr %p0, ptr %p1, i64 %n_n) "nvvm.maxntid"="128" {
 entry:
   %thread.32 = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
   %thread = zext i32 %thread.32 to i64
