@@ -68,6 +68,8 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
             start, steps = tiles_of(heads.queries_of(first, cut.rows), cut)
             with build.loop(H // G, AxisKind.LOOP) as index:
                 head = add(mul(group, H // G), index)
+                if H != G:
+                    build.barrier()  # the queries of another head are still looked at
 
                 def look_at(first_query: Dim) -> None:
                     products, towards = rows.scores(keys, queries), rows.scores(values, grads)

@@ -58,11 +58,10 @@ class Panel:
         self.on_its_way = None if self.is_copied else self.staged.registers()
 
     def hold(self, head: Sequence[Dim], first: Dim) -> None:
-        """Brings the positions of one head, from `first` on, that stay; others have them after the next barrier."""
+        """Brings the positions of one head, from `first` on, that stay; whoever walks over others then has them."""
         if self.is_copied:
             self.copy(head, first, 0)
             self.rows.build.commit_copies()
-            self.rows.build.wait_for_copies(0)
         else:
             self.fetch(head, first)
             self.put()
@@ -232,11 +231,12 @@ class BlockRows(ABC):
 def walk(
     rows: BlockRows, panels: Sequence[Panel], head: Sequence[Dim], start: Dim, steps: Dim, look_at: Callable[[Dim], None]
 ) -> None:
-    """Runs look_at(first position) for `steps` tiles of positions from `start` on, while the next one is on its way."""
-    build = rows.build
+    """Runs look_at(first position) for `steps` tiles of positions from `start` on, while the next one is on its way.
+
+    Whoever walks over the same panels once more needs a barrier before.
+    """
+    build, may_copy = rows.build, panels[0].target.has_async_copies
     copied, by_registers = ([panel for panel in panels if panel.is_copied is kind] for kind in (True, False))
-    if copied:
-        build.barrier()  # what was looked at before is in the way
     for panel in copied:
         panel.copy(head, start, 0)
     for panel in by_registers:
@@ -246,8 +246,8 @@ def walk(
     with build.loop(steps, AxisKind.LOOP) as step:
         first = add(start, mul(step, rows.cut.columns))
         after, later = add(first, rows.cut.columns), add(step, 1)
-        if copied:
-            build.wait_for_copies(0)
+        if may_copy:
+            build.wait_for_copies(0)  # of what stays, too
         build.barrier()
         if by_registers:
             for panel in by_registers:
@@ -264,5 +264,5 @@ def walk(
         for panel in copied:
             panel.stage = mod(step, 2)
         look_at(first)
-    if copied and not isinstance(steps, int):
+    if may_copy and not isinstance(steps, int):
         build.wait_for_copies(0)  # of tiles that nobody looks at, where there are none
