@@ -94,7 +94,7 @@ def _count(statements: Iterable[Statement], times: int, found: Counter[str]) -> 
             run += _count(statement.body, times, found)
         else:
             name = type(statement).__name__.lower()
-            found[name + ("es" if name.endswith("ch") else "s")] += 1
+            found[name.removesuffix("s") + ("es" if name.endswith("ch") else "s")] += 1
     return run
 
 
