@@ -18,6 +18,7 @@ from picograd.runtime.cuda_driver import call
 
 RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
 ALIGNMENT = 256
+MOST_PIECES = 256  # on their way at once: small ones leave room in the ring for so many that looking through them takes long
 
 
 class Staging:
@@ -48,7 +49,7 @@ class Staging:
         """Returns where in the ring a piece can be, once the copies that used it are done."""
         start = self._head if self._head + nbytes <= RING_NBYTES else 0
         end = start + nbytes
-        while any(used_start < end and start < used_end for used_start, used_end, _ in self._used):
+        while len(self._used) >= MOST_PIECES or any(a < end and start < b for a, b, _ in self._used):
             self._wait_for(self._used[0][2])
             self._spare.append(self._used.popleft()[2])
         self._head, self._piece = -(-end // ALIGNMENT) * ALIGNMENT, (start, end)
