@@ -74,7 +74,12 @@ from picograd.optim import lr_scheduler
 from picograd.optim.scaler import GradScaler
 from picograd.public import publish, publish_constructor, publish_methods
 from picograd.tensor import names
-from picograd.tensor.autocast import autocast, is_autocast_enabled
+from picograd.tensor.autocast import (
+    autocast,
+    get_float32_matmul_precision,
+    is_autocast_enabled,
+    set_float32_matmul_precision,
+)
 from picograd.tensor.core import realize
 from picograd.tensor.creation.generator import Generator, manual_seed
 from picograd.tensor.explain import count_ops, explain
@@ -105,14 +110,15 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator",
     "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError",
-    "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError", "accumulate", "autocast", "autograd",
-    "bfloat16", "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad",
-    "explain", "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
-    "functional_call", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf", "inference_mode",
-    "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp",
-    "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan", "newaxis",
-    "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan", "set_grad_enabled",
-    "short", "signal", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError", "accumulate", "autocast", "autograd", "bfloat16",
+    "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad", "explain", "fft",
+    "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func", "functional_call",
+    "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf",
+    "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev",
+    "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan",
+    "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan",
+    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64", "uint8",
+    "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 

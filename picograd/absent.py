@@ -12,14 +12,14 @@ ONE_LAYOUT = "tensors have one layout, row by row; leave the argument out."
 
 INSTEAD = {
     **dict.fromkeys(("complex", "complex64", "complex128", "polar", "view_as_complex", "view_as_real", "is_conj"), COMPLEX),
-    **dict.fromkeys(("backends", "distributed", "distributions", "multiprocessing", "profiler", "sparse"), NOT_HERE),
+    "backends": "pg.set_float32_matmul_precision says whether products may take TF32; there is nothing else to set.",
+    **dict.fromkeys(("distributed", "distributions", "multiprocessing", "profiler", "sparse"), NOT_HERE),
     **dict.fromkeys(("channels_last", "contiguous_format", "preserve_format", "strided"), ONE_LAYOUT),
     "amp": "pg.autocast and pg.GradScaler.",
     "compile": "pg.jit, around the whole training step.",
     "set_default_device": "PICOGRAD_DEVICE names the device of new tensors, and device=... that of one.",
     "set_default_dtype": "dtype=... of a function or a layer; the default is float32.",
     "set_default_tensor_type": "dtype=... of a function or a layer; the default is float32.",
-    "set_float32_matmul_precision": "products of float32 are computed in float32; pg.autocast takes fewer bits.",
     "set_num_threads": "PICOGRAD_THREADS says how many threads the CPU has.",
     "set_printoptions": "tensors print as arrays do: numpy.set_printoptions.",
     "use_deterministic_algorithms": "every run gives the same bits; there is nothing to set.",

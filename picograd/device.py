@@ -93,7 +93,7 @@ class Target:
     block_threads:     threads of a block; 1 on a CPU
     shared_bytes:      memory one block shares, where its launch asks for it
     has_shuffle:       threads of a warp exchange values without memory
-    has_mma:           a warp brings, and multiplies, matrices of 16-bit floats by one instruction
+    has_mma:           a warp multiplies matrices of 16-bit floats, or of TF32, by one instruction
     has_async_copies:  threads copy from memory to shared memory in the background
     features:          processor features the compiler is told
     triple:            kind of machine the compiler is told, e.g. "aarch64-unknown-linux-gnu"; "" is the one at hand
@@ -123,6 +123,10 @@ class Target:
     def is_gpu(self) -> bool:
         return self.block_threads > 1
 
-    def multiplies(self, dtype: DType) -> bool:
-        """Returns whether a warp multiplies matrices of this dtype by one instruction."""
-        return self.has_mma and dtype in (dtypes.float16, dtypes.bfloat16)
+    def multiplies(self, dtype: DType, takes_tf32: bool = False) -> bool:
+        """Returns whether a warp multiplies matrices of this dtype by one instruction.
+
+        Args:
+          takes_tf32:  float32 may be rounded to TF32 for it
+        """
+        return self.has_mma and (dtype in (dtypes.float16, dtypes.bfloat16) or (takes_tf32 and dtype is dtypes.float32))

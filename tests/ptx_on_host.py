@@ -29,6 +29,7 @@ AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
     "@llvm.nvvm.barrier.cta.sync.aligned.all": "@sim_barrier", "@llvm.nvvm.shfl.sync.bfly.i32": "@sim_shuffle",
     "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32": "@sim_mma_float16",
     "@llvm.nvvm.mma.m16n8k16.row.col.bf16": "@sim_mma_bfloat16",
+    "@llvm.nvvm.mma.m16n8k8.row.col.tf32": "@sim_mma_tf32", "@llvm.nvvm.f2tf32.rna": "@sim_tf32",
     "@llvm.nvvm.cp.async.commit.group": "@sim_commit", "@llvm.nvvm.cp.async.wait.group": "@sim_wait",
     "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3": "@sim_matrices",
     "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3": "@sim_matrices_turned",
@@ -39,9 +40,9 @@ DECLARATIONS = (
     "declare void @sim_copy_4(ptr, ptr, i32)", "declare void @sim_copy_8(ptr, ptr, i32)",
     "declare void @sim_copy_16(ptr, ptr, i32)", "declare void @sim_commit()", "declare void @sim_wait(i32)",
     "declare i32 @sim_thread()", "declare i32 @sim_block()", "declare void @sim_barrier(i32)",
-    "declare i32 @sim_shuffle(i32, i32, i32, i32)",
+    "declare i32 @sim_shuffle(i32, i32, i32, i32)", "declare i32 @sim_tf32(float)",
 )  # fmt: skip
-PAIRS = {"float16": "<2 x half>", "bfloat16": "i32"}
+PAIRS = {"float16": "<2 x half>", "bfloat16": "i32", "tf32": "i32"}
 # A product of a warp takes its parts in memory: C++ returns a struct of four floats in other registers than LLVM does.
 PRODUCT = """
 declare void @sim_product_{name}(ptr, ptr)
@@ -83,6 +84,20 @@ template <class T> static void product(float32* acc, const T* pairs) {
 }
 extern "C" void sim_product_float16(float32* acc, const float16* pairs) { product(acc, pairs); }
 extern "C" void sim_product_bfloat16(float32* acc, const bfloat16* pairs) { product(acc, pairs); }
+extern "C" uint32 sim_tf32(float32 value) { return bitcast<uint32>(as_multiplied(value)); }
+// PTX ISA 9.7.15.5.4, mma.m16n8k8: a thread has rows g, g + 8 of lhs at k = t, then at t + 4; and column g of rhs at those.
+extern "C" void sim_product_tf32(float32* acc, const uint32* given) {
+  struct Part { float32 lhs[4], rhs[2]; } own;
+  for (int64 i = 0; i < 4; i++) own.lhs[i] = bitcast<float32>(given[i]);
+  for (int64 i = 0; i < 2; i++) own.rhs[i] = bitcast<float32>(given[4 + i]);
+  const Part* parts[32];
+  const int64 lane = cudasim::meet(own, parts, 3);
+  for (int64 i = 0; i < 4; i++) {
+    const int64 row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+    for (int64 k = 0; k < 8; k++)
+      acc[i] += parts[row % 8 * 4 + k % 4]->lhs[row / 8 + 2 * (k / 4)] * parts[column * 4 + k % 4]->rhs[k / 4];
+  }
+}
 struct Row { uint16 at[8]; };
 static void bring(uint16* pairs, const Row* own, bool turned, int32 line) {
   const Row* rows[32];

@@ -79,7 +79,7 @@ def contracted(part: Sum, rows_of: Callable[[Op], Op], steps: Dim) -> Op:
     count = numel(lhs.shape[-2:])
     lhs = reshape(lhs, (*lhs.shape[:-2], count))
     rhs = reshape(rhs, (*rhs.shape[:-3], count, rhs.shape[-1]))
-    return _again(Op(OpCode.MATMUL, part.product.dtype, (lhs, rhs)), part.after)
+    return _again(Op(OpCode.MATMUL, part.product.dtype, (lhs, rhs), part.product.arg), part.after)
 
 
 def _rows(op: Op, rows_of: Callable[[Op], Op], steps: Dim) -> Op:

@@ -189,10 +189,10 @@ def update_value(grad: Op, out: Op) -> Op:
 def matmul_lhs(grad: Op, out: Op) -> Op:
     """d(a b) = da b: grad b^T."""
     lhs, rhs = out.src
-    return Op(OpCode.MATMUL, lhs.dtype, (cast(grad, rhs.dtype), swap_last(rhs)))
+    return Op(OpCode.MATMUL, lhs.dtype, (cast(grad, rhs.dtype), swap_last(rhs)), out.arg)
 
 
 def matmul_rhs(grad: Op, out: Op) -> Op:
     """d(a b) = a db: a^T grad."""
     lhs, rhs = out.src
-    return Op(OpCode.MATMUL, rhs.dtype, (swap_last(lhs), cast(grad, lhs.dtype)))
+    return Op(OpCode.MATMUL, rhs.dtype, (swap_last(lhs), cast(grad, lhs.dtype)), out.arg)

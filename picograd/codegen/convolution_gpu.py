@@ -30,7 +30,7 @@ from picograd.ir.build import cast, swap_last
 from picograd.ir.coordinates import Coords, unflatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, mod, mul
 
@@ -91,5 +91,5 @@ def _emit_blocks(
     product = GridProduct(
         nest, params, target, [windows.groups], windows.m, positions, windows.k, sides, coords, lanes
     )
-    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target)
+    tile = gpu_tile(windows.m, positions, windows.k, windows.groups, anchor.dtype, target, takes_tf32(anchor))
     product.emit(build, after, tile, scratch)

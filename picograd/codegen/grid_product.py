@@ -27,7 +27,7 @@ from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind
 from picograd.ir.opts import BlockTile, WarpTile
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, both, floordiv, less, mul
 
@@ -59,7 +59,8 @@ class GridProduct:
 
     def emit(self, build: Builder, after: Builder, tile: BlockTile | WarpTile, scratch: Scratch) -> None:
         """Writes the product, and where K has parts their sum."""
-        parts = num_parts(self.m, self.n, self.k, numel(self.batch), self.anchor.dtype, self.target)
+        anchor, batch = self.anchor, numel(self.batch)
+        parts = num_parts(self.m, self.n, self.k, batch, anchor.dtype, self.target, takes_tf32(anchor))
         if parts == 1 or not isinstance(self.k, int):
             self._emit_tiles(build, tile, 1, self.k, self._store)
             return

@@ -25,7 +25,7 @@ from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import K_STEP, MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, BlockTile, Opts, RegisterTile, Tile, WarpTile
-from picograd.ir.shape import numel
+from picograd.ir.shape import numel, takes_tf32
 from picograd.ir.stages import Kernel, Nest, NestKind
 from picograd.ir.statements import WARP_THREADS
 
@@ -36,7 +36,7 @@ MOST_OWN = 8  # rows and columns of a thread's tile on a GPU; of 8-byte elements
 ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
 LEAST_OWN = 4  # elements of a thread's tile: below that shared memory is all it waits for
 MOST_HIGH, MOST_WIDE = 4, 4  # matrix instructions of a warp for each 16 of K: 64 x 32 of the result
-WARP_DEPTH = 32  # of K in shared memory for matrix instructions
+WARP_DEPTH = 64  # bytes of K in shared memory for matrix instructions
 MOST_PARTS = 16  # of K, that blocks share
 LEAST_PART = 512  # of K: what storing and adding sums costs is then less than what it saves
 DEPTH = 16  # of K in shared memory; half of it for the largest tiles, whose elements wait in registers
@@ -82,7 +82,7 @@ def best_guess(nest: Nest, target: Target) -> Tile:
     if target.is_gpu:
         anchor = _product(nest)
         *batch, m, n = anchor.shape
-        return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target)
+        return gpu_tile(m, n, anchor.src[0].shape[-1], numel(batch), anchor.dtype, target, takes_tf32(anchor))
     return _register_tile(nest, _better_turned(nest), target)
 
 
@@ -189,7 +189,7 @@ def block_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted:
     return tile if tile.own_rows * tile.own_columns < MOST_OWN**2 else replace(tile, depth=DEPTH // 2)
 
 
-def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target, wanted: int = ENOUGH_BLOCKS) -> WarpTile:
+def warp_tile(m: Dim, n: Dim, batch: Dim, dtype: DType, target: Target, wanted: int = ENOUGH_BLOCKS) -> WarpTile:
     """Returns how a GPU cuts `batch` products of m x n for matrix instructions: as large as leaves as many as wanted."""
     warps = target.block_threads // WARP_THREADS
     high = 1
@@ -197,7 +197,7 @@ def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target, wanted: int = ENOUGH_B
         high *= 2
     wide = warps // high
     own_columns = 2 * _own(n, wide * 2 * MMA_COLUMNS, MOST_WIDE // 2)  # fragments come in pairs
-    tile = WarpTile(high, wide, _own(m, high * MMA_ROWS, MOST_HIGH), own_columns, WARP_DEPTH)
+    tile = WarpTile(high, wide, _own(m, high * MMA_ROWS, MOST_HIGH), own_columns, WARP_DEPTH // dtype.itemsize)
     while _blocks(m, n, batch, tile) < wanted and tile.high_tiles * tile.wide_tiles > LEAST_OWN:
         if tile.high_tiles >= tile.wide_tiles:
             tile = replace(tile, high_tiles=tile.high_tiles // 2)
@@ -206,24 +206,29 @@ def warp_tile(m: Dim, n: Dim, batch: Dim, target: Target, wanted: int = ENOUGH_B
     return tile
 
 
-def gpu_tile(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> BlockTile | WarpTile:
+def gpu_tile(
+    m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False
+) -> BlockTile | WarpTile:
     """Returns how a GPU cuts `batch` products of m x k and k x n: by matrix instructions where they are no smaller.
 
     Tiles are as large as leave enough blocks, where several may share a tile's K.
+
+    Args:
+      tf32:  the product takes TF32
     """
     large = all(
         not isinstance(extent, int) or 2 * extent >= least
         for extent, least in ((m, MMA_ROWS), (n, MMA_COLUMNS), (k, MMA_DEPTH))
     )
     wanted = -(-ENOUGH_BLOCKS // most_parts(k))
-    if target.multiplies(dtype) and large:
-        return warp_tile(m, n, batch, target, wanted)
+    if target.multiplies(dtype, tf32) and large:
+        return warp_tile(m, n, batch, dtype, target, wanted)
     return block_tile(m, n, batch, dtype.compute_dtype, target, wanted)
 
 
-def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target) -> int:
+def num_parts(m: Dim, n: Dim, k: Dim, batch: Dim, dtype: DType, target: Target, tf32: bool = False) -> int:
     """Returns how many blocks share K: those of the first guess, whatever tile is tried, so that bits are the same."""
-    blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target))
+    blocks = _blocks(m, n, batch, gpu_tile(m, n, k, batch, dtype, target, tf32))
     if not isinstance(k, int) or not isinstance(blocks, int) or not blocks:
         return 1
     return max(1, -(-k // part_length(k, max(1, min(most_parts(k), ENOUGH_BLOCKS // blocks)))))
@@ -255,9 +260,9 @@ def _own(extent: Dim, threads: int, most: int) -> int:
 
 
 def _warp_tiles(tile: WarpTile) -> list[WarpTile]:
-    """Other cuts: a smaller tile a warp, thus more blocks; less of K at a time."""
+    """Other cuts: a smaller tile a warp, thus more blocks; less of K at a time, or more."""
     smaller = [replace(tile, high_tiles=tile.high_tiles // 2)] if tile.high_tiles > 1 else []
-    return [*smaller, replace(tile, depth=MMA_DEPTH)]
+    return [*smaller, replace(tile, depth=MMA_DEPTH if tile.depth > MMA_DEPTH else 2 * MMA_DEPTH)]
 
 
 def _block_tiles(tile: BlockTile) -> list[BlockTile]:

@@ -1,12 +1,13 @@
-"""A matrix product of one block on a GPU by matrix instructions, for operands of 16 bits.
+"""A matrix product of one block on a GPU by matrix instructions, for operands of 16 bits, or float32 as TF32.
 
 In:    elements of two operands, a WarpTile
 Out:   statements in the free form
 Called by: codegen/grid_product.py.    Next: picograd/codegen/convolution_gpu.py
 
 A tile lies in shared memory as its operand does: as (positions, K) or as (K, positions), and fragments are turned on their
-way to registers. Rows are padded by 16 bytes, so that the eight that a warp reads at once are in different banks. A warp
-has a tile of the result in the registers of its threads, 16 x 8 at a time; a fragment serves a row, or a column, of those.
+way to registers. Rows are padded so that what a warp reads at once is in different banks: eight rows of 16 bytes, or of
+float32 what threads (g, t) read at (g, 2 t) and beside it, or at (2 t, g) where rows are those of K. A warp has a tile of
+the result in the registers of its threads, 16 x 8 at a time; a fragment serves a row, or a column, of those.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from picograd.ir.opts import MMA_COLUMNS, MMA_DEPTH, MMA_ROWS, WarpTile
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
-PADDING = 8  # elements: 16 bytes
+PADDING = 16  # bytes
 MOST_STAGES = 4  # not measured: a step takes some hundred cycles, what it needs is on its way for more than that
 
 
@@ -49,8 +50,9 @@ class TensorProduct(StagedProduct):
     def staged(self, operand: Operand, width: int, first: Dim) -> Staged:
         """Returns the tile of an operand, which lies in shared memory as it does where it comes from."""
         depth, threads, by_position = self.tile.depth, self.tile.threads, operand.along_k
+        padding = PADDING // self.dtype.itemsize * (2 if by_position and self.dtype.itemsize == 4 else 1)
         return Staged(
-            self.build, operand, self.dtype, first, width, depth, self.k, threads, by_position, PADDING, self.unrolled
+            self.build, operand, self.dtype, first, width, depth, self.k, threads, by_position, padding, self.unrolled
         )
 
     def place(self, thread: Dim) -> tuple[Dim, Dim, Dim, Dim]:

@@ -1,7 +1,8 @@
 """What an Mma and a LoadMatrices mean: matrices of which each thread of a warp holds a part.
 
 In:    the parts of lhs and rhs of all threads; the rows they read
-Out:   `product_part`: what is added to the part of acc of one of them;  `matrices_part`: its part of four matrices
+Out:   `product_part`: what is added to the part of acc of one of them;  `matrices_part`: its part of four matrices;
+       `as_tf32`: what of a float32 is multiplied
 Called by: evaluator/program.py.    Next: picograd/evaluator/expressions.py
 """
 
@@ -38,6 +39,18 @@ def product_part(lane: int, given: Sequence[tuple[Array, Array]]) -> Array:
     rows, columns = ACC_AT[0][lane], ACC_AT[1][lane]
     part: Array = (lhs[rows] * rhs[:, columns].T).sum(1)
     return part
+
+
+def as_tf32(values: Array) -> Array:
+    """Returns float32 rounded to 11 bits of significand, ties away from zero.
+
+    >>> as_tf32(np.array([1 + 2**-11, 1 + 2**-12, -np.inf], np.float32)).tolist()
+    [1.0009765625, 1.0, -inf]
+    """
+    bits = values.view(np.uint32)
+    rounded = ((bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)).view(np.float32)
+    kept: Array = np.where(np.isfinite(values), rounded, values)
+    return kept
 
 
 def matrices_part(lane: int, rows: Sequence[Array], turned: bool) -> Array:

@@ -21,7 +21,7 @@ from picograd.evaluator.elementwise import Array
 from picograd.evaluator.expressions import ValueMaker, lanes_of_access
 from picograd.evaluator.frame import Copy, Frame, Memory
 from picograd.evaluator.kernel import prepare, unspecified
-from picograd.evaluator.mma import matrices_part, product_part
+from picograd.evaluator.mma import as_tf32, matrices_part, product_part
 from picograd.evaluator.threads import Swap, run_threads
 from picograd.ir.checks import OutOfRange
 from picograd.ir.op import Op, toposort
@@ -357,10 +357,11 @@ class StepMaker(ValueMaker):
         self.num_places += 1
 
         def run(frame: Frame) -> Generator[Swap, Any, None]:
-            acc, lhs, rhs = (reader(frame).astype(np.float64) for reader in readers)
-            lane, given = yield Swap(number, (lhs, rhs))
+            acc, *sides = (reader(frame) for reader in readers)
+            lhs, rhs = (as_tf32(side) if side.dtype == np.float32 else side for side in sides)
+            lane, given = yield Swap(number, (lhs.astype(np.float64), rhs.astype(np.float64)))
             first = int(index(frame))
-            memory(frame).array[first : first + acc.size] = acc + product_part(lane, given)
+            memory(frame).array[first : first + acc.size] = acc.astype(np.float64) + product_part(lane, given)
 
         return Step(True, run)
 

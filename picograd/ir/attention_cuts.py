@@ -20,6 +20,7 @@ from picograd.dtype import DType
 from picograd.ir.attention import lengths
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
+from picograd.ir.shape import takes_tf32
 from picograd.ir.statements import WARP_THREADS
 
 MOST_WARPS = 4
@@ -66,8 +67,8 @@ class Cut:
 
     @property
     def padding(self) -> int:
-        """Elements between positions in shared memory, 16 bytes, so that a column of it is not all in one bank."""
-        return 16 // self.dtype.itemsize
+        """Elements between positions in shared memory, so that a column of it is not all in one bank."""
+        return 8 if self.by_warps else 16 // self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: in
     Args:
       length, num_heads:  rows of a head, and heads, over which blocks are laid
     """
-    by_warps = target.multiplies(attention.dtype)
+    by_warps = target.multiplies(attention.dtype, takes_tf32(attention))
     wide = attention.dtype.compute_dtype
     dtype = attention.dtype if by_warps else wide
     threads = min(target.block_threads, MOST_WARPS * WARP_THREADS) if by_warps else target.block_threads

@@ -121,7 +121,7 @@ class OpCode(Named):
     SCATTER: ClassVar[OpCode]  #         (base, index, updates)  (op, axis, batch); op None stores; outside: left out
     UPDATE: ClassVar[OpCode]  #          (base, value)        ((start, stop), ...): base, with value in that block
     # ---- contractions ----
-    MATMUL: ClassVar[OpCode]  #          (a, b)               None: (..., M, K) (..., K, N) -> (..., M, N)
+    MATMUL: ClassVar[OpCode]  #          (a, b)               MatmulArg or None: (..., M, K) (..., K, N) -> (..., M, N)
     CONV: ClassVar[OpCode]  #            (x, w)               ConvArg
     ATTENTION: ClassVar[OpCode]  #       (q, k, v)            AttentionArg: the values averaged, the logsumexp
     ATTENTION_GRAD: ClassVar[OpCode]  #  (q, k, v, grad,      AttentionArg: the gradients of q, k and v

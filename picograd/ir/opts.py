@@ -84,7 +84,7 @@ class BlockTile:
 
 @dataclass(frozen=True)
 class WarpTile:
-    """How a product of 16-bit operands is cut for matrix instructions: a block of high x wide warps.
+    """How a product is cut for matrix instructions: a block of high x wide warps.
 
     high_tiles, wide_tiles:  of 16 x 8 results, by one warp; wide_tiles is even
     depth:                   of K in shared memory at a time, a multiple of 16

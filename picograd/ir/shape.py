@@ -11,12 +11,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from picograd import dtype as dtypes
 from picograd.errors import ShapeError
 from picograd.ir.host import HOST_SHAPES, HostCall
 from picograd.ir.op import Dim, Op, Shape
 from picograd.ir.opcode import BINARY, TERNARY, UNARY, OpCode
 from picograd.ir.symbolic import add, subtract
 from picograd.ir.symbolic import mul as times
+
+
+@dataclass(frozen=True)
+class MatmulArg:
+    """What a matrix product may do that no other does; most have no argument.
+
+    tf32:  of float32: matrix instructions may round the operands to 11 bits of significand (ir/statements.py, Mma)
+    """
+
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,7 @@ class ConvArg:
     input_dilation:  (D,) steps between inputs (a transposed convolution's stride)
     groups:          how many independent slices the channels form
     of_weight:       x and w are those of a gradient by a weight: channels are examples, and axis 0 is no batch
+    tf32:            as that of a MatmulArg
     """
 
     stride: tuple[int, ...]
@@ -37,6 +49,7 @@ class ConvArg:
     input_dilation: tuple[int, ...]
     groups: int = 1
     of_weight: bool = False
+    tf32: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,12 +60,19 @@ class AttentionArg:
     causal:    position t sees s <= t + S - T
     window:    position t sees s > t + S - T - window, that is its own and window - 1 before it; 0 is everything
     soft_cap:  scores become soft_cap * tanh(scores / soft_cap); 0 is none
+    tf32:      as that of a MatmulArg
     """
 
     scale: float
     causal: bool = False
     window: int = 0
     soft_cap: float = 0.0
+    tf32: bool = False
+
+
+def takes_tf32(product: Op) -> bool:
+    """Returns whether a MATMUL, CONV, ATTENTION or ATTENTION_GRAD may round operands of float32 to TF32."""
+    return product.dtype is dtypes.float32 and product.arg is not None and bool(product.arg.tf32)
 
 
 def numel(shape: Iterable[Dim]) -> Dim:

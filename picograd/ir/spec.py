@@ -29,7 +29,7 @@ from picograd.ir.opcode import (
     SOURCES,
     OpCode,
 )
-from picograd.ir.shape import AttentionArg, ConvArg
+from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 from picograd.ir.shape import numel as numel_of
 from picograd.ir.spec_program import verify_program as verify_program
 from picograd.ir.stages import Kernel, Nest, NestKind
@@ -183,6 +183,7 @@ GRAPH: tuple[Rule, ...] = (
     ),
     Rule("operands of one dtype", ONE_DTYPE, _same_dtypes),
     Rule("a contraction keeps its dtype, or widens to float32", _all({OpCode.MATMUL, OpCode.CONV}), _contraction_result),
+    Rule("the argument is None or a MatmulArg", _all({OpCode.MATMUL}), lambda op: isinstance(op.arg, MatmulArg | None)),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
     Rule("the argument is an AttentionArg", _all(ATTENTIONS), lambda op: isinstance(op.arg, AttentionArg)),
     Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),

@@ -258,8 +258,8 @@ class _Checker:
                 yield "the parts of an Mma's matrices are in registers"
         if statement.acc.dtype is not dtypes.float32 or statement.lhs.dtype is not statement.rhs.dtype:
             yield "an Mma adds products of one dtype in float32"
-        if statement.lhs.dtype not in (dtypes.float16, dtypes.bfloat16):
-            yield "an Mma multiplies float16 or bfloat16"
+        if statement.lhs.dtype not in (dtypes.float16, dtypes.bfloat16, dtypes.float32):
+            yield "an Mma multiplies float16, bfloat16 or float32"
         yield from _by_a_warp(scope)
 
     def check(self, statement: Check, scope: _Scope) -> Failures:

@@ -23,10 +23,12 @@ from picograd.ir.checks import Site
 from picograd.ir.host import HostCall
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, Named, OpCode
-from picograd.ir.shape import AttentionArg, ConvArg
+from picograd.ir.shape import AttentionArg, ConvArg, MatmulArg
 
 # Frozen dataclasses that may stand in an argument, by name; the record of a user's CUSTOM is added by who defines it.
-RECORDS: dict[str, type[Any]] = {"ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall}
+RECORDS: dict[str, type[Any]] = {
+    "MatmulArg": MatmulArg, "ConvArg": ConvArg, "AttentionArg": AttentionArg, "Site": Site, "HostCall": HostCall
+}  # fmt: skip
 
 ENUMS: dict[OpCode, type[Named]] = {OpCode.RANGE: AxisKind, OpCode.ALLOC: MemorySpace}
 INTEGER = frozenset({int})

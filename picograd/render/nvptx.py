@@ -59,7 +59,7 @@ from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
 from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
 from picograd.render.nvptx_memory import SHARED_ALIGNMENT, copy_elements, load_elements, store_elements
-from picograd.render.registers import brought_by, changes, is_register, parts_of
+from picograd.render.registers import Slot, brought_by, changes, is_register, parts_of
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
@@ -72,11 +72,13 @@ COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
 MATRICES = "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{}.b16.p3"
 
-# PTX ISA 9.7.15.5.8, mma.m16n8k16: pairs of float16 come as vectors, of bfloat16 as 32 bits.
+# PTX ISA 9.7.15.5, mma.m16n8k16 (of TF32 m16n8k8): pairs of float16 come as vectors, of bfloat16 as 32 bits.
 MULTIPLY = {
     dtypes.float16: ("<2 x half>", "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32"),
     dtypes.bfloat16: ("i32", "@llvm.nvvm.mma.m16n8k16.row.col.bf16"),
+    dtypes.float32: ("i32", "@llvm.nvvm.mma.m16n8k8.row.col.tf32"),
 }
+AS_TF32 = "call i32 @llvm.nvvm.f2tf32.rna(float {})"
 
 # What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
 REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
@@ -344,15 +346,23 @@ class KernelWriter(FunctionWriter):
         if self.guarded:
             raise self.broken("an Mma stands in a BLOCK loop that not all threads run")
         kind, name = MULTIPLY[mma.lhs.dtype]
-        scalar = type_of(mma.lhs.dtype)
-        acc, *operands = parts_of(mma)
-        pairs = []
-        for low, high in [(part[i], part[i + 1]) for part in operands for i in range(0, len(part), 2)]:
+        acc, lhs, rhs = parts_of(mma)
+        if mma.lhs.dtype is dtypes.float32:  # two instructions: (t, t + 4) of K of one are (2 t, 2 t + 1) here
+            for a, b in ((lhs[:4], rhs[:2]), (lhs[4:], rhs[2:])):
+                parts = [self.emit(AS_TF32.format(self.held[slot])) for slot in (a[0], a[2], a[1], a[3], *b)]
+                self.multiply(name, kind, parts, acc)
+            return
+        scalar, pairs = type_of(mma.lhs.dtype), []
+        for low, high in [(part[i], part[i + 1]) for part in (lhs, rhs) for i in range(0, len(part), 2)]:
             pair = self.emit(f"insertelement <2 x {scalar}> poison, {scalar} {self.held[low]}, i64 0")
             pair = self.emit(f"insertelement <2 x {scalar}> {pair}, {scalar} {self.held[high]}, i64 1")
             pairs.append(self.emit(f"bitcast <2 x {scalar}> {pair} to {kind}"))
+        self.multiply(name, kind, pairs, acc)
+
+    def multiply(self, name: str, kind: str, operands: Sequence[str], acc: Sequence[Slot]) -> None:
+        """Writes one matrix instruction; operands: of a `kind`."""
         result = "{float, float, float, float}"
-        given = [f"{kind} {pair}" for pair in pairs] + [f"float {self.held[slot]}" for slot in acc]
+        given = [f"{kind} {operand}" for operand in operands] + [f"float {self.held[slot]}" for slot in acc]
         made = self.emit(f"call {result} {name}({', '.join(given)})")
         for i, slot in enumerate(acc):
             self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")

@@ -18,7 +18,7 @@ from picograd.runtime.cuda_driver import call
 
 RING_NBYTES, PIECE_NBYTES = 32 << 20, 8 << 20
 ALIGNMENT = 256
-MOST_PIECES = 256  # on their way at once: small ones leave room in the ring for so many that looking through them takes long
+MOST_PIECES = 256  # on their way at once: of small ones the ring has room for so many that to look through them takes long
 
 
 class Staging:

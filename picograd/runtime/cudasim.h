@@ -51,7 +51,7 @@ struct Fiber {
   int32 num_meetings;
 };
 
-static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, MOST_GIVEN = 32, STACK_BYTES = 128 * 1024;
+static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, MOST_GIVEN = 48, STACK_BYTES = 128 * 1024;
 static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 

@@ -20,6 +20,7 @@ from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repea
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
 from picograd.ir.opcode import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, OpCode
+from picograd.ir.shape import MatmulArg, takes_tf32
 from picograd.schedule.packed import is_of_bytes, of_elements, product_of_parts, sum_of_products
 from picograd.schedule.phases import by_phases, has_phases
 from picograd.schedule.pieces import in_pieces, is_long
@@ -46,9 +47,9 @@ def contract(roots: Sequence[Op], target: Target | None = None) -> list[Op]:
     for op in order:
         if is_transposed_product(op) and readers[op.src[0]] == 1:
             a, b = (became[s] for s in op.src[0].src)
-            became[op] = product(swap_last(b), swap_last(a), plain_sums)
+            became[op] = product(swap_last(b), swap_last(a), op.src[0].arg, plain_sums)
         elif op.code is OpCode.MATMUL:
-            became[op] = product(became[op.src[0]], became[op.src[1]], plain_sums)
+            became[op] = product(became[op.src[0]], became[op.src[1]], op.arg, plain_sums)
         elif op.code is OpCode.CONV and has_few_long_sums(op):
             became[op] = sums_of_windows(op, *(became[s] for s in op.src))
         elif op.code is OpCode.CONV and has_phases(op):
@@ -73,7 +74,7 @@ def is_transposed_product(op: Op) -> bool:
     return is_turned(op) and op.src[0].code is OpCode.MATMUL
 
 
-def product(a: Op, b: Op, plain_sums: bool = False) -> Op:
+def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False) -> Op:
     """Returns a @ b; with one column multiplied and added up, narrow floats in float32 as MATMUL does.
 
     So are batches of products with one row, and, unless sums are plain, one with a matrix of integers of one byte: to add
@@ -84,12 +85,12 @@ def product(a: Op, b: Op, plain_sums: bool = False) -> Op:
     n = b.shape[-1]
     is_row = m == 1 and not batch
     if is_row and n != 1 and not is_of_bytes(b):
-        return Op(OpCode.MATMUL, a.dtype, (a, b))
+        return Op(OpCode.MATMUL, a.dtype, (a, b), arg)
     if (m != 1 or is_row and plain_sums) and n != 1 and is_of_bytes(b):
         wide = a.dtype.compute_dtype
         return cast(product_of_parts(cast(a, wide), cast(swap_last(b), wide)), a.dtype)
     if m != 1 and n != 1:
-        return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]))
+        return Op(OpCode.MATMUL, a.dtype, tuple([stored(x) if is_joined(x) else x for x in (a, b)]), arg)
     wide = a.dtype.compute_dtype
     matrix, vector = (a, swap_last(b)) if n == 1 else (swap_last(b), a)  # (..., M or N, K), (..., 1, K)
     total = cast(sum_of_products(cast(matrix, wide), cast(vector, wide)), a.dtype)
@@ -99,7 +100,7 @@ def product(a: Op, b: Op, plain_sums: bool = False) -> Op:
 def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
     """Returns an attention: where matrix instructions take its operands as they are, and else in the dtype that is computed
     in, so that narrow ones are widened once, not at each reading."""
-    if target is not None and target.multiplies(op.dtype):
+    if target is not None and target.multiplies(op.dtype, takes_tf32(op)):
         return op.replace(src=tuple(sources))
     wide = op.dtype.compute_dtype
     return Op(op.code, wide, tuple([cast(s, wide) for s in sources]), op.arg)

@@ -1,7 +1,8 @@
-"""Mixed precision: products in 16 bits, losses, norms and softmax in 32, wherever a block says so.
+"""Mixed precision: products in 16 bits, losses, norms and softmax in 32, wherever a block says so; or products in TF32.
 
 In:    nothing
-Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them)
+Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them);
+       `set_float32_matmul_precision`; `uses_tf32`
 Next:  picograd/tensor/compute.py
 
 What is cast is decided when an Op is built; the graph says it, so that jit and its caches need no further key.
@@ -23,6 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 IN_FLOAT16 = frozenset({"CUDA", "PTX", "CUDASIM"})  # devices that take float16 unless told otherwise, as PyTorch's does
+PRECISIONS = ("highest", "high", "medium")  # of products of float32, as PyTorch calls them
+float32_mode: ContextVar[str] = ContextVar("float32", default="highest")
 precision_mode: ContextVar[DType | None] = ContextVar("precision", default=None)  # of products, or None: as they are given
 
 
@@ -96,3 +99,41 @@ def lowered(dtype: DType) -> DType:
     """Returns the dtype that operands of a product are to have."""
     precision = precision_mode.get()
     return dtype if precision is None or not dtype.is_float or dtype is dtypes.float64 else precision
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Says how exact products of float32 have to be that are built from here on: matmul, linear, convolution, attention.
+
+    With "high" a GPU's matrix instructions may round operands to TF32, 11 bits of significand of the 24: each is off by
+    2^-11 of itself at most; sums stay float32. An A100 has 156 TFLOP/s then, not 19.5 (its data sheet). Devices without
+    such instructions compute as ever. It holds in this thread, and for the gradients of such products.
+
+    Args:
+      precision:  "highest" (until something is said), "high" or "medium", which is the same here
+
+    Raises:
+      ArgumentError: it is none of these.
+
+    >>> pg.set_float32_matmul_precision("high")
+    >>> pg.get_float32_matmul_precision()
+    'high'
+    >>> pg.set_float32_matmul_precision("highest")
+    """
+    if precision not in PRECISIONS:
+        names = ", ".join(map(repr, PRECISIONS))
+        raise ArgumentError(f"set_float32_matmul_precision: precision must be one of {names}, got {precision!r}.")
+    float32_mode.set(precision)
+
+
+def get_float32_matmul_precision() -> str:
+    """Returns how exact products of float32 have to be that are built now.
+
+    >>> pg.get_float32_matmul_precision()
+    'highest'
+    """
+    return float32_mode.get()
+
+
+def uses_tf32(dtype: DType) -> bool:
+    """Returns whether a product of this dtype that is built now may take TF32."""
+    return dtype is dtypes.float32 and float32_mode.get() != "highest"

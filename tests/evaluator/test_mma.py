@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -57,13 +56,15 @@ def product(dtype: DType) -> Program:
     return Program("product", params, (), ((For(loop_range(0, AxisKind.GRID, 1), (For(thread, body.done()),)),),))
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=str)
+DTYPES = pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float32], ids=str)
+
+
+@DTYPES
 def test_a_warp_multiplies(dtype: DType, rng: np.random.Generator) -> None:
     """Whole numbers: every sum is exact, whatever the order."""
     program = product(dtype)
     verify_program(program, after="test")
-    kind = np.float16 if dtype is dtypes.float16 else ml_dtypes.bfloat16
-    a, b = (rng.integers(-8, 9, shape).astype(kind) for shape in ((16, 16), (16, 8)))
+    a, b = (rng.integers(-8, 9, shape).astype(dtype.numpy) for shape in ((16, 16), (16, 8)))
     c = rng.integers(-8, 9, (16, 8)).astype(np.float32)
     expected = c + a.astype(np.float32) @ b.astype(np.float32)
     found = np.zeros(128, np.float32)
@@ -72,15 +73,32 @@ def test_a_warp_multiplies(dtype: DType, rng: np.random.Generator) -> None:
 
 
 @has_compiler
+@DTYPES
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_simulator_multiplies(order: str, rng: np.random.Generator) -> None:
+def test_the_simulator_multiplies(order: str, dtype: DType, rng: np.random.Generator) -> None:
     device = CudaSimDevice(order, seed=3)
-    executable = device.load(hostcxx.compile_source(render(product(dtypes.float16), TARGET), TARGET))
-    a, b = (rng.integers(-8, 9, shape).astype(np.float16) for shape in ((16, 16), (16, 8)))
+    executable = device.load(hostcxx.compile_source(render(product(dtype), TARGET), TARGET))
+    a, b = (rng.integers(-8, 9, shape).astype(dtype.numpy) for shape in ((16, 16), (16, 8)))
     c = rng.integers(-8, 9, (16, 8)).astype(np.float32)
     expected = c + a.astype(np.float32) @ b.astype(np.float32)
     run(device, executable, [a.reshape(-1), b.reshape(-1), c.reshape(-1), found := np.zeros(128, np.float32)])
     np.testing.assert_array_equal(found.reshape(16, 8), expected)
+
+
+@has_compiler
+def test_of_float32_eleven_bits_are_multiplied(rng: np.random.Generator) -> None:
+    """One product of each sum is not 0: both round it as TF32 does, ties away from zero, and keep what is no number."""
+    a, b, c = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32), np.zeros(128, np.float32)
+    np.fill_diagonal(a, rng.standard_normal(16).astype(np.float32))
+    b[:] = 1
+    a[0, 0], a[1, 1], a[2, 2], a[3, 3], a[4, 4] = 1 + 2**-11, -1 - 3 * 2**-12, np.nan, -np.inf, np.float32(2**-130)
+    executable = CudaSimDevice().load(hostcxx.compile_source(render(product(F32), TARGET), TARGET))
+    found, simulated = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    evaluate_program(product(F32), [a.reshape(-1), b.reshape(-1), c, found])
+    run(CudaSimDevice(), executable, [a.reshape(-1), b.reshape(-1), c, simulated])
+    np.testing.assert_array_equal(found, simulated)
+    assert found.reshape(16, 8)[:2, 0].tolist() == [1 + 2**-10, -1 - 2**-10]
+    assert np.isnan(found.reshape(16, 8)[2]).all() and np.isneginf(found.reshape(16, 8)[3]).all()
 
 
 def test_text_reads_back() -> None:

@@ -438,7 +438,7 @@ PRIMITIVE void load_matrices(Registers& into, int64 place, const cudasim::Shared
 
 // acc[at..] += lhs[left..] @ rhs[right..]: 16 x 8 += (16 x 16) @ (16 x 8). Where g = lane / 4 and t = lane % 4, element i of
 // acc is (g + 8 (i / 2), 2t + i % 2); of lhs (g + 8 (i / 2 % 2), 2t + i % 2 + 8 (i / 4)); of rhs (2t + i % 2 + 8 (i / 2), g).
-// PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). All 32 threads call it.
+// PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). All 32 threads call it. Of a float32 the 11 bits of TF32 are multiplied.
 #ifdef __CUDACC_RTC__
 template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
   return (uint32)elements[0].bits | (uint32)elements[1].bits << 16;
@@ -454,7 +454,28 @@ template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
   }
 PICOGRAD_MMA(float16, "f16")
 PICOGRAD_MMA(bfloat16, "bf16")
+PRIMITIVE uint32 as_tf32(float32 value) {
+  uint32 bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+  return bits;
+}
+// Two instructions, each of 8 of K: (t, t + 4) of one are (2t, 2t + 1) here. PTX ISA 9.7.15.5.4, mma.m16n8k8.
+PRIMITIVE void mma_m16n8k16(float32* acc, int64 at, const float32* lhs, int64 left, const float32* rhs, int64 right) {
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const float32 *a = lhs + left + 4 * half, *b = rhs + right + 2 * half;
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(acc[at]), "+f"(acc[at + 1]), "+f"(acc[at + 2]), "+f"(acc[at + 3])
+        : "r"(as_tf32(a[0])), "r"(as_tf32(a[2])), "r"(as_tf32(a[1])), "r"(as_tf32(a[3])), "r"(as_tf32(b[0])),
+          "r"(as_tf32(b[1])));
+  }
+}
 #else
+PRIMITIVE float32 as_multiplied(float32 value) {
+  const uint32 bits = bitcast<uint32>(value);
+  return (bits & 0x7f800000u) == 0x7f800000u ? value : float32_of_bits((bits + 0x1000u) & ~0x1fffu);
+}
+template <class T> PRIMITIVE float32 as_multiplied(T value) { return to_float32(value); }
 template <class Acc, class Lhs, class Rhs>
 PRIMITIVE void mma_m16n8k16(Acc& acc, int64 at, Lhs& lhs, int64 left, Rhs& rhs, int64 right,
                             int32 line = __builtin_LINE()) {
@@ -470,7 +491,7 @@ PRIMITIVE void mma_m16n8k16(Acc& acc, int64 at, Lhs& lhs, int64 left, Rhs& rhs, 
     for (int64 k = 0; k < 16; k++) {
       const T a = parts[row % 8 * 4 + k % 8 / 2]->lhs[k % 2 + 2 * (row / 8) + 4 * (k / 8)];
       const T b = parts[column * 4 + k % 8 / 2]->rhs[k % 2 + 2 * (k / 8)];
-      sum += to_float32(a) * to_float32(b);
+      sum += as_multiplied(a) * as_multiplied(b);
     }
     acc[at + i] = sum;
   }

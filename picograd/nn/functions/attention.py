@@ -17,6 +17,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
+from picograd.tensor.autocast import uses_tf32
 from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
@@ -97,7 +98,7 @@ def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_he
     if is_causal:
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
     sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value))
-    attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal))
+    attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal, tf32=uses_tf32(query.dtype)))
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
     return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])
 

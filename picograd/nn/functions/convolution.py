@@ -19,7 +19,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.nn.functions.placement import Each, each_axis, with_batch, without_batch
 from picograd.tensor.arguments import at_least, tensor_of
-from picograd.tensor.autocast import lowered
+from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import static
 from picograd.tensor.tensor import Tensor
 
@@ -194,7 +194,8 @@ def _conv(
     spans = [(static(taps) - 1) * step + 1 for taps, step in zip(w.shape[2:], steps)]
     pads = _padding(function, padding, strides, spans)
     _check_fits(function, op, spans, pads)
-    result = Op(OpCode.CONV, op.dtype, (op, w), ConvArg(strides, pads, steps, (1,) * axes, groups))
+    arg = ConvArg(strides, pads, steps, (1,) * axes, groups, tf32=uses_tf32(op.dtype))
+    result = Op(OpCode.CONV, op.dtype, (op, w), arg)
     return _finished(function, result, has_batch, x, weight, bias)
 
 
@@ -224,7 +225,7 @@ def _transposed(
     lengths = [(static(n) - 1) * s + r + 1 - 2 * p + e for n, s, r, p, e in zip(op.shape[2:], strides, reach, cut, extra)]
     if min(lengths) < 1:
         raise ShapeError(f"{function}: of input {x.shape} nothing is left: the result would be {tuple(lengths)} long.")
-    arg = ConvArg((1,) * axes, pads, steps, strides, groups)
+    arg = ConvArg((1,) * axes, pads, steps, strides, groups, tf32=uses_tf32(op.dtype))
     result = Op(OpCode.CONV, op.dtype, (op, reversed_weight(w, groups)), arg)
     return _finished(function, result, has_batch, x, weight, bias)
 

@@ -22,9 +22,9 @@ from picograd.ir.build import expand, permute, reduce, reshape
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Dim, Op, Shape, greatest
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import numel
+from picograd.ir.shape import MatmulArg, numel
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.autocast import lowered
+from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import cast, promoted
 from picograd.tensor.core import TensorCore
 
@@ -175,7 +175,7 @@ def _pair(a: Operand, b: Operand, kept: set[int]) -> Operand:
     lhs, (batch_shape, row_shape, _) = _arranged(a, batch, rows, inner)
     rhs, (_, _, column_shape) = _arranged(b, batch, inner, columns)
     if inner:
-        product = Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs))
+        product = Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs), MatmulArg(tf32=True) if uses_tf32(lhs.dtype) else None)
     else:
         whole = (*lhs.shape[:2], rhs.shape[2])
         product = expand(lhs, whole) * expand(rhs, whole)

@@ -16,10 +16,10 @@ from picograd.ir.build import compare, positions, reshape, where
 from picograd.ir.matrices import diagonal
 from picograd.ir.op import Op, Shape
 from picograd.ir.opcode import OpCode
-from picograd.ir.shape import numel
+from picograd.ir.shape import MatmulArg, numel
 from picograd.ir.symbolic import mul
 from picograd.tensor.arguments import tensor_of
-from picograd.tensor.autocast import lowered
+from picograd.tensor.autocast import lowered, uses_tf32
 from picograd.tensor.build import axis_of, broadcast_shapes, broadcast_to, cast, promoted, whole
 from picograd.tensor.core import TensorCore
 from picograd.tensor.inplace.shapes import InPlaceShapes
@@ -292,7 +292,8 @@ def matmul_op(lhs: Op, rhs: Op, function: str = "matmul") -> Op:
     else:
         batch = broadcast_shapes(function, lhs.shape[:-2], rhs.shape[:-2])
         lhs, rhs = broadcast_to(lhs, (*batch, *lhs.shape[-2:])), broadcast_to(rhs, (*batch, *rhs.shape[-2:]))
-    return reshape(Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs)), (*batch, *rows, *columns))
+    arg = MatmulArg(tf32=True) if uses_tf32(lhs.dtype) else None
+    return reshape(Op(OpCode.MATMUL, lhs.dtype, (lhs, rhs), arg), (*batch, *rows, *columns))
 
 
 def _remedy(lhs: Shape, rhs: Shape) -> str:
