@@ -5,7 +5,8 @@ The tests of each device call these, so that all of them are asked the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import picograd as pg
 from picograd import Tensor
 from picograd.engine.devices import why_not
 from picograd.errors import IndexingError
+from picograd.evaluator.mma import as_tf32
 from picograd.nn import functional as F
 from picograd.optim import SGD
 
@@ -156,6 +158,33 @@ def check_report(device: str) -> None:
     with pytest.raises(IndexingError, match=r"index 7 is out of bounds|7"):
         x[Tensor([1, 7, 2], device=device)].tolist()
     assert x[Tensor([1, 2], device=device)].tolist() == [[3, 4, 5], [6, 7, 8]]
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Products of float32 that are built in it may take TF32."""
+    pg.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        pg.set_float32_matmul_precision("highest")
+
+
+def check_tf32(device: str, rng: np.random.Generator) -> None:
+    """Checks that a product and its gradients are those of operands rounded to TF32, and that a convolution is near."""
+    a, b, weight = (rng.standard_normal(shape, np.float32) for shape in ((70, 90), (90, 50), (70, 50)))
+    x, y = (Tensor(array, device=device).requires_grad_() for array in (a, b))
+    with tf32():
+        out = x @ y
+        (out * Tensor(weight, device=device)).sum().backward()
+    sides = [as_tf32(array).astype(np.float64) for array in (a, b, weight)]
+    expected = [sides[0] @ sides[1], sides[2] @ sides[1].T, sides[0].T @ sides[2]]
+    for got, one in zip((out.detach(), x.grad, y.grad), expected):
+        np.testing.assert_allclose(got.numpy(), one, rtol=0, atol=2e-5)  # some hundred sums of float32
+    image, kernel = (rng.standard_normal(shape, np.float32) for shape in ((2, 16, 9, 9), (24, 16, 3, 3)))
+    with tf32():
+        found, near = (F.conv2d(Tensor(image, device=on), Tensor(kernel, device=on), padding=1) for on in (device, "CPU"))
+    assert 1e-4 < np.abs(found.numpy() - near.numpy()).max() < 0.03  # 144 products, each off by 2^-10 of itself at most
 
 
 def check_attention(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:

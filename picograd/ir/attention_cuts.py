@@ -126,23 +126,34 @@ def padded(features: int) -> int:
 
 
 def _cut(attention: Op, target: Target, needs: Needs, length: int, num_heads: int) -> Cut | None:
-    """Returns the first cut that fits a block's shared memory and a thread's registers.
+    """Returns the first cut that fits a block's shared memory and a thread's registers: one by warps, where they multiply.
 
     Args:
       length, num_heads:  rows of a head, and heads, over which blocks are laid
     """
-    by_warps = target.multiplies(attention.dtype, takes_tf32(attention))
-    wide = attention.dtype.compute_dtype
-    dtype = attention.dtype if by_warps else wide
-    threads = min(target.block_threads, MOST_WARPS * WARP_THREADS) if by_warps else target.block_threads
-    cuts = [Cut(by_warps, dtype, threads, high, columns) for high, columns in (WARP_CUTS if by_warps else THREAD_CUTS)]
+    dtype, wide = attention.dtype, attention.dtype.compute_dtype
+    found = None
+    if target.multiplies(dtype, takes_tf32(attention)):
+        threads = min(target.block_threads, MOST_WARPS * WARP_THREADS)
+        cuts = [Cut(True, dtype, threads, high, columns) for high, columns in WARP_CUTS]
+        found = _first_that_fits(cuts, attention, target, needs, length, num_heads)
+        if dtype is not wide:
+            return found
+    cuts = [Cut(False, wide, target.block_threads, high, columns) for high, columns in THREAD_CUTS]
+    return found or _first_that_fits(cuts, attention, target, needs, length, num_heads)
+
+
+def _first_that_fits(
+    cuts: Sequence[Cut], attention: Op, target: Target, needs: Needs, length: int, num_heads: int
+) -> Cut | None:
+    """Returns the first cut that leaves enough blocks, and room for a second one on a multiprocessor; the last need not."""
     batch = attention.src[0].shape[0] if isinstance(attention.src[0].shape[0], int) else ENOUGH_BLOCKS
     for cut in cuts:
         leaves_enough = cut.rows < 2 * length and batch * num_heads * -(-length // cut.rows) >= ENOUGH_BLOCKS
         most, room = REGISTERS, min(target.shared_bytes, max(DECLARED_SHARED_BYTES, target.shared_bytes // 2))
         if cut is cuts[-1]:
             most, room = MOST_REGISTERS, target.shared_bytes
-        registers = _registers(cut, needs, wide, target.has_async_copies)
+        registers = _registers(cut, needs, attention.dtype.compute_dtype, target.has_async_copies)
         fits = registers <= most and _shared_nbytes(cut, needs, target.has_async_copies) <= room
         if fits and (cut.high == 1 or leaves_enough):
             return cut

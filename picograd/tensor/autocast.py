@@ -2,10 +2,11 @@
 
 In:    nothing
 Out:   `autocast`; `lowered` for what profits from 16 bits (nn/functions/precision.py is for what suffers from them);
-       `set_float32_matmul_precision`; `uses_tf32`
+       `set_float32_matmul_precision`; `uses_tf32`; `precision_of_products`
 Next:  picograd/tensor/compute.py
 
-What is cast is decided when an Op is built; the graph says it, so that jit and its caches need no further key.
+What is cast is decided when an Op is built, and the graph says it; jit, which builds no graph at a replay, has one for each
+precision.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from picograd.dtype import DType
 from picograd.errors import ArgumentError
 from picograd.tensor.exchange.host import device_named
 
+Precision = tuple[DType | None, str]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -132,6 +134,11 @@ def get_float32_matmul_precision() -> str:
     'highest'
     """
     return float32_mode.get()
+
+
+def precision_of_products() -> Precision:
+    """Returns what a block says of products here, and what is said of those of float32."""
+    return precision_mode.get(), float32_mode.get()
 
 
 def uses_tf32(dtype: DType) -> bool:

@@ -29,6 +29,7 @@ from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Plan
 from picograd.nn.module import Module
+from picograd.tensor.autocast import Precision, precision_of_products
 from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
@@ -57,22 +58,25 @@ CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that so
 
 
 class _Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by whether these train.
+    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be and by
+    whether the Modules train.
 
-    kinds:   what the arguments are where all are Tensors, else None
-    replay:  of the capture for the modes there were when last looked, or None
-    seen:    the last change there was then
+    kinds:      what the arguments are where all are Tensors, else None
+    replay:     of the capture for the modes there were when last looked, or None
+    seen:       the last change there was then
+    precision:  of products then
     """
 
     def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
         self.modules, self.kinds = modules, kinds
-        self.captures: dict[tuple[bool, ...], list[Capture]] = {}
+        self.captures: dict[Hashable, list[Capture]] = {}
         self.replay: Replay | None = None
         self.seen = -1
+        self.precision: Precision | None = None
 
-    def found(self) -> list[Capture]:
+    def found(self, precision: Precision) -> list[Capture]:
         """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
-        return self.captures.setdefault(tuple([module.training for module in self.modules]), [])
+        return self.captures.setdefault((precision, *[module.training for module in self.modules]), [])
 
 
 @dataclass(eq=False)
@@ -113,13 +117,15 @@ class Jit:
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs)
         replay, change = form.replay, last_change.number  # now: what changes later is looked at by the next call
-        if replay is None or replay.watched is None or change != form.seen or not replay.watched.is_the_same():
-            found = form.found()
+        precision = precision_of_products()
+        is_seen = change == form.seen and precision == form.precision
+        if replay is None or replay.watched is None or not is_seen or not replay.watched.is_the_same():
+            found = form.found(precision)
             if len(found) < 2:
                 return self.trace_and_run(found, args, kwargs, given)
             replay = found[0].replay
             self.check(replay)
-            form.replay, form.seen = replay, change
+            form.replay, form.seen, form.precision = replay, change, precision
         return replay(given)
 
     def check(self, replay: Replay) -> None:

@@ -35,6 +35,7 @@ needs_compiler = pytest.mark.skipif(
 )
 # Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.
 TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
+OF_TF32 = 4e-3  # as many bits as float16 has, and what is given is rounded, too
 SMALL: list[Lengths] = [(1, 2, 1, 3, 2, 2, 3), (1, 1, 1, 5, 18, 1, 3)]  # one tile of keys, two
 CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float32),
@@ -50,6 +51,9 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((1, 4, 2, 100, 100, 80, 96), ARGS[2], dtypes.bfloat16),
     ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.bfloat16),
     ((9, 15, 15, 64, 64, 32, 32), ARGS[1], dtypes.float16),  # blocks enough that a warp has two times 16 rows
+    ((1, 2, 1, 20, 33, 5, 7), replace(ARGS[1], tf32=True), dtypes.float32),
+    ((2, 2, 1, 70, 140, 64, 64), replace(ARGS[3], tf32=True), dtypes.float32),
+    ((1, 1, 1, 40, 40, 128, 128), replace(ARGS[5], tf32=True), dtypes.float32),
 ]
 
 
@@ -73,7 +77,7 @@ def attentions(
     return found
 
 
-def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], dtype: DType) -> None:
+def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], tolerance: float) -> None:
     """Compares what was computed with what the evaluator makes of the Kernel."""
     expected = [array.copy() for array in memory]
     evaluate_kernel(kernel, expected, {})
@@ -83,7 +87,7 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], dtype
             scale = np.abs(other[seen].astype(np.float64)).max(initial=1e-3)
             np.testing.assert_array_equal(seen, np.isfinite(one))
             np.testing.assert_allclose(
-                one[seen].astype(np.float64), other[seen].astype(np.float64), rtol=0, atol=TOLERANCES[dtype] * scale
+                one[seen].astype(np.float64), other[seen].astype(np.float64), rtol=0, atol=tolerance * scale
             )
 
 
@@ -98,7 +102,7 @@ def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, dtype: DType) -> Non
         for order in (range, lambda n: range(n - 1, -1, -1)):
             found = [array.copy() for array in memory]
             evaluate_program(program, found, {}, order)
-            check(found, kernel, memory, dtype)
+            check(found, kernel, memory, TOLERANCES[dtype])
 
 
 @needs_compiler
@@ -110,7 +114,7 @@ def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> N
         for order in ORDERS if sum(lengths) < 300 else ORDERS[:1]:
             device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
             run(device, device.load(binary), found)
-            check(found, kernel, memory, dtype)
+            check(found, kernel, memory, OF_TF32 if arg.tf32 else TOLERANCES[dtype])
 
 
 def test_nothing_is_guarded() -> None:

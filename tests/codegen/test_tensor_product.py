@@ -17,7 +17,7 @@ from picograd.ir.build import swap_last
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
-from picograd.ir.shape import ConvArg
+from picograd.ir.shape import ConvArg, MatmulArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
 from picograd.ir.statements import Mma, walk
@@ -25,12 +25,15 @@ from picograd.schedule.create import create_schedule
 from tests.same_meaning import GPU_TARGET
 
 
-def product(m: int, k: int, n: int, letters: str = "NN", dtype: DType = dtypes.float16) -> Kernel:
+def product(
+    m: int, k: int, n: int, letters: str = "NN", dtype: DType = dtypes.float16, tf32: bool = False
+) -> Kernel:
     """x = a @ b; T says that an operand lies transposed."""
     a = Op(OpCode.PARAM, dtype, (), (0, (m, k) if letters[0] == "N" else (k, m)))
     b = Op(OpCode.PARAM, dtype, (), (1, (k, n) if letters[1] == "N" else (n, k)))
     sides = (a if letters[0] == "N" else swap_last(a), b if letters[1] == "N" else swap_last(b))
-    (item,) = create_schedule([Op(OpCode.MATMUL, dtype, sides)]).items
+    arg = MatmulArg(tf32=True) if tf32 else None
+    (item,) = create_schedule([Op(OpCode.MATMUL, dtype, sides, arg)]).items
     return item.kernel
 
 
@@ -65,11 +68,13 @@ def compare(kernel: Kernel, program: Program) -> None:
 @pytest.mark.parametrize("shape", [(16, 16, 8), (32, 48, 24), (19, 37, 13)])
 def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int]) -> None:
     check(product(*shape, letters), Opts((WarpTile(1, 1, 1, 2, 16),)), 32)
+    check(product(*shape, letters, dtypes.float32, tf32=True), Opts((WarpTile(1, 1, 1, 2, 16),)), 32)
 
 
 @pytest.mark.parametrize("tile", [WarpTile(1, 1, 2, 6, 32), WarpTile(1, 2, 1, 2, 16), WarpTile(2, 1, 1, 4, 32)], ids=str)
 def test_every_tile(tile: WarpTile) -> None:
     check(product(40, 50, 30, dtype=dtypes.bfloat16), Opts((tile,)), tile.threads)
+    check(product(40, 50, 30, dtype=dtypes.float32, tf32=True), Opts((tile,)), tile.threads)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +86,7 @@ def test_every_tile(tile: WarpTile) -> None:
 )
 def test_so_are_convolutions(x: tuple[int, ...], w: tuple[int, ...], arg: ConvArg) -> None:
     check(convolution(x, w, arg, dtypes.bfloat16), Opts(), 32)
+    check(convolution(x, w, replace(arg, tf32=True), dtypes.float32), Opts(), 32)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32], ids=str)
@@ -114,3 +120,13 @@ def test_it_is_taken_for_16_bits_where_the_target_has_it() -> None:
     assert isinstance(guess(product(512, 64, 3), large).products[0], BlockTile)
     tiles = [one.products[0] for one in candidates(product(4096, 64, 4096), large)]
     assert tiles[1:] == [WarpTile(2, 4, 2, 4, 32), WarpTile(2, 4, 4, 4, 16)]
+
+
+@pytest.mark.req("G13")
+def test_float32_takes_it_where_that_is_asked_for() -> None:
+    large = replace(GPU_TARGET, block_threads=256)
+    kernel = product(4096, 64, 4096, dtype=dtypes.float32, tf32=True)
+    assert [one.products[0] for one in candidates(kernel, large)] == [
+        WarpTile(2, 4, 4, 4, 16), WarpTile(2, 4, 2, 4, 16), WarpTile(2, 4, 4, 4, 32),
+    ]  # fmt: skip
+    assert isinstance(guess(kernel, replace(large, has_mma=False)).products[0], BlockTile)

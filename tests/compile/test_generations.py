@@ -1,4 +1,4 @@
-"""Kernels of twenty programs become machine code for three generations of GPUs, by both roads, and keep to registers.
+"""Kernels of some thirty programs become machine code for three generations of GPUs, by both roads, and keep to registers.
 
 No GPU and no driver is needed: a device that never runs is given a GPU's target, so whole programs come as far as code.
 What products and attention need of registers and shared memory stands in tests/golden/compile/gpu_resources.txt;
@@ -25,6 +25,7 @@ from picograd.device import Target
 from picograd.ir.stages import Source
 from picograd.tensor.core import realize
 from tests.null_gpu import null_gpu
+from tests.on_devices import tf32
 from tests.ptx_assembler import assemble, is_there
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "compile" / "gpu_resources.txt"
@@ -90,6 +91,11 @@ def attend_turned(*shape: int, dtype: pg.DType) -> None:
     compute(function, q, k, v)
 
 
+def in_tf32(program: Callable[[], object]) -> None:
+    with tf32():
+        program()
+
+
 HALF, BRAIN = pg.float16, pg.bfloat16
 PROGRAMS: dict[str, Callable[[], object]] = {
     "elementwise": lambda: compute(lambda x, b: (x.exp() + b).tanh() * x.sigmoid(), leaf(1000, 70), leaf(70)),
@@ -103,6 +109,12 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "matmul of bfloat16": lambda: compute(pg.matmul, leaf(256, 256, dtype=BRAIN), leaf(256, 256, dtype=BRAIN)),
     "large matmul": lambda: realize([leaf(4096, 512).detach() @ leaf(512, 4096).detach()]),
     "large matmul of float16": lambda: realize([leaf(4096, 512, dtype=HALF).detach() @ leaf(512, 4096, dtype=HALF)]),
+    "large matmul of TF32": lambda: in_tf32(lambda: realize([leaf(4096, 512).detach() @ leaf(512, 4096)])),
+    "turned matmul of TF32": lambda: in_tf32(lambda: compute(F.linear, leaf(1024, 512), leaf(768, 512))),
+    "convolution of TF32": lambda: in_tf32(
+        lambda: compute(partial(F.conv2d, padding=1), leaf(8, 32, 20, 20), leaf(64, 32, 3, 3))
+    ),
+    "attention of TF32": lambda: in_tf32(lambda: attend(True, 8, 16, 512, 64)),
     "linear": lambda: compute(lambda x, w, b: F.gelu(F.linear(x, w, b)), leaf(37, 100), leaf(50, 100), leaf(50)),
     "few rows": lambda: compute(pg.matmul, leaf(1, 512), leaf(512, 300)),
     "convolution": lambda: compute(partial(F.conv2d, stride=2, padding=1), leaf(4, 8, 20, 20), leaf(16, 8, 3, 3), leaf(16)),

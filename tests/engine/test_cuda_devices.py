@@ -28,6 +28,7 @@ from tests.on_devices import (
     check_expression,
     check_loops,
     check_permutation,
+    check_tf32,
     check_training,
     device_params,
     train,
@@ -47,6 +48,12 @@ def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
     check_attention(dtype, device, rng)
+
+
+@pytest.mark.req("G13")
+@pytest.mark.parametrize("device", DEVICES)
+def test_tf32_is_taken_where_it_is_asked_for(device: str, rng: np.random.Generator) -> None:
+    check_tf32(device, rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -31,6 +31,7 @@ from tests.on_devices import (
     check_permutation,
     check_remainder,
     check_report,
+    check_tf32,
     check_training,
     device_params,
     recurrent,
@@ -74,6 +75,12 @@ def test_memory_that_begins_anywhere_takes_the_other_body(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
     check_attention(dtype, device, rng)
+
+
+@pytest.mark.req("G13")
+@pytest.mark.parametrize("device", DEVICES)
+def test_tf32_is_taken_where_it_is_asked_for(device: str, rng: np.random.Generator) -> None:
+    check_tf32(device, rng)
 
 
 @pytest.mark.parametrize("device", DEVICES)
