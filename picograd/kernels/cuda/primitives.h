@@ -34,9 +34,16 @@ struct float8_e5m2 { uint8 bits; };
 #ifdef __CUDACC_RTC__
 #define PRIMITIVE static __device__ __forceinline__
 template <class T> using Global = T*;
-#define SHARED(T, name, n) __shared__ __align__(16) T name[n]
+// Begins at a multiple of 16 bytes: a type of its own, so that nobody asks whether it does.
+template <class T> struct Shared {
+  T* memory;
+  __device__ __forceinline__ T& operator[](int64 index) const { return memory[index]; }
+};
+#define SHARED(T, name, n)                     \
+  __shared__ __align__(16) T name##_memory[n]; \
+  const Shared<T> name = {name##_memory}
 extern __shared__ __align__(16) uint8 asked_for[];
-#define SHARED_AT(T, name, n, first) T* const name = (T*)(asked_for + first)
+#define SHARED_AT(T, name, n, first) const Shared<T> name = {(T*)(asked_for + first)}
 #define REGISTERS(T, name, n) T name[n]
 #else
 #include "cudasim.h"
@@ -68,6 +75,12 @@ template <int N, class T> PRIMITIVE Lanes<T, N> load_lanes(const T* memory, int6
 #pragma unroll
   for (int i = 0; i < N; i++) lanes.at[i] = memory[index + i];
   return lanes;
+}
+template <int N, class T> PRIMITIVE Lanes<T, N> load_lanes(Shared<T> shared, int64 index) {
+  return *(const Lanes<T, N>*)(shared.memory + index);
+}
+template <class T, int N> PRIMITIVE void store_lanes(Shared<T> shared, int64 index, Lanes<T, N> lanes) {
+  *(Lanes<T, N>*)(shared.memory + index) = lanes;
 }
 template <class T, int N> PRIMITIVE void store_lanes(T* memory, int64 index, Lanes<T, N> lanes) {
   if (is_aligned<N>(memory)) {
@@ -203,14 +216,14 @@ PRIMITIVE T compare_and_swap(
 // memory is not touched. They are there for their own thread once it has waited, for others after a barrier behind that.
 // PTX ISA 9.7.9.25.3, cp.async (sm_80).
 #ifdef __CUDACC_RTC__
-template <int N, class T> PRIMITIVE void copy_async(T* shared, int64 to, const T* memory, int64 from, bool valid) {
+template <int N, class T> PRIMITIVE void copy_async(Shared<T> shared, int64 to, const T* memory, int64 from, bool valid) {
   constexpr int NBYTES = N * sizeof(T);
   if (!is_aligned<N>(memory)) {  // a row of something larger: these arrive at once
 #pragma unroll
     for (int i = 0; i < N; i++) shared[to + i] = valid ? memory[from + i] : T();
     return;
   }
-  const uint32 at = (uint32)__cvta_generic_to_shared(shared + to), size = valid ? NBYTES : 0;
+  const uint32 at = (uint32)__cvta_generic_to_shared(shared.memory + to), size = valid ? NBYTES : 0;
   if constexpr (NBYTES == 16) {  // past the first cache: nobody reads them there again
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(memory + from), "r"(size) : "memory");
   } else {
@@ -408,8 +421,8 @@ PRIMITIVE float8_e5m2 to_float8_e5m2(float64 value) { return to_float8_e5m2((flo
 // begins, a multiple of 8; element 2 m + i is (g, 2t + i) of matrix m, or (2t + i, g) where they are TURNED.
 // PTX ISA 9.7.15.5.15, ldmatrix (sm_75). All 32 threads call it.
 #ifdef __CUDACC_RTC__
-template <bool TURNED, class T> PRIMITIVE void load_matrices(T* into, int64 place, const T* shared, int64 index) {
-  const uint32 at = (uint32)__cvta_generic_to_shared(shared + index);
+template <bool TURNED, class T> PRIMITIVE void load_matrices(T* into, int64 place, Shared<T> shared, int64 index) {
+  const uint32 at = (uint32)__cvta_generic_to_shared(shared.memory + index);
   uint32 pairs[4];
   if constexpr (TURNED) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
