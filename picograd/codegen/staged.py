@@ -20,13 +20,14 @@ from math import gcd
 from picograd.codegen.builder import Builder
 from picograd.dtype import DType
 from picograd.ir.build import cast
-from picograd.ir.coordinates import placeholders
+from picograd.ir.coordinates import placeholder
 from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.symbolic import add, both, floordiv, less, mod, mul
 
 COPY_BYTES = (4, 8, 16)
+ANYWHERE = 1 << 31  # positions, and places in K, of which an address is looked at: beyond the operand's, too
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,15 @@ class Staged:
     def copy_lanes(self) -> int:
         """Elements of a copy in the background; 0 where they go by way of registers.
 
-        They lie side by side on both ends, from a multiple of their number on; one that is turned goes alone.
+        They lie side by side on both ends, from a multiple of their number on; one that is turned goes alone. So do those
+        of which there is none: an address is a multiple whether it is read or not, as the instruction asks for.
         """
         if not self.operand.copied:
             return 0
-        lanes = gcd(self.lanes, self.padding) if self.operand.along_k == self.by_position else 1
-        position, k = (dim if isinstance(dim, int) else mul(dim, lanes) for dim in placeholders((self.width, self.depth)))
+        along_k = self.operand.along_k
+        lanes = gcd(self.lanes, self.padding) if along_k == self.by_position else 1
+        position, k = (placeholder(axis, ANYWHERE) for axis in range(2))
+        position, k = (position, mul(k, lanes)) if along_k else (mul(position, lanes), k)
         value = self.operand.at(add(self.first, position), k, True)
         if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
             return 0

@@ -297,11 +297,14 @@ class StepMaker(ValueMaker):
         """Returns a step that starts a copy; until its thread waits for it nothing is where it goes."""
         s = statement
         read = self.reader(s.memory, s.index, s.valid, s.lanes)
-        into, place = self.expression(s.into), self.expression(s.place)
+        into, place, index = self.expression(s.into), self.expression(s.place), self.expression(s.index)
 
         def run(frame: Frame) -> None:
             target, at = into(frame), place(frame) + np.arange(s.lanes)
             self.check_bounds("copy to", s.into, target, at)
+            if int(at[0]) % s.lanes or int(index(frame)) % s.lanes:  # of what is not valid, too, as on a GPU
+                ends = f"from {s.memory} at index {index(frame)} to {s.into} at {at[0]}"
+                raise VerifyError(f"program {self.name}: copy {ends}, which are no multiples of {s.lanes}.")
             target.stored[at] = False
             frame.copies[-1].append(Copy(target, at, read(frame)))
 

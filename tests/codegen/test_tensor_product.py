@@ -13,7 +13,7 @@ from picograd.codegen.lower import lower
 from picograd.codegen.opts import candidates, guess, num_parts
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
-from picograd.ir.build import swap_last
+from picograd.ir.build import shrink, swap_last
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
@@ -75,6 +75,21 @@ def test_every_way_an_operand_can_lie(letters: str, shape: tuple[int, int, int])
 def test_every_tile(tile: WarpTile) -> None:
     check(product(40, 50, 30, dtype=dtypes.bfloat16), Opts((tile,)), tile.threads)
     check(product(40, 50, 30, dtype=dtypes.float32, tf32=True), Opts((tile,)), tile.threads)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(5, 1, 8), (6, 12, 8)])
+def test_operands_are_parts_of_wider_ones(m: int, k: int, n: int) -> None:
+    """Copies of several elements begin at multiples: not where rows are 65 elements apart."""
+    for letters in ("NN", "TT"):
+        for wider in (1, 4):
+            shapes = [(m, k) if letters[0] == "N" else (k, m), (k, n) if letters[1] == "N" else (n, k)]
+            sides = []
+            for slot, (rows, columns) in enumerate(shapes):
+                whole = Op(OpCode.PARAM, dtypes.float32, (), (slot, (rows, columns + wider)))
+                part = shrink(whole, ((0, rows), (wider, wider + columns)))
+                sides.append(part if letters[slot] == "N" else swap_last(part))
+            (item,) = create_schedule([Op(OpCode.MATMUL, dtypes.float32, tuple(sides))], GPU_TARGET).items
+            compare(item.kernel, lower(item.kernel, GPU_TARGET))
 
 
 @pytest.mark.parametrize(

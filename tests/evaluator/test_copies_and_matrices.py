@@ -145,6 +145,16 @@ def test_what_has_not_arrived_cannot_be_read(mistake: str, compute: Way) -> None
         compute(program_of(PIPED.replace(right, wrong, 1)), arrays)
 
 
+@pytest.mark.parametrize("compute", WAYS[:2])
+@pytest.mark.parametrize("wrong", ["s[v1] of p0[r1]", "s[r1] of p0[v1]"])
+def test_a_copy_of_several_is_between_multiples(wrong: str, compute: Way) -> None:
+    text = BROUGHT.replace("s[v1] of p0[v1]", f"{wrong} when v2")
+    text = text.replace("        copy 8", "        v2: bool = r1 < 0\n        copy 8")
+    arrays: list[Array] = [np.zeros(256, np.float16), np.zeros(256, np.float16)]
+    with pytest.raises((VerifyError, DeviceError), match="no multiple"):
+        compute(program_of(text), arrays)
+
+
 @pytest.mark.parametrize(
     ("text", "rule"),
     [

@@ -242,7 +242,7 @@ PRIMITIVE void copy_async(const cudasim::SharedMemory<T, LENGTH>& shared, int64 
   static_assert(N * sizeof(T) == 4 || N * sizeof(T) == 8 || N * sizeof(T) == 16, "copy_async: 4, 8 or 16 bytes");
   T values[N] = {};
   for (int64 i = 0; valid && i < N; i++) values[i] = memory[from + i];
-  if (from % N) cudasim::fail("copies from place %lld, which is no multiple.", from);
+  if (from % N || to % N) cudasim::fail("copies from place %lld, and that or where it goes is no multiple.", from);
   cudasim::start_copy(shared, to, values, N);
 }
 PRIMITIVE void commit_copies() { cudasim::copies[cudasim::thread_number(cudasim::running)].num_groups++; }
