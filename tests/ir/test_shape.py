@@ -169,7 +169,7 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         (param(2, 4, 8, 8), param(6, 4, 3, 3)),
         conv(stride=(1,)),
         "conv: ConvArg(stride=(1,), padding=((0, 0), (0, 0)), dilation=(1, 1), input_dilation=(1, 1), groups=1, "
-        "of_weight=False) needs one entry for each of the 2 spatial axes of x (2, 4, 8, 8).",
+        "of_weight=False, tf32=False) needs one entry for each of the 2 spatial axes of x (2, 4, 8, 8).",
     ),
     (
         "conv of other channels",

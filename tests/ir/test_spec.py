@@ -53,6 +53,7 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.MATMUL, (X, param(1, 4, 3)), None, dtypes.float64
     ),
     "the argument is an AttentionArg": made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, (1.0, True)),
+    "the argument is None or a MatmulArg": made(OpCode.MATMUL, (param(0, 2, 3), param(1, 3, 4)), True),
     "the rows' values have the dtype that is computed in": made(
         OpCode.ATTENTION_GRAD,
         (*[param(0, 1, 2, 3, 4, dtype=dtypes.bfloat16)] * 4, *[param(1, 1, 2, 3, dtype=dtypes.bfloat16)] * 2),
