@@ -107,8 +107,8 @@ class Staged:
             return 0
         along_k = self.operand.along_k
         lanes = gcd(self.lanes, self.padding) if along_k == self.by_position else 1
-        position, k = (placeholder(axis, ANYWHERE) for axis in range(2))
-        position, k = (position, mul(k, lanes)) if along_k else (mul(position, lanes), k)
+        steps = (1, lanes) if along_k else (lanes, 1)
+        position, k = (mul(placeholder(axis, ANYWHERE), step) for axis, step in zip((2, 3), steps))
         value = self.operand.at(add(self.first, position), k, True)
         if value.code is not OpCode.LOAD or value.src[0].code is not OpCode.PARAM or value.dtype is not self.dtype:
             return 0
