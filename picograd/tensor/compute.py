@@ -12,7 +12,7 @@ them will ask for the others.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from picograd.engine.realize import default_device, devices_of, realize, realized
@@ -40,8 +40,10 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same.
 
     Raises:
-      Refused: an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place that
-               needed it have not happened, others are still pending.
+      Refused:       an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place that
+                     needed it have not happened, others are still pending.
+      PicogradError: there is no memory, a kernel fails. Of what is pending, what can be computed without it is; other
+                     writes in place have not happened.
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
     graphs = [cell for cell in cells if type(cell.content) is not tuple]
@@ -60,16 +62,25 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
             if op.code is not OpCode.BUFFER and op not in given:
                 wanted[cell] = op
     try:
-        home = default_device()
-        at_home = [op if cell.device == home else placed(cell, op) for cell, op in wanted.items()]
-        buffers = realize([*at_home, *ops])
+        results = _compute_all(wanted, ops)
     except Refused as error:
         _undo_writes_of(error)
+        raise
+    except PicogradError:
+        _undo_writes_that_fail()
         raise
     if joined:
         pending.writes.clear()
         for cell in asked:
             computed_with.pop(cell, None)
+    return results
+
+
+def _compute_all(wanted: Mapping[Cell, Op], ops: Sequence[Op]) -> list[Op]:
+    """Computes cells and Ops in one plan; the cells then hold memory. Returns the BUFFERs of the Ops."""
+    home = default_device()
+    at_home = [op if cell.device == home else placed(cell, op) for cell, op in wanted.items()]
+    buffers = realize([*at_home, *ops])
     for (cell, op), buffer in zip(wanted.items(), buffers):
         if not op.needs_grad:
             replace_op(cell, op, buffer)
@@ -90,6 +101,34 @@ def _undo_writes_of(error: Refused) -> None:
             cell.op = before.pop()
         if not before:
             del pending.writes[cell]
+
+
+def _undo_writes_that_fail() -> None:
+    """Computes what is pending by itself; where that fails it takes back the last writes, and tries those before them.
+
+    Or all that is asked for would fail with them ever after.
+    """
+    for cells in _connected(list(pending.writes)):
+        while cells:
+            try:
+                _compute_all({cell: cell.op for cell in cells}, [])
+                break
+            except PicogradError:
+                for cell in cells:
+                    cell.op = pending.writes[cell].pop()
+                cells = [cell for cell in cells if pending.writes[cell]]
+    pending.writes.clear()
+
+
+def _connected(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Returns cells in groups that have no work in common: a training step's writes are one."""
+    groups: list[tuple[set[Op], list[Cell]]] = []
+    for cell in cells:
+        work = {op for op in toposort([cell.op], stop=realized) if op.src and op not in realized}
+        shared = [group for group in groups if not group[0].isdisjoint(work)]
+        groups = [group for group in groups if group not in shared]
+        groups.append((work.union(*[ops for ops, _ in shared]), [*[c for _, others in shared for c in others], cell]))
+    return [together for _, together in groups]
 
 
 @contextmanager
