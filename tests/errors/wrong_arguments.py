@@ -153,6 +153,7 @@ CALLS: dict[str, Callable[[], Sample]] = {
     "scalar_tensor": lambda: sample(2.0),
     "can_cast": lambda: sample(pg.int32, pg.float32),
     "promote_types": lambda: sample(pg.int32, pg.float32),
+    "set_float32_matmul_precision": lambda: sample("highest"),
     "finfo": lambda: sample(pg.float32),
     "iinfo": lambda: sample(pg.int32),
     "checkpoint": lambda: sample(loss, ROWS),
