@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from picograd.engine.realize import default_device, devices_of, realize, realized
-from picograd.errors import PicogradError
+from picograd.errors import OutOfMemoryError, PicogradError
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
@@ -40,10 +40,10 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     A cell that needs gradients keeps its graph, for backward(); later readers find its value all the same.
 
     Raises:
-      Refused:       an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place that
-                     needed it have not happened, others are still pending.
-      PicogradError: there is no memory, a kernel fails. Of what is pending, what can be computed without it is; other
-                     writes in place have not happened.
+      Refused:          an index is outside its axis, or a matrix has no result. Nothing is computed then; writes in place
+                        that needed it have not happened, others are still pending.
+      OutOfMemoryError: of what is pending, what there is memory for is computed; other writes in place have not happened.
+      PicogradError:    all is still pending.
     """
     # NOTE: that a cell has its value is seen without an Op for it, which jit makes for nobody.
     graphs = [cell for cell in cells if type(cell.content) is not tuple]
@@ -66,7 +66,7 @@ def compute(cells: Iterable[Cell], ops: Sequence[Op] = ()) -> list[Op]:
     except Refused as error:
         _undo_writes_of(error)
         raise
-    except PicogradError:
+    except OutOfMemoryError:
         _undo_writes_that_fail()
         raise
     if joined:

@@ -1,4 +1,4 @@
-"""A plan that fails for want of memory, or by a kernel, is told once; then all else can be computed as before."""
+"""A plan that fails for want of memory is told once; then all else can be computed as before."""
 
 from __future__ import annotations
 

@@ -187,6 +187,16 @@ PRIMITIVE T compare_and_swap(T* memory, int64 index, typename Itself<T>::Type ex
   typedef typename BitsOf<sizeof(T)>::Type Bits;
   return bitcast<T>(atomicCAS((Bits*)(memory + index), bitcast<Bits>(expected), bitcast<Bits>(value)));
 }
+#define OF_SHARED(name)                                                              \
+  template <class T, class... Values>                                                \
+  PRIMITIVE T name(Shared<T> shared, int64 index, Values... values) {                \
+    return name(shared.memory, index, values...);                                    \
+  }
+OF_SHARED(atomic_add)
+OF_SHARED(atomic_max)
+OF_SHARED(atomic_min)
+OF_SHARED(atomic_exchange)
+OF_SHARED(compare_and_swap)
 #else
 template <class Memory, class T = typename Memory::Type>
 PRIMITIVE T atomic_add(Memory& memory, int64 index, typename Memory::Type value) {
