@@ -52,8 +52,9 @@ def call(name: str, *arguments: Any) -> Any:
     try:
         status, *values = getattr(bindings, name)(*arguments)
     except RuntimeError as error:
-        missing = type(error).__name__ == "DynamicLibNotFoundError"
-        reason = "this machine has no NVIDIA driver (libcuda)." if missing else str(error).splitlines()[0]
+        text = str(error).splitlines()[0]
+        missing = type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text  # by version of the bindings
+        reason = "this machine has no NVIDIA driver (libcuda)." if missing else text
         raise DeviceError(f"CUDA: {name} cannot be called: {reason}", INSTEAD) from None
     if status != bindings.CUresult.CUDA_SUCCESS:
         raise failed(name, status)
