@@ -39,7 +39,7 @@ class CudaDevice:
     """
 
     def __init__(self, target: Target | None = None) -> None:
-        self.target = _target_of(capability()) if target is None else target
+        self.target = target_of(capability()) if target is None else target
         self.name = self.target.device
         self._process = os.getpid()
         self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0))
@@ -220,11 +220,15 @@ def _version_text(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _target_of(gpu: Capability) -> Target:
-    """Describes a GPU as code generation sees it."""
+def target_of(gpu: Capability, compiler: str = "") -> Target:
+    """Describes a GPU as code generation sees it.
+
+    Args:
+      compiler:  of CUDA C, name and version: what another version made is not what this one makes
+    """
     # From 9.0 on, "a" adds what only that generation has (wgmma on Hopper).
     arch, is_ampere = f"sm_{gpu.major}{gpu.minor}{'a' if gpu.major >= 9 else ''}", gpu.major >= 8
     return Target(
         "CUDA", "cuda", arch, vector_bytes=16, block_threads=256, shared_bytes=gpu.shared_bytes, has_mma=is_ampere,
-        has_async_copies=is_ampere,
+        has_async_copies=is_ampere, compiler=compiler,
     )  # fmt: skip

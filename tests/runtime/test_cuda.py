@@ -248,3 +248,18 @@ device.copy_in(memory, empty); device.copy_out(memory, empty)
 print(memory.nbytes)
 """
     assert run_on(fake_driver, code) == "0"
+
+
+def test_code_is_kept_by_the_version_of_its_compiler(fake_driver: Path) -> None:
+    """Who puts in an older NVRTC since the driver takes no newer code gets code of that one, not what the disk keeps."""
+    code = """
+from picograd.compile import nvrtc
+from picograd.engine.backends import cuda
+from picograd.engine.cache import entry_name
+from picograd.runtime.cuda import target_of
+target = cuda.make_compiler().device.target
+print(target.arch, target.compiler == "nvrtc {}.{}".format(*nvrtc.version()))
+names = {entry_name("a kernel", each) for each in (target, target_of(cuda.capability(), "nvrtc 12.9"))}
+print(len(names))
+"""
+    assert run_on(fake_driver, code).splitlines() == ["sm_90a True", "2"]

@@ -5,16 +5,23 @@ Called by: engine/devices.py
 
 from __future__ import annotations
 
-from picograd.compile.nvrtc import compile_source
+from picograd.compile.nvrtc import compile_source, version
 from picograd.engine.compiler import Backend, Compiler
 from picograd.render.cuda import render
-from picograd.runtime.cuda import CudaDevice
-from picograd.runtime.cuda_driver import available
+from picograd.runtime.cuda import CudaDevice, target_of
+from picograd.runtime.cuda_driver import available, capability
 
 
 def make_compiler() -> Compiler:
-    """Returns the Compiler of the first GPU."""
-    return Compiler(CudaDevice(), Backend(render, compile_source))
+    """Returns the Compiler of the first GPU.
+
+    Raises:
+      DeviceError: there is none.
+      CompileError: NVRTC is not installed.
+    """
+    gpu = capability()
+    target = target_of(gpu, "nvrtc {}.{}".format(*version()))
+    return Compiler(CudaDevice(target), Backend(render, compile_source))
 
 
 def why_not() -> str | None:
