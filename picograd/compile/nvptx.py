@@ -4,13 +4,15 @@ In:    Source (language "nvptx"), Target (arch "sm_90", features "+ptx78", ...)
 Out:   Binary: PTX text and a zero byte;  `gpu_target`
 Called by: engine/backends/ptx.py.    Next: picograd/compile/nvrtc.py
 
-The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it. LLVM sees by itself
+The version of PTX is the first that knows the architecture, so that every driver for that GPU takes it; but a kernel with
+hundreds of parameters, such as one that adds up as many tensors, needs one of CUDA 12.1 or newer. LLVM sees by itself
 which pointers are of shared memory; mul, add, div and sqrt are written as .rn, correctly rounded: nobody contracts them.
 The passes that a CPU's code needs not are left out here, too: with strength reduction a sort spilled registers.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from picograd.compile.llvm import assembly, has_target
@@ -21,6 +23,7 @@ from picograd.ir.stages import Binary, Source
 TRIPLE = "nvptx64-nvidia-cuda"
 # Architecture -> first version of PTX that has it (PTX ISA 9.0, "Release Notes": table of versions and targets).
 FIRST_VERSION = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 103: 88, 120: 87, 121: 88}
+PARAM_NBYTES, LONGER_PARAMS = 4352, 81  # of a kernel, and the version that lets it have more (PTX ISA 9.0, ".param space")
 
 
 def compile_source(source: Source, target: Target) -> Binary:
@@ -31,8 +34,14 @@ def compile_source(source: Source, target: Target) -> Binary:
 
     Cost: 3 to 10 ms for a small kernel; the driver's part comes when it is loaded.
     """
-    text = assembly(source, target).encode() + b"\0"
+    text = assembly(source, _with_room_for(source, target)).encode() + b"\0"
     return Binary(source.name, text, source.params, source.variables, source.launches)
+
+
+def _with_room_for(source: Source, target: Target) -> Target:
+    """Returns the target, by a later version of PTX where the parameters need one."""
+    nbytes, number = 8 * (len(source.params) + len(source.variables)), int(target.features.removeprefix("+ptx"))
+    return replace(target, features=f"+ptx{LONGER_PARAMS}") if nbytes > PARAM_NBYTES and number < LONGER_PARAMS else target
 
 
 def gpu_target(major: int, minor: int, shared_bytes: int) -> Target:

@@ -38,6 +38,9 @@ CUDA = {
 }
 PTX = {f"sm_{major}0": nvptx.gpu_target(major, 0, shared) for major, shared in SHARED.items()}
 
+# What is older than these generations: no matrix instructions, no copies in the background; other instructions for a maximum.
+TURING = Target("CUDA", "cuda", "sm_75", vector_bytes=16, block_threads=256, shared_bytes=64 * 1024)
+
 
 def leaf(*shape: int, dtype: pg.DType = pg.float32) -> Tensor:
     """Returns a tensor in memory that asks for its gradient."""
@@ -197,6 +200,16 @@ def test_ptx_assembles_and_keeps_to_registers(program: str, arch: str) -> None:
         text = assembly(source, PTX[arch])
         assert ".local" not in text and ".extern .func" not in text
         assert not is_there() or not spilled(assemble(text, arch).items())
+
+
+@pytest.mark.parametrize("program", ["narrow floats", "softmax", "matmul", "matmul of bfloat16", "causal attention", "sort"])
+def test_older_gpus_have_code_too(program: str) -> None:
+    for source in sources_of(program, TURING):
+        assert nvrtc.resource_usage(source, TURING)
+    target = nvptx.gpu_target(7, 5, TURING.shared_bytes)
+    for source in sources_of(program, target):
+        text = assembly(source, target)
+        assert ".target sm_75" in text and (not is_there() or assemble(text, "sm_75"))
 
 
 if __name__ == "__main__":

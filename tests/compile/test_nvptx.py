@@ -18,7 +18,7 @@ from picograd.errors import CompileError, DeviceError
 from picograd.ir import build
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.stages import Launch, Program, Source
+from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.nvptx import render
 from picograd.schedule.create import create_schedule
 from tests.gpu_programs import matmul, row_sums
@@ -83,6 +83,20 @@ def test_llvm_knows_every_architecture(number: int, capfd: pytest.CaptureFixture
     version = nvptx.FIRST_VERSION[number]
     assert f".version {version // 10}.{version % 10}\n.target sm_{number}\n" in text
     assert "not a recognized" not in capfd.readouterr().err
+
+
+@needs_assembler
+@pytest.mark.parametrize("arch", GPUS)
+def test_hundreds_of_parameters_ask_for_a_later_version(arch: str) -> None:
+    target, params = nvptx.gpu_target(*GPUS[arch], SHARED), [Param(dtypes.float32, 1, "out") for _ in range(910)]
+    for count in (544, 545, len(params)):
+        names = ", ".join(f"ptr %p{i}" for i in range(count))
+        text = f"define ptx_kernel void @many_0({names}) {{\n  store float 1.0, ptr %p{count - 1}\n  ret void\n}}\n"
+        source = Source("many", "nvptx", text, tuple(params[:count]), (), (Launch("many_0", 1, 32, 1),))
+        ptx = nvptx.compile_source(source, target).data.rstrip(b"\0").decode()
+        version = int("".join(re.findall(r"\.version (\d+)\.(\d)", ptx)[0]))
+        assert version == max(nvptx.FIRST_VERSION[int(arch[3:])], 81 if count > 544 else 0)
+        assert assemble(ptx, arch)
 
 
 # ---- what is compiled ----

@@ -139,7 +139,7 @@ PRIMITIVE float64 smaller(float64 a, float64 b) {
   if (a == b) return signbit(a) ? a : b;
   return a < b || a != a ? a : b;
 }
-#ifdef __CUDACC_RTC__
+#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 800
 PRIMITIVE float32 larger(float32 a, float32 b) {  // PTX ISA 9.7.3, max: .NaN from sm_80
   float32 result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -405,19 +405,22 @@ PRIMITIVE float32 to_float32(float16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
   return result;
 }
-PRIMITIVE float16 to_float16(float32 value) {  // PTX ISA 9.7.9, cvt: .bf16 from sm_80
+PRIMITIVE float16 to_float16(float32 value) {
   float16 result;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
-}
-PRIMITIVE bfloat16 to_bfloat16(float32 value) {
-  bfloat16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
   return result;
 }
 #else
 PRIMITIVE float32 to_float32(float16 value) { return widen<5, 10, true>(value.bits); }
 PRIMITIVE float16 to_float16(float32 value) { return float16{(uint16)narrow<5, 10, true>(value)}; }
+#endif
+#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 800
+PRIMITIVE bfloat16 to_bfloat16(float32 value) {  // PTX ISA 9.7.9, cvt: .bf16 from sm_80
+  bfloat16 result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  return result;
+}
+#else
 PRIMITIVE bfloat16 to_bfloat16(float32 value) { return bfloat16{(uint16)narrow<8, 7, true>(value)}; }
 #endif
 
@@ -462,6 +465,7 @@ PRIMITIVE void load_matrices(Registers& into, int64 place, const cudasim::Shared
 // acc[at..] += lhs[left..] @ rhs[right..]: 16 x 8 += (16 x 16) @ (16 x 8). Where g = lane / 4 and t = lane % 4, element i of
 // acc is (g + 8 (i / 2), 2t + i % 2); of lhs (g + 8 (i / 2 % 2), 2t + i % 2 + 8 (i / 4)); of rhs (2t + i % 2 + 8 (i / 2), g).
 // PTX ISA 9.7.15.5.8, mma.m16n8k16 (sm_80). All 32 threads call it. Of a float32 the 11 bits of TF32 are multiplied.
+// volatile: nobody may move it to where its results are used, into a branch that some threads do not take.
 #ifdef __CUDACC_RTC__
 template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
   return (uint32)elements[0].bits | (uint32)elements[1].bits << 16;
@@ -470,7 +474,8 @@ template <class T> PRIMITIVE uint32 pair_of(const T* elements) {
   PRIMITIVE void mma_m16n8k16(float32* acc, int64 at, const T* lhs, int64 left, const T* rhs, int64 right) {        \
     const uint32 a0 = pair_of(lhs + left), a1 = pair_of(lhs + left + 2), a2 = pair_of(lhs + left + 4),              \
                  a3 = pair_of(lhs + left + 6), b0 = pair_of(rhs + right), b1 = pair_of(rhs + right + 2);            \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+    asm volatile(                                                                                                   \
+        "mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "  \
         "{%0, %1, %2, %3};"                                                                                         \
         : "+f"(acc[at]), "+f"(acc[at + 1]), "+f"(acc[at + 2]), "+f"(acc[at + 3])                                    \
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                                    \
@@ -487,7 +492,8 @@ PRIMITIVE void mma_m16n8k16(float32* acc, int64 at, const float32* lhs, int64 le
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const float32 *a = lhs + left + 4 * half, *b = rhs + right + 2 * half;
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(acc[at]), "+f"(acc[at + 1]), "+f"(acc[at + 2]), "+f"(acc[at + 3])
         : "r"(as_tf32(a[0])), "r"(as_tf32(a[2])), "r"(as_tf32(a[1])), "r"(as_tf32(a[3])), "r"(as_tf32(b[0])),
           "r"(as_tf32(b[1])));
