@@ -53,7 +53,7 @@ def call(name: str, *arguments: Any) -> Any:
         status, *values = getattr(bindings, name)(*arguments)
     except RuntimeError as error:
         text = str(error).splitlines()[0]
-        missing = type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text  # by version of the bindings
+        missing = type(error).__name__ == "DynamicLibNotFoundError" or "dlopen libcuda" in text  # by version
         reason = "this machine has no NVIDIA driver (libcuda)." if missing else text
         raise DeviceError(f"CUDA: {name} cannot be called: {reason}", INSTEAD) from None
     if status != bindings.CUresult.CUDA_SUCCESS:
