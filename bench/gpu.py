@@ -14,38 +14,40 @@ turns, SAMPLES times, after a warm-up that compiles. Inputs are standard normal 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-import tyro
 
 from bench.gpu_cases import Case, all_cases
 from bench.machine import describe_commit, describe_machine, describe_versions
 
 SAMPLES, TIMED, MOST_REPEATS = 7, 0.05, 2000
 FAR = 1e-2  # between results of bfloat16; of float32 they are 1e-5 apart
+MOST_COMPARED = 1 << 20  # elements of a result
 Step = Callable[[], Any]
 Timer = Callable[[Step], float]  # what is done -> the seconds it takes, all of it
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Measures a GPU.
+    """What is measured.
 
-    only:     comma list of first words of names; all if empty
-    variants: comma list of picograd, torch, compiled
-    device:   "CUDA", or "CPU" to try the program
-    small:    sizes that a CPU can do
-    json:     file that receives everything
-    minutes:  after which no new case begins
+    only:      comma list of first words of names; all if empty
+    variants:  comma list of picograd, torch, compiled
+    device:    "CUDA", or "CPU" to try the program
+    small:     sizes that a CPU can do
+    json:      file that receives everything
+    minutes:   after which no new case begins
     """
 
     only: str = ""
@@ -53,23 +55,37 @@ class Arguments:
     device: str = "CUDA"
     small: bool = False
     json: Path | None = None
-    minutes: float = 6.0
+    minutes: float = 10.0
+
+
+def parse(words: list[str] | None = None) -> Arguments:
+    """Reads the command line. NOTE: argparse, which every Python has: this runs where little else is installed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measures a GPU.")
+    parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
+    parser.add_argument("--variants", default=Arguments.variants, help="comma list of picograd, torch, compiled")
+    parser.add_argument("--device", default="CUDA", help='"CUDA", or "CPU" to try the program')
+    parser.add_argument("--small", action="store_true", help="sizes that a CPU can do")
+    parser.add_argument("--json", type=Path, help="file that receives everything")
+    parser.add_argument("--minutes", type=float, default=Arguments.minutes, help="after which no new case begins")
+    return Arguments(**vars(parser.parse_args(words)))
 
 
 @dataclass(frozen=True)
 class Framework:
     """One way to run a case.
 
-    make:   Case -> a step that submits its work, and returns a tensor, or some
-    host:   a tensor -> float64 values
-    timed:  runs something and returns its seconds on the device
-    peak:   bytes of device memory, the most since it was asked before
+    make:       Case -> a step that submits its work, and returns a tensor, or some
+    host:       a tensor -> float32 values
+    timed:      runs something and returns its seconds on the device
+    peak:       bytes of device memory, the most since it was asked before
+    precision:  sets how exact products of float32 are: "highest", or "high" for TF32
     """
 
     make: Callable[[Case], Step]
     host: Callable[[Any], np.ndarray[Any, Any]]
     timed: Timer
     peak: Callable[[], int]
+    precision: Callable[[str], None]
 
 
 # ---- frameworks ----
@@ -107,7 +123,7 @@ def picograd_on(device: str) -> Framework:
         memory.reset_peak()
         return int(found)
 
-    return Framework(make, lambda tensor: tensor.float().numpy().astype(np.float64), timed, peak)
+    return Framework(make, lambda tensor: tensor.float().numpy(), timed, peak, pg.set_float32_matmul_precision)
 
 
 def torch_on(device: str, is_compiled: bool) -> Framework:
@@ -115,7 +131,7 @@ def torch_on(device: str, is_compiled: bool) -> Framework:
     import torch
 
     torch.set_default_device(device.lower())
-    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
 
     def by_events(work: Step) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -126,16 +142,18 @@ def torch_on(device: str, is_compiled: bool) -> Framework:
         return float(start.elapsed_time(stop)) / 1e3
 
     def make(case: Case) -> Step:
-        torch._dynamo.reset()
+        mode = "reduce-overhead" if case.replays else "default"
+        if is_compiled:
+            torch._dynamo.reset()
         if case.make is not None:
             step = case.make(torch)
-            return torch.compile(step) if is_compiled else step
+            return torch.compile(step, mode=mode) if is_compiled else step
         operands = [torch.tensor(array).to(getattr(torch, case.dtype)) for array in case.operands()]
 
         def forward(*x: Any) -> Any:
             return case.compute(torch, torch.nn.functional, *x)
 
-        compute = torch.compile(forward) if is_compiled else forward
+        compute = torch.compile(forward, mode=mode) if is_compiled else forward
         if not case.is_pull:
             return lambda: compute(*operands)
         *primals, cotangent = operands
@@ -151,12 +169,41 @@ def torch_on(device: str, is_compiled: bool) -> Framework:
         return found
 
     def host(tensor: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(tensor.detach().float().cpu().numpy(), np.float64)
+        return np.asarray(tensor.detach().float().cpu().numpy())
 
-    return Framework(make, host, by_events if device == "CUDA" else by_clock, peak)
+    timed: Timer = by_events if device == "CUDA" else by_clock
+    return Framework(make, host, timed, peak, torch.set_float32_matmul_precision)
 
 
 # ---- measuring ----
+def copy_bandwidth(device: str, timed: Timer, nbytes: int) -> list[float]:
+    """Returns samples of the bytes a second that the driver's own copy within the device reads and writes."""
+    from picograd.engine.devices import compiler_for
+
+    memory = compiler_for(device).device
+    source, target = memory.allocate(nbytes), memory.allocate(nbytes)
+    repeats = max(1, (8 << 30) // nbytes) if device == "CUDA" else 1
+
+    def copies() -> None:
+        for _ in range(repeats):
+            memory.copy(target, source, nbytes)
+
+    timed(copies)
+    return [2.0 * repeats * nbytes / timed(copies) for _ in range(SAMPLES)]
+
+
+@contextmanager
+def precision_of(case: Case, frameworks: dict[str, Framework]) -> Iterator[None]:
+    """Lets products be as exact as a case asks for, in every framework."""
+    for framework in frameworks.values():
+        framework.precision("high" if case.takes_tf32 else "highest")
+    try:
+        yield
+    finally:
+        for framework in frameworks.values():
+            framework.precision("highest")
+
+
 def repeats_of(framework: Framework, step: Step) -> int:
     """Returns how often a sample repeats a step, which is warm afterwards."""
     for _ in range(3):
@@ -192,7 +239,7 @@ def distances(steps: dict[str, Step], frameworks: dict[str, Framework]) -> dict[
     for name, step in steps.items():
         result = step()
         tensors = result if isinstance(result, (tuple, list)) else [result]
-        results[name] = [frameworks[name].host(tensor) for tensor in tensors]
+        results[name] = [some_of(frameworks[name].host(tensor)) for tensor in tensors]
     first = next(iter(results.values()), [])
     return {
         name: max(float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) for a, b in zip(own, first, strict=True))
@@ -200,8 +247,18 @@ def distances(steps: dict[str, Step], frameworks: dict[str, Framework]) -> dict[
     }
 
 
-def line_of(name: str, case: Case, found: dict[str, Any]) -> str:
-    """Returns the row of a case: each one's time, rate, and the others' times over picograd's."""
+def some_of(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns elements of an array in even steps, as float64: of large ones not all, of all rows and columns some."""
+    flat = values.reshape(-1)
+    return flat[:: max(1, flat.size // MOST_COMPARED) | 1].astype(np.float64)
+
+
+def line_of(name: str, case: Case, found: dict[str, Any], copied: float) -> str:
+    """Returns the row of a case: each one's time, rate, and the others' times over picograd's.
+
+    Args:
+      copied:  bytes a second of a copy
+    """
     times = {variant: median(each["samples"]) for variant, each in found.items() if each.get("samples")}
     texts = []
     for variant, each in found.items():
@@ -210,7 +267,8 @@ def line_of(name: str, case: Case, found: dict[str, Any]) -> str:
             continue
         ratio = f" {times[variant] / times['picograd']:5.2f}x" if "picograd" in times and variant != "picograd" else ""
         far = f" DIFFERS by {each['distance']:.1e}" if each.get("distance", 0) > FAR else ""
-        texts.append(f"{variant} {times[variant] * 1e6:10.1f} us {case.rate(times[variant])}{ratio}{far}")
+        share = f" ({case.work / times[variant] / copied:.0%} of a copy)" if case.unit == "B" else ""
+        texts.append(f"{variant} {times[variant] * 1e6:10.1f} us {case.rate(times[variant])}{share}{ratio}{far}")
     return f"{name:44} {'   '.join(texts)}"
 
 
@@ -225,11 +283,18 @@ def describe_gpu() -> dict[str, str]:
     return dict(zip(fields.split(","), values))
 
 
-def selected(arguments: Arguments) -> Iterator[tuple[str, Case]]:
+def selected(arguments: Arguments) -> Iterator[tuple[str, Case, list[str]]]:
+    """Gives name, case and variants: all without torch.compile, then those of which it makes something else."""
     words = tuple(word for word in arguments.only.split(",") if word)
-    for name, case in all_cases(arguments.small).items():
-        if not words or name.startswith(words):
-            yield name, case
+    chosen = {name: case for name, case in all_cases(arguments.small).items() if not words or name.startswith(words)}
+    variants = [name for name in arguments.variants.split(",") if name]
+    plain = [name for name in variants if name != "compiled"]
+    for name, case in chosen.items():
+        if plain:
+            yield name, case, plain
+    for name, case in chosen.items():
+        if case.is_compiled and "compiled" in variants:
+            yield f"{name}, compiled", case, [each for each in variants if each != "torch"]
 
 
 def main(arguments: Arguments) -> None:
@@ -239,28 +304,34 @@ def main(arguments: Arguments) -> None:
         "torch": lambda: torch_on(arguments.device, False),
         "compiled": lambda: torch_on(arguments.device, True),
     }
-    frameworks = {name: makers[name]() for name in arguments.variants.split(",")}
+    begin = time.perf_counter()
+    frameworks = {name: makers[name]() for name in dict.fromkeys(["picograd", *arguments.variants.split(",")])}
+    copies = copy_bandwidth(arguments.device, frameworks["picograd"].timed, 4 << 20 if arguments.small else 1 << 30)
     report: dict[str, Any] = {
         "arguments": {name: str(value) for name, value in asdict(arguments).items() if name != "json"},
         **describe_commit(),
         "machine": describe_machine(),
         "gpu": describe_gpu(),
         "versions": describe_versions(),
+        "copy_bytes_per_s": copies,
         "cases": {},
     }
-    begin = time.perf_counter()
-    for name, case in selected(arguments):
+    print(f"a copy within {arguments.device} reads and writes {median(copies) / 1e9:.1f} GB/s", flush=True)
+    for name, case, variants in selected(arguments):
         if time.perf_counter() - begin > 60 * arguments.minutes:
             print(f"{name}: left out, {arguments.minutes} minutes are over", flush=True)
             report["cases"][name] = {"left_out": "no time"}
             continue
-        found = measure(case, frameworks)
+        own = {variant: frameworks[variant] for variant in variants}
+        with precision_of(case, own):
+            found = measure(case, own)
         report["cases"][name] = {"work": case.work, "unit": case.unit, **found}
-        print(line_of(name, case, found), flush=True)
+        report["gpu_at_the_end"] = describe_gpu()
+        print(line_of(name, case, found, median(copies)), flush=True)
         if arguments.json is not None:
             arguments.json.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
-    main(tyro.cli(Arguments))
+    main(parse())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,27 @@ import numpy as np
 Shape = tuple[int, ...]
 
 
+@lru_cache(maxsize=1)
+def drawn(shapes: tuple[Shape, ...]) -> list[np.ndarray[Any, Any]]:
+    """Returns standard normal float32 arrays, the same at each call; the last ones are kept, to draw large ones takes long."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
+
+
 @dataclass(frozen=True)
 class Case:
     """One kernel, a few, or a step of training.
 
-    work:     bytes that it must move, or FLOPs
-    unit:     "B" or "FLOP"
-    shapes:   of its operands, standard normal
-    compute:  of the framework's module, its nn.functional, and the operands
-    dtype:    of the operands
-    is_pull:  times the gradient too: the last operand is the cotangent, the others are differentiated
-    make:     instead of all that, makes a step of training from the framework's module
+    work:         bytes that it must move, or FLOPs
+    unit:         "B" or "FLOP"
+    shapes:       of its operands, standard normal
+    compute:      of the framework's module, its nn.functional, and the operands
+    dtype:        of the operands
+    takes_tf32:   products of float32 may round their operands to TF32, in every framework
+    is_pull:      times the gradient too: the last operand is the cotangent, the others are differentiated
+    make:         instead of all that, makes a step of training from the framework's module
+    is_compiled:  torch.compile makes other kernels of it than PyTorch has
+    replays:      it is about launches: torch.compile may replay a CUDA graph of them
     """
 
     work: float
@@ -36,13 +47,15 @@ class Case:
     shapes: tuple[Shape, ...] = ()
     compute: Callable[..., Any] = lambda *_: None
     dtype: str = "float32"
+    takes_tf32: bool = False
     is_pull: bool = False
     make: Callable[[Any], Callable[[], Any]] | None = None
+    is_compiled: bool = True
+    replays: bool = False
 
     def operands(self) -> list[np.ndarray[Any, Any]]:
-        """Returns float32 arrays, the same at each call."""
-        rng = np.random.default_rng(0)
-        return [rng.standard_normal(shape, dtype=np.float32) for shape in self.shapes]
+        """Returns float32 arrays, the same at each call. NOTE: nobody may write to them."""
+        return drawn(self.shapes)
 
     def rate(self, seconds: float) -> str:
         """Returns work over time, readable.
@@ -56,18 +69,36 @@ class Case:
 def all_cases(small: bool) -> dict[str, Case]:
     """Returns every case by name; `small` ones are for trying the program where there is no GPU."""
     return {
-        **_bound_by_memory(256 if small else 8192),
-        **_products((64, 128) if small else (512, 1024, 2048, 4096, 8192)),
-        **_attentions(((1, 2, 64, 32),) if small else ((12, 4, 64, 32), (8, 12, 1024, 64), (4, 16, 4096, 128))),
+        **_launches(),
         **_steps(small),
+        **_bound_by_memory(256 if small else 8192),
+        **_attentions(((1, 2, 64, 32),) if small else ((12, 4, 64, 32), (8, 12, 1024, 64), (4, 16, 4096, 128))),
+        **_products((64, 128) if small else (512, 1024, 2048, 4096, 8192)),
     }
+
+
+# ---- what a launch costs ----
+def _launches() -> dict[str, Case]:
+    """Returns kernels with next to no work, one alone and a hundred in a row: a plan of several is a graph of the driver's."""
+    sizes = (32, 32), (32, 32)
+    return {
+        "launch: one element": Case(8.0, "B", ((1,),), lambda m, F, x: x + 1, replays=True),
+        "launch: 100 small products": Case(2.0 * 100 * 32**3, "FLOP", sizes, _chain, replays=True),
+    }
+
+
+def _chain(m: Any, F: Any, x: Any, w: Any) -> Any:
+    w = w * 0.17  # so that x stays of one size
+    for _ in range(100):
+        x = x @ w
+    return x
 
 
 # ---- what memory limits ----
 def _bound_by_memory(n: int) -> dict[str, Case]:
     whole, row, nbytes = (n, n), (n,), 4.0 * n * n
     forward: dict[str, Callable[..., Any]] = {
-        "copy": lambda m, F, x: x * 1.5,
+        "scale": lambda m, F, x: x * 1.5,
         "gelu(x * a + b) * c": lambda m, F, x: F.gelu(x * 0.5 + 0.25) * 2.0,
         "add": lambda m, F, x, y: x + y,
         "sum of rows": lambda m, F, x: x.sum(1),
@@ -86,55 +117,53 @@ def _bound_by_memory(n: int) -> dict[str, Case]:
     for name in ("softmax", "layer norm", "RMS norm"):  # reads x and the cotangent, writes a gradient
         shapes = (*operands.get(name, (whole,)), whole)
         cases[f"{name}, gradients"] = Case(3.0 * nbytes, "B", shapes, forward[name], is_pull=True)
-    cases["launch: one element"] = Case(8.0, "B", ((1,),), lambda m, F, x: x + 1)
-    cases["launch: 100 small products"] = Case(2.0 * 100 * 32**3, "FLOP", ((32, 32), (32, 32)), _chain)
     return cases
 
 
-def _chain(m: Any, F: Any, x: Any, w: Any) -> Any:
-    for _ in range(100):
-        x = x @ w
-    return x
-
-
 # ---- products ----
+# label -> dtype of the operands, and whether they may be rounded to TF32
+PRECISIONS = {"float32": ("float32", False), "tf32": ("float32", True), "float16": ("float16", False),
+              "bfloat16": ("bfloat16", False)}  # fmt: skip
+
+
 def _products(sizes: tuple[int, ...]) -> dict[str, Case]:
-    found = {}
-    for dtype in ("float32", "float16", "bfloat16"):
-        for n in sizes:
-            found[f"matmul {dtype} {n}"] = _product(n, n, n, dtype)
-        if max(sizes) >= 4096:
-            for m, k, n in ((4096, 768, 3072), (4096, 3072, 768), (1024, 768, 50257)):
-                found[f"matmul {dtype} {m}x{k} @ {k}x{n}"] = _product(m, k, n, dtype)
+    shapes = {f"{n}": (n, n, n) for n in sizes}
+    if max(sizes) >= 4096:  # layers of GPT-2, forward
+        rows = (4096, 768, 2304), (4096, 768, 3072), (4096, 3072, 768), (1024, 768, 50257)
+        shapes |= {f"{m}x{k} @ {k}x{n}": (m, k, n) for m, k, n in rows}
+    found = {f"matmul {label} {name}": _product(*shape, label) for name, shape in shapes.items() for label in PRECISIONS}
     n = max(sizes) // 4
-    for letters in ("NT", "TN", "TT"):
-        found[f"matmul float32 {n} {letters}"] = _product(n, n, n, "float32", letters)
+    for label in ("float32", "bfloat16"):
+        found |= {f"matmul {label} {n} {letters}": _product(n, n, n, label, letters) for letters in ("NT", "TN", "TT")}
     return found
 
 
-def _product(m: int, k: int, n: int, dtype: str, letters: str = "NN") -> Case:
+def _product(m: int, k: int, n: int, label: str, letters: str = "NN") -> Case:
     """Returns the product of m x k and k x n; T says that an operand lies transposed."""
     shapes = ((m, k) if letters[0] == "N" else (k, m)), ((k, n) if letters[1] == "N" else (n, k))
 
     def compute(_: Any, F: Any, a: Any, b: Any) -> Any:
         return (a if letters[0] == "N" else a.T) @ (b if letters[1] == "N" else b.T)
 
-    return Case(2.0 * m * k * n, "FLOP", shapes, compute, dtype)
+    dtype, takes_tf32 = PRECISIONS[label]
+    return Case(2.0 * m * k * n, "FLOP", shapes, compute, dtype, takes_tf32, is_compiled=False)
 
 
 # ---- attention ----
 def _attentions(shapes: tuple[tuple[int, int, int, int], ...]) -> dict[str, Case]:
     found = {}
     for B, H, T, D in shapes:
-        for dtype in ("float32", "bfloat16"):
-            name, shape, pairs = f"attention {dtype} {B}x{H}x{T}x{D} causal", (B, H, T, D), B * H * T * T / 2
-
-            def compute(m: Any, F: Any, q: Any, k: Any, v: Any) -> Any:
-                return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-            found[name] = Case(4.0 * pairs * D, "FLOP", (shape,) * 3, compute, dtype)
-            found[f"{name}, gradients"] = Case(14.0 * pairs * D, "FLOP", (shape,) * 4, compute, dtype, is_pull=True)
+        for label in ("float32", "tf32", "bfloat16"):
+            name, shape, pairs = f"attention {label} {B}x{H}x{T}x{D} causal", (B, H, T, D), B * H * T * T / 2
+            found[name] = Case(4.0 * pairs * D, "FLOP", (shape,) * 3, _attend, *PRECISIONS[label], is_compiled=False)
+            found[f"{name}, gradients"] = Case(
+                14.0 * pairs * D, "FLOP", (shape,) * 4, _attend, *PRECISIONS[label], is_pull=True, is_compiled=False
+            )
     return found
+
+
+def _attend(m: Any, F: Any, q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 # ---- whole steps ----
@@ -142,10 +171,13 @@ def _steps(small: bool) -> dict[str, Case]:
     gpt = (2, 2, 32, 16, 2) if small else (6, 6, 384, 256, 64)
     layers, _, width, length, batch = gpt
     weights = 12 * layers * width**2 + 65 * width
+    flops = 6.0 * batch * length * weights
     return {
         "step: MLP 300-300-300-1, batch 100": Case(6.0 * 100 * (2 * 300**2 + 300), "FLOP", make=mlp_step),
         "step: MNIST MLP 784-300-300-10, batch 512": Case(6.0 * 512 * (784 * 300 + 300**2 + 3000), "FLOP", make=mnist_step),
-        f"step: GPT {gpt}": Case(6.0 * batch * length * weights, "FLOP", make=lambda m: gpt_step(m, *gpt)),
+        f"step: GPT {gpt}": Case(flops, "FLOP", make=lambda m: gpt_step(m, *gpt)),
+        f"step: GPT {gpt} tf32": Case(flops, "FLOP", takes_tf32=True, make=lambda m: gpt_step(m, *gpt)),
+        f"step: GPT {gpt} bfloat16": Case(flops, "FLOP", make=lambda m: gpt_step(m, *gpt, dtype="bfloat16")),
     }
 
 
@@ -178,8 +210,14 @@ def mnist_step(m: Any) -> Callable[[], Any]:
     return _training(m, network, lambda: nn.functional.cross_entropy(network(x), y), optimizer)
 
 
-def gpt_step(m: Any, layers: int, heads: int, width: int, length: int, batch: int) -> Callable[[], Any]:
-    """Returns a step of a GPT over 65 characters, by AdamW on the cross-entropy: nanoGPT's network without dropout."""
+def gpt_step(
+    m: Any, layers: int, heads: int, width: int, length: int, batch: int, dtype: str | None = None
+) -> Callable[[], Any]:
+    """Returns a step of a GPT over 65 characters, by AdamW on the cross-entropy: nanoGPT's network without dropout.
+
+    Args:
+      dtype:  of products under autocast; None: float32
+    """
     nn, F, rng, vocabulary = m.nn, m.nn.functional, np.random.default_rng(0), 65
 
     class Block(nn.Module):  # type: ignore[misc, name-defined]
@@ -204,7 +242,8 @@ def gpt_step(m: Any, layers: int, heads: int, width: int, length: int, batch: in
     x, y, at = m.tensor(text[:, :-1]), m.tensor(text[:, 1:].reshape(-1)), m.arange(length)
 
     def loss_of() -> Any:
-        logits = head(last(blocks(tokens(x) + places(at))))
-        return F.cross_entropy(logits.reshape(-1, vocabulary), y)
+        with m.autocast(x.device.type, getattr(m, dtype or "bfloat16"), enabled=dtype is not None):
+            logits = head(last(blocks(tokens(x) + places(at))))
+            return F.cross_entropy(logits.reshape(-1, vocabulary), y)
 
     return _training(m, network, loss_of, m.optim.AdamW(network.parameters(), 1e-3))
