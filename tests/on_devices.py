@@ -45,7 +45,7 @@ EXPRESSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum of columns": lambda a, b: a.sum(0),
     "sum of long rows": lambda a, b: a.reshape(-1).expand(3, 40 * 70).sum(1),
     "matmul": lambda a, b: a @ b.T,
-    "matmul in bfloat16": lambda a, b: (a.bfloat16() @ b.T.bfloat16()).float(),
+    "matmul in bfloat16": lambda a, b: (a.round().bfloat16() @ b.T.round().bfloat16()).float(),  # exact until it is rounded
     "gather": lambda a, b: a[Tensor([3, 0, 39], device=a.device)],
     "maximum of a transpose": lambda a, b: a.T.amax(1),
     "running sums": lambda a, b: a.cumsum(0) + b.cumsum(1),
@@ -180,7 +180,8 @@ def check_tf32(device: str, rng: np.random.Generator) -> None:
     sides = [as_tf32(array).astype(np.float64) for array in (a, b, weight)]
     expected = [sides[0] @ sides[1], sides[2] @ sides[1].T, sides[0].T @ sides[2]]
     for got, one in zip((out.detach(), x.grad, y.grad), expected):
-        np.testing.assert_allclose(got.numpy(), one, rtol=0, atol=2e-5)  # some hundred sums of float32
+        # Some hundred sums of float32, which matrix instructions cut; operands cut to TF32 would be off by 3e-3.
+        np.testing.assert_allclose(got.numpy(), one, rtol=0, atol=1e-4)
     image, kernel = (rng.standard_normal(shape, np.float32) for shape in ((2, 16, 9, 9), (24, 16, 3, 3)))
     with tf32():
         found, near = (F.conv2d(Tensor(image, device=on), Tensor(kernel, device=on), padding=1) for on in (device, "CPU"))

@@ -8,7 +8,7 @@ Called by: engine/backends/cuda.py, engine/backends/ptx.py.    Next: picograd/ru
 from __future__ import annotations
 
 import os
-import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +47,7 @@ class CudaDevice:
         self.queue = CommandQueue()
         self._pool = Pool(_new_segment, _drop_segment, lambda: self.queue.ticket)
         self._arena: Memory | None = None  # of all plans, which follow each other; counted while one runs
+        self._dropped: deque[Any] = deque()  # loaded code that no executable needs any more
         self.memory: MemoryCount = self._pool.count
 
     def _enter(self) -> None:
@@ -115,6 +116,7 @@ class CudaDevice:
             self.synchronize()
             self._arena = None
             self._pool.trim()
+            self._unload()
 
     def copy_in(self, memory: Memory, array: np.ndarray[Any, Any]) -> None:
         """Stores a C-contiguous host array at the start of `memory`, before what is submitted later."""
@@ -159,8 +161,11 @@ class CudaDevice:
           DeviceError: the driver does not take it.
         """
         self._enter()
+        if self._dropped:
+            self.synchronize()
+            self._unload()
         try:
-            module = _Module(call("cuModuleLoadData", binary.data))
+            module = _Module(call("cuModuleLoadData", binary.data), self._dropped)
             functions = [_function(module.handle, launch) for launch in binary.launches]
         except PicogradError as error:
             raise DeviceError(
@@ -169,6 +174,11 @@ class CudaDevice:
                 "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
             ) from None
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), module)
+
+    def _unload(self) -> None:
+        """Unloads code that nobody needs, once none of it runs any more."""
+        while self._dropped:
+            call("cuModuleUnload", self._dropped.popleft())
 
     load_host = staticmethod(load_host)
 
@@ -201,14 +211,16 @@ def _function(module: Any, launch: Launch) -> Any:
 
 
 class _Module:
-    """Loaded code, unloaded when no executable needs it any more."""
+    """Loaded code. When no executable needs it any more it goes to those that are unloaded before the next is loaded.
 
-    def __init__(self, handle: Any):
-        self.handle = handle
+    NOTE: its kernels may still run then, and a __del__ may run in a thread without a context: it may only append to a deque.
+    """
+
+    def __init__(self, handle: Any, dropped: deque[Any]):
+        self.handle, self._dropped = handle, dropped
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():  # then the driver may be gone already, and its memory goes with the process
-            driver().cuModuleUnload(self.handle)
+        self._dropped.append(self.handle)
 
 
 def _version_text(number: int) -> str:

@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
-       ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
-enum { CONTEXT = 16, FIRST_STREAM = 32 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_PTX = 218, NOT_FOUND = 500,
+       NOT_READY = 600, ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
+enum { CONTEXT = 16, FIRST_STREAM = 32, MOST_THREADS = 1024 };
+static __thread uint64_t current;  // context: each thread has one of its own, and none at first
+#define NEEDS_CONTEXT if (current != CONTEXT) return INVALID_CONTEXT
 
 struct Memory { uint64_t address, nbytes; };
 static struct Memory memories[4096];
@@ -25,13 +27,17 @@ EXPORT int cuDriverGetVersion(int* version) { *version = 13000; return SUCCESS; 
 EXPORT int cuDeviceGetCount(int* count) { *count = 1; return SUCCESS; }
 EXPORT int cuDeviceGet(int* device, int ordinal) { *device = ordinal; return SUCCESS; }
 EXPORT int cuDevicePrimaryCtxRetain(uint64_t* context, int device) { *context = CONTEXT; return SUCCESS; }
-EXPORT int cuCtxSetCurrent(uint64_t context) { return context == CONTEXT ? SUCCESS : INVALID_VALUE; }
+EXPORT int cuCtxSetCurrent(uint64_t context) {
+  current = context;
+  return context == CONTEXT ? SUCCESS : INVALID_VALUE;
+}
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 101376 : -1;  // CUdevice_attribute
   return SUCCESS;
 }
-EXPORT int cuMemGetInfo(size_t* left, size_t* total) { *left = limit - held; *total = limit; return SUCCESS; }
+EXPORT int cuMemGetInfo(size_t* left, size_t* total) { NEEDS_CONTEXT; *left = limit - held; *total = limit; return SUCCESS; }
 EXPORT int cuMemAlloc(uint64_t* address, size_t nbytes) {
+  NEEDS_CONTEXT;
   if (held + nbytes > limit) return OUT_OF_MEMORY;
   *address = (uint64_t)aligned_alloc(256, nbytes);
   memset((void*)*address, 0xff, nbytes);
@@ -41,6 +47,7 @@ EXPORT int cuMemAlloc(uint64_t* address, size_t nbytes) {
 }
 static void run_all(void);
 EXPORT int cuMemFree(uint64_t address) {
+  NEEDS_CONTEXT;
   run_all();  // as the driver does
   for (int i = 0; i < num_memories; i++) {
     if (memories[i].address != address) continue;
@@ -78,6 +85,7 @@ static struct Stream* stream_of(uint64_t handle) { return &streams[handle - FIRS
 static int is_stream(uint64_t handle) { return handle >= FIRST_STREAM && handle < FIRST_STREAM + (uint64_t)num_streams; }
 
 EXPORT int cuStreamCreate(uint64_t* stream, unsigned flags) {
+  NEEDS_CONTEXT;
   if (num_streams == MOST_STREAMS) return OUT_OF_MEMORY;
   *stream = FIRST_STREAM + num_streams++;
   return SUCCESS;
@@ -123,11 +131,13 @@ static void submit(uint64_t stream, struct Command command) {
   run_eager();
 }
 EXPORT int cuMemcpyHtoDAsync(uint64_t to, const void* from, size_t nbytes, uint64_t stream) {
+  NEEDS_CONTEXT;
   if (!is_stream(stream) || nbytes_from(to) < (int64_t)nbytes) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = COPY, .to = (void*)to, .from = from, .nbytes = nbytes});
   return SUCCESS;
 }
 EXPORT int cuMemcpyDtoHAsync(void* to, uint64_t from, size_t nbytes, uint64_t stream) {
+  NEEDS_CONTEXT;
   if (!is_stream(stream) || nbytes_from(from) < (int64_t)nbytes) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = COPY, .to = to, .from = (void*)from, .nbytes = nbytes});
   return SUCCESS;
@@ -137,25 +147,30 @@ EXPORT int cuMemcpyDtoDAsync(uint64_t to, uint64_t from, size_t nbytes, uint64_t
   return cuMemcpyDtoHAsync((void*)to, from, nbytes, stream);
 }
 EXPORT int cuMemHostAlloc(void** address, size_t nbytes, unsigned flags) {
+  NEEDS_CONTEXT;
   *address = aligned_alloc(4096, nbytes);
   return *address ? SUCCESS : OUT_OF_MEMORY;
 }
 EXPORT int cuEventCreate(struct Event** event, unsigned flags) {
+  NEEDS_CONTEXT;
   *event = calloc(1, sizeof **event);
   return *event ? SUCCESS : OUT_OF_MEMORY;
 }
 EXPORT int cuEventRecord(struct Event* event, uint64_t stream) {
+  NEEDS_CONTEXT;
   if (!is_stream(stream)) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = RECORD, .event = event, .number = ++event->recorded});
   return SUCCESS;
 }
 EXPORT int cuStreamWaitEvent(uint64_t stream, struct Event* event, unsigned flags) {
+  NEEDS_CONTEXT;
   if (!is_stream(stream)) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = WAIT, .event = event, .number = event->recorded});
   return SUCCESS;
 }
 // A question lets the lazy stream do one thing: who asks often enough learns that all is done.
 EXPORT int cuEventQuery(struct Event* event) {
+  NEEDS_CONTEXT;
   if (pending_error) return pending_error;
   if (event->done < event->recorded) step_any();
   run_eager();
@@ -176,6 +191,7 @@ struct Function { const char* (*launch)(const int64_t*, int64_t, int64_t, int64_
 static char* ptx;  // the text that was loaded last, which is its own handle
 
 EXPORT int cuModuleLoadData(void** module, const void* image) {
+  NEEDS_CONTEXT;
   if (memcmp(image, "\x7f""ELF", 4) != 0) {  // text ends with a zero byte
     if (!strstr(image, ".version 7.8\n.target sm_90\n.address_size 64\n")) return INVALID_PTX;
     *module = ptx = strdup(image);
@@ -192,8 +208,14 @@ EXPORT int cuModuleLoadData(void** module, const void* image) {
   unlink(path);
   return *module ? SUCCESS : INVALID_VALUE;
 }
-EXPORT int cuModuleUnload(void* module) { return SUCCESS; }
+EXPORT int cuModuleUnload(void* module) {
+  NEEDS_CONTEXT;
+  for (int i = 0; i < num_streams; i++)
+    if (streams[i].head) return INVALID_VALUE;  // code that may run: nothing says that the driver waits for it
+  return SUCCESS;
+}
 EXPORT int cuModuleGetFunction(struct Function** function, void* module, const char* name) {
+  NEEDS_CONTEXT;
   char symbol[512];
   struct Function* made = calloc(1, sizeof *made);
   if (module == ptx && ptx) {
@@ -220,6 +242,7 @@ static int64_t* copied_arguments(const struct Function* function, void** params)
   return arguments;
 }
 EXPORT int cuFuncSetAttribute(struct Function* function, int attribute, int value) {
+  NEEDS_CONTEXT;
   if (attribute != 8 || value > 101376) return INVALID_VALUE;  // CUfunction_attribute
   function->most_shared = (unsigned)value;
   return SUCCESS;
@@ -227,10 +250,12 @@ EXPORT int cuFuncSetAttribute(struct Function* function, int attribute, int valu
 EXPORT int cuLaunchKernel(struct Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x,
                           unsigned block_y, unsigned block_z, unsigned shared, uint64_t stream, void** params,
                           void** extra) {
+  NEEDS_CONTEXT;
   if (pending_error) return pending_error;
   if (!function->launch) return NOT_SUPPORTED;
   if (shared > function->most_shared) return INVALID_VALUE;
-  if (!is_stream(stream) || x == 0 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
+  if (!is_stream(stream) || x == 0 || x >> 31 || y != 1 || z != 1 || block_y != 1 || block_z != 1) return INVALID_VALUE;
+  if (block_x == 0 || block_x > MOST_THREADS || extra) return INVALID_VALUE;
   submit(stream, (struct Command){.kind = LAUNCH, .launch = function->launch, .grid = x, .block = block_x,
                                   .arguments = copied_arguments(function, params)});
   return SUCCESS;
@@ -248,7 +273,9 @@ static int num_graph_launches;
 
 static int set_params(struct Node* node, const struct NodeParams* params) {
   if (params->shared > params->function->most_shared) return INVALID_VALUE;
-  if (params->grid[0] == 0 || params->grid[1] != 1 || params->block[1] != 1) return INVALID_VALUE;
+  if (params->grid[0] == 0 || params->grid[0] >> 31 || params->grid[1] != 1 || params->grid[2] != 1) return INVALID_VALUE;
+  if (params->block[0] == 0 || params->block[0] > MOST_THREADS || params->block[1] != 1 || params->block[2] != 1)
+    return INVALID_VALUE;
   node->function = params->function, node->grid = params->grid[0], node->block = params->block[0];
   free(node->arguments);
   node->arguments = copied_arguments(params->function, params->params);
@@ -257,6 +284,7 @@ static int set_params(struct Node* node, const struct NodeParams* params) {
 EXPORT int cuGraphCreate(struct Graph** graph, unsigned flags) { *graph = calloc(1, sizeof **graph); return SUCCESS; }
 EXPORT int cuGraphAddKernelNode(struct Node** node, struct Graph* graph, struct Node** before, size_t num_before,
                                    const struct NodeParams* params) {
+  NEEDS_CONTEXT;
   if (num_before != (graph->last ? 1u : 0u) || (num_before && before[0] != graph->last)) return INVALID_VALUE;
   *node = calloc(1, sizeof **node);
   (*node)->enabled = 1;
@@ -277,6 +305,7 @@ EXPORT int cuGraphNodeSetEnabled(struct Graph* ready, struct Node* node, unsigne
   return SUCCESS;
 }
 EXPORT int cuGraphLaunch(struct Graph* ready, uint64_t stream) {
+  NEEDS_CONTEXT;
   if (pending_error) return pending_error;
   num_graph_launches++;
   for (struct Node* node = ready->first; node; node = node->next) {

@@ -263,3 +263,23 @@ names = {entry_name("a kernel", each) for each in (target, target_of(cuda.capabi
 print(len(names))
 """
     assert run_on(fake_driver, code).splitlines() == ["sm_90a True", "2"]
+
+
+def test_code_is_unloaded_when_none_of_it_runs(fake_driver: Path) -> None:
+    """It is let go in a thread that has no context, while its kernel still waits; the driver here takes neither."""
+    code = """
+import threading
+from picograd.runtime import cuda
+called, call = [], cuda.call
+cuda.call = lambda name, *arguments: (called.append(name), call(name, *arguments))[1]
+held = [load(elementwise())]
+x, y = (device.allocate(400) for _ in range(2))
+device.copy_in(x, np.ones(100, np.float32))
+device.copy(y, x, 400)
+thread = threading.Thread(target=held.clear)
+thread.start(); thread.join()
+print(called.count("cuModuleUnload"))
+other = load(row_sums(3, 100))
+print(called.count("cuModuleUnload"), called.index("cuModuleUnload") < len(called) - called[::-1].index("cuModuleLoadData"))
+"""
+    assert run_on(fake_driver, code).splitlines() == ["0", "1 True"]
