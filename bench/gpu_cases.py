@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 @lru_cache(maxsize=1)
 def drawn(shapes: tuple[Shape, ...]) -> list[np.ndarray[Any, Any]]:
-    """Returns standard normal float32 arrays, the same at each call; the last ones are kept, to draw large ones takes long."""
+    """Returns standard normal float32 arrays, the same at each call; the last ones are kept, for large ones take long."""
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
@@ -79,7 +79,7 @@ def all_cases(small: bool) -> dict[str, Case]:
 
 # ---- what a launch costs ----
 def _launches() -> dict[str, Case]:
-    """Returns kernels with next to no work, one alone and a hundred in a row: a plan of several is a graph of the driver's."""
+    """Returns kernels with next to no work, one alone, and a hundred in a row, which are a graph of the driver's."""
     sizes = (32, 32), (32, 32)
     return {
         "launch: one element": Case(8.0, "B", ((1,),), lambda m, F, x: x + 1, replays=True),

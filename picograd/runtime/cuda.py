@@ -213,7 +213,7 @@ def _function(module: Any, launch: Launch) -> Any:
 class _Module:
     """Loaded code. When no executable needs it any more it goes to those that are unloaded before the next is loaded.
 
-    NOTE: its kernels may still run then, and a __del__ may run in a thread without a context: it may only append to a deque.
+    NOTE: its kernels may run still, and a __del__ may run in a thread without a context: it may only append to a deque.
     """
 
     def __init__(self, handle: Any, dropped: deque[Any]):
