@@ -26,6 +26,8 @@ from picograd.runtime.cuda_plan import CudaPlan
 from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import load_host
 
+LOG_NBYTES = 1 << 14  # of what the driver's compiler says
+
 
 class CudaDevice:
     """The first GPU of this machine. Making it initialises the driver.
@@ -168,9 +170,10 @@ class CudaDevice:
             module = _Module(call("cuModuleLoadData", binary.data), self._dropped)
             functions = [_function(module.handle, launch) for launch in binary.launches]
         except PicogradError as error:
+            version = _version_text(call("cuDriverGetVersion"))
             raise DeviceError(
                 f"{self.name}: kernel {binary.name} cannot be loaded: {error.args[0].splitlines()[0]} "
-                f"The driver is made for CUDA {_version_text(call('cuDriverGetVersion'))} and older.",
+                f"{_said_of(binary.data)}The driver is made for CUDA {version} and older.",
                 "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
             ) from None
         return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), module)
@@ -208,6 +211,17 @@ def _function(module: Any, launch: Launch) -> Any:
         most = driver().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call("cuFuncSetAttribute", function, most, launch.shared_nbytes)
     return function
+
+
+def _said_of(data: bytes) -> str:
+    """Returns the first complaint of the driver's compiler about PTX text, which it has refused; "" where it has none."""
+    if data.startswith(b"\x7fELF"):
+        return ""
+    kinds, log = driver().CUjit_option, bytearray(LOG_NBYTES)
+    options = [kinds.CU_JIT_ERROR_LOG_BUFFER, kinds.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+    driver().cuModuleLoadDataEx(data, len(options), options, [log, len(log)])
+    said = log.partition(b"\0")[0].decode(errors="replace").strip().splitlines()
+    return f'Its compiler says "{said[0]}". ' if said else ""
 
 
 class _Module:

@@ -209,6 +209,12 @@ EXPORT int cuModuleLoadData(void** module, const void* image) {
   unlink(path);
   return *module ? SUCCESS : INVALID_VALUE;
 }
+EXPORT int cuModuleLoadDataEx(void** module, const void* image, unsigned count, const int* options, void** values) {
+  const int status = cuModuleLoadData(module, image);
+  if (status != INVALID_PTX || count != 2 || options[0] != 5 || options[1] != 6) return status;  // CUjit_option
+  snprintf(values[0], (size_t)values[1], "ptxas application ptx input, line 1; fatal   : no version");
+  return status;
+}
 EXPORT int cuModuleUnload(void* module) {
   NEEDS_CONTEXT;
   for (int i = 0; i < num_streams; i++)

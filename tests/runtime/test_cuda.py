@@ -229,6 +229,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
         "sm_90 +ptx78 nvptx 256 101376",
         "row_sums_3_100 1 True",
         "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX). "
+        'Its compiler says "ptxas application ptx input, line 1; fatal   : no version". '
         "The driver is made for CUDA 13.0 and older.",
         "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleGetFunction failed with 500 (CUDA_ERROR_NOT_FOUND). "
         "The driver is made for CUDA 13.0 and older.",
