@@ -34,7 +34,7 @@ from picograd.errors import CompileError
 from picograd.runtime import cuda_driver
 from picograd.runtime.cuda import CudaDevice
 
-TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 170, 60, 210, 8
+TEST_SECONDS, SANITIZER_SECONDS, BENCH_SECONDS, LAST_SECONDS = 165, 55, 205, 8
 MOST_PARTS = 10
 TESTS = Path("tests")
 MARKS = re.compile(r'mark\.gpu|device_params\([^)]*"(CUDA|PTX)"')  # what stands in a file with a test that needs a GPU
