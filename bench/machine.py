@@ -50,9 +50,12 @@ def describe_versions() -> dict[str, str]:
 
 
 def describe_commit() -> dict[str, object]:
-    """Returns the commit, whether tracked files differ from it, and the time in UTC."""
+    """Returns the commit, whether tracked files differ from it, and the time in UTC.
+
+    Of a copy that git knows nothing of, BENCH_COMMIT says which one it is of.
+    """
     return {
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("BENCH_COMMIT", "unknown"),
         "is_modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import gpu
+from bench import gpu, machine
 from bench.gpu_cases import all_cases, drawn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +45,13 @@ def test_only_some_of_a_large_result_is_compared() -> None:
 
 def test_arrays_are_drawn_once_for_all_frameworks() -> None:
     assert drawn(((2, 3),)) is drawn(((2, 3),))
+
+
+def test_a_copy_without_git_is_told_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_git", lambda *words: "")
+    assert machine.describe_commit()["commit"] == "unknown"
+    monkeypatch.setenv("BENCH_COMMIT", "0123abc")
+    assert machine.describe_commit()["commit"] == "0123abc"
 
 
 def test_it_runs_without_a_gpu_and_without_command_line_packages(tmp_path: Path) -> None:
