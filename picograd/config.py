@@ -23,7 +23,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "PICOGRAD_CACHE": ("", "folder of the on-disk cache; 'off' turns it off (default: ~/.cache/picograd)"),
     "PICOGRAD_THREADS": ("", "threads of the CPU device (default: the processors this process may use)"),
     "PICOGRAD_DATA": ("", "folder searched first for data sets"),
-    "PICOGRAD_PLAIN_SUMS": ("0", "1: a CPU's convolutions add up a result's own products, one row of int8 as many; slower"),
+    "PICOGRAD_PLAIN_SUMS": ("0", "1: convolutions sum a result's own products, one row of int8 as many, no cuBLASLt: slow"),
     "PICOGRAD_TUNE": ("0", "1: time the candidates of each product when it is compiled, and remember the winner"),
 }
 

@@ -150,7 +150,8 @@ def test_cache_that_is_turned_off_says_so(monkeypatch: pytest.MonkeyPatch, capsy
 def test_doctor_reports_every_topic(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor"]) == 0
     out = capsys.readouterr().out
-    for topic in ("python", "package", "llvm", "processor", "threads", "cache", "data", "device CPU", "extra [cuda]"):
+    topics = "python", "package", "llvm", "processor", "threads", "cache", "data", "device CPU", "library cuBLASLt"
+    for topic in (*topics, "extra [cuda]"):
         assert f"  {topic} " in out, topic
     assert f"{cache}, writable" in out
 

@@ -1,7 +1,7 @@
 """Picks how a kernel is made: the best guess, or where that is asked for the candidate that timing finds fastest.
 
 In:    Kernel, Device
-Out:   `Generated`, with the Opts to lower it with
+Out:   `Choice`: Opts to lower it with, or a call of a library
 Called by: engine/compiler.py.    Next: picograd/codegen/opts.py
 """
 
@@ -11,22 +11,27 @@ from collections.abc import Callable
 
 from picograd.codegen.opts import candidates, guess
 from picograd.device import Target
+from picograd.engine.library import library_candidates
 from picograd.engine.tune import fastest
 from picograd.ir.backend import Device
-from picograd.ir.opts import Generated, Opts
+from picograd.ir.opts import Choice, Generated
 from picograd.ir.stages import Executable, Kernel
 
 
-def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Opts], Executable], tune: bool) -> Generated:
-    """Returns the choice for a kernel; all choices give the same bits.
+def choose(kernel: Kernel, device: Device, make: Callable[[Kernel, Choice], Executable], tune: bool) -> Choice:
+    """Returns the choice for a kernel.
+
+    All generated ones give the same bits. A vendor's library may add up in another order; it is taken only where it was
+    timed and won, and then by every process that finds the winner on disk.
 
     Args:
-      make: gives callable code for a kernel with the Opts of a candidate
+      make: gives callable code for a kernel by a candidate
       tune: whether candidates are timed
     """
     if not tune or not may_be_tuned(kernel, device.target):
         return Generated(guess(kernel, device.target))
-    return Generated(fastest(kernel, candidates(kernel, device.target), device, make))
+    generated = [Generated(opts) for opts in candidates(kernel, device.target)]
+    return fastest(kernel, [*generated, *library_candidates(kernel, device)], device, make)
 
 
 def may_be_tuned(kernel: Kernel, target: Target) -> bool:

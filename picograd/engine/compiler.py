@@ -19,13 +19,14 @@ from picograd.device import Target
 from picograd.engine import cache
 from picograd.engine.choose import choose, may_be_tuned
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
+from picograd.engine.library import library_binary
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
-from picograd.ir.opts import Opts
+from picograd.ir.opts import Choice, Generated, Library
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
@@ -120,19 +121,19 @@ class Compiler:
             found[name] = self._by_entry[name] = self.device.load(binary)
         return [found[name] for name in names]
 
-    def make(self, kernel: Kernel, opts: Opts) -> Executable:
-        """Returns callable code for a kernel with given choices."""
-        return self.device.load(self._begin(kernel, opts, self._entry_of(kernel, opts))())
+    def make(self, kernel: Kernel, choice: Choice) -> Executable:
+        """Returns callable code for a kernel by a given choice."""
+        return self.device.load(self._begin(kernel, choice, self._entry_of(kernel, choice))())
 
     def _begin_best(self, wanted: Wanted) -> Callable[[], Binary]:
-        """Begins a kernel with the best Opts."""
+        """Begins a kernel by the best choice."""
         kernel = wanted.kernel
         with _naming_line_of(kernel):
-            opts = choose(kernel, self.device, self.make, wanted.tune).opts
-            name = self._entry_of(kernel, opts)
+            choice = choose(kernel, self.device, self.make, wanted.tune)
+            name = self._entry_of(kernel, choice)
             if name is not None:
                 self.entries[wanted] = name
-            finish = self._begin(kernel, opts, name)
+            finish = self._begin(kernel, choice, name)
 
         def finish_named() -> Binary:
             with _naming_line_of(kernel):
@@ -140,21 +141,21 @@ class Compiler:
 
         return finish_named
 
-    def _entry_of(self, kernel: Kernel, opts: Opts) -> str | None:
+    def _entry_of(self, kernel: Kernel, choice: Choice) -> str | None:
         """Returns the name of the cache's entry for a kernel; None where somebody looks on: every stage runs again."""
         if shown_stages() & {"program", "source"} or setting("PICOGRAD_DUMP"):
             return None
-        return cache.entry_name(f"{format_kernel(kernel)}\nopts {opts}", self.device.target)
+        return cache.entry_name(f"{format_kernel(kernel)}\nopts {choice}", self.device.target)
 
-    def _begin(self, kernel: Kernel, opts: Opts, name: str | None) -> Callable[[], Binary]:
+    def _begin(self, kernel: Kernel, choice: Choice, name: str | None) -> Callable[[], Binary]:
         """Goes as far as Python goes; what is returned gives the machine code, and may be called on another thread."""
         if name is None:
-            return self._begin_compiling(kernel, opts)
+            return self._begin_compiling(kernel, choice)
         found = cache.load(name)
         if found is not None:
             note("disk_hits")
             return lambda: found
-        compile_ = self._begin_compiling(kernel, opts)
+        compile_ = self._begin_compiling(kernel, choice)
 
         def compile_and_keep() -> Binary:
             binary = compile_()
@@ -163,16 +164,22 @@ class Compiler:
 
         return compile_and_keep
 
-    def _begin_compiling(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
-        """Kernel -> Program -> Source, each shown and dumped where asked for; returned is Source -> Binary."""
+    def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
+        """Kernel -> Program -> Source, each shown and dumped where asked for; returned is Source -> Binary.
+
+        A call of a library is a Binary already.
+        """
         target = self.device.target
         place = place_of_dumps(kernel, target)
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(kernel, after="create_schedule")
         if place is not None:
             dump(place, "kernel.txt", format_kernel(kernel))
+        if isinstance(choice, Library):
+            show("source", lambda: f"{kernel.name}: {choice}")
+            return lambda: library_binary(kernel, choice)
         note("lowered")
-        program = lower(kernel, target, opts)
+        program = lower(kernel, target, choice.opts)
         if is_on("PICOGRAD_VERIFY"):
             verify_program(program, after="linearize")
         if place is not None or "program" in shown_stages():
@@ -192,11 +199,13 @@ class Compiler:
         if runs_on_host(kernel):
             return {"kernel": format_kernel(kernel)}
         own = target == self.device.target
-        opts = choose(kernel, self.device, self.make, is_on("PICOGRAD_TUNE")).opts if own else guess(kernel, target)
-        program = lower(kernel, target, opts)
-        source = self.backend.render(program, target)
-        texts = {"kernel": format_kernel(kernel), "choice": f"choice {opts}", "program": format_program(program)}
-        return {**texts, "source": source.text}
+        tune = is_on("PICOGRAD_TUNE")
+        choice = choose(kernel, self.device, self.make, tune) if own else Generated(guess(kernel, target))
+        texts = {"kernel": format_kernel(kernel), "choice": f"choice {choice}"}
+        if isinstance(choice, Library):
+            return texts
+        program = lower(kernel, target, choice.opts)
+        return {**texts, "program": format_program(program), "source": self.backend.render(program, target).text}
 
 
 @contextmanager

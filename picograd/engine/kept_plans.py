@@ -33,19 +33,20 @@ RECORD_TYPES = tuple(RECORDS.values())
 Numbers = dict[Any, int]
 
 
-def plan_entry(key: Hashable, target: Target, tune: bool) -> str | None:
+def plan_entry(key: Hashable, target: Target, tune: bool, library: str = "") -> str | None:
     """Returns the name of the entry for a form of graph on a target; None where none is kept.
 
     Where somebody looks on, every stage runs again.
 
     Args:
-      tune:  whether candidates are timed
+      tune:     whether candidates are timed
+      library:  a vendor's, that is among them
     """
     looked_on = shown_stages() or setting("PICOGRAD_DUMP") or is_on("PICOGRAD_VERIFY")
     if looked_on or cache_folder() is None:
         return None
     text = form_text(key)
-    kind = f"plan tuned with {num_threads()} threads" if tune else "plan"
+    kind = f"plan tuned with {num_threads()} threads {library}" if tune else "plan"
     return None if text is None else entry_name(f"{kind}\n{text}", target)
 
 

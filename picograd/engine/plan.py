@@ -20,6 +20,7 @@ from picograd.config import is_on
 from picograd.device import Target
 from picograd.engine.devices import counted
 from picograd.engine.kept_plans import find_kept, keep_plan, plan_entry
+from picograd.engine.library import library_of
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import ArgumentError, Line
@@ -306,7 +307,8 @@ def _simplified(roots: Sequence[Op]) -> list[Op]:
 def make_plan(roots: Sequence[Op], form: Template, compiler: Compiler, tune: bool) -> Plan:
     """Takes graphs all the way to something that runs; PICOGRAD_TUNE=1 has every plan tuned."""
     tune = tune or is_on("PICOGRAD_TUNE")
-    entry = plan_entry(form.key, compiler.device.target, tune)
+    library = library_of(compiler.device) if tune else ""
+    entry = plan_entry(form.key, compiler.device.target, tune, library)
     kept = None if entry is None else find_kept(entry, compiler)
     if kept is None:
         schedule = schedule_graphs(parametrize(roots, form), compiler.device.target)

@@ -1,7 +1,7 @@
 """Times the candidates of a kernel and remembers the winner on disk.
 
-In:    Kernel, candidate Opts, Device
-Out:   the Opts that were fastest
+In:    Kernel, candidate Choices, Device
+Out:   the one that was fastest
 Called by: engine/choose.py
 
 The candidates take turns, so that a machine that slows down slows all of them. One that is not clearly faster than
@@ -10,6 +10,7 @@ the best guess does not replace it: the gain would not be there next time.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,13 +22,15 @@ from picograd.config import num_threads
 from picograd.device import Target
 from picograd.engine.cache import entry_name
 from picograd.engine.entries import read_entry, write_entry
+from picograd.engine.library import note_failure
 from picograd.engine.watch import note
+from picograd.errors import DeviceError, OutOfMemoryError
 from picograd.ir.backend import Device
 from picograd.ir.checks import OutOfRange
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, toposort
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import Opts
+from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import BufferUse, Executable, Kernel, Param, Schedule, ScheduleItem
 from picograd.ir.text import format_kernel
 
@@ -35,14 +38,16 @@ ROUNDS = 9
 LEAST_SECONDS = 0.002  # of one sample
 GAIN = 0.97  # of the best guess's time: a candidate must stay under it
 
+Make = Callable[[Kernel, Choice], Executable]  # gives callable code
 
-def fastest(kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]) -> Opts:
+
+def fastest(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> Choice:
     """Returns the fastest of some candidates, the first of which is the best guess.
 
     Cost: of each its compilation and eleven runs or more, 20 ms at least; nothing where the winner is known.
     """
     name = tuning_name(kernel, found, device.target)
-    known = {str(opts): opts for opts in found}
+    known = {str(choice): choice for choice in found}
     remembered = (read_entry("tuning", name) or b"").decode()
     if remembered in known:
         return known[remembered]
@@ -52,7 +57,7 @@ def fastest(kernel: Kernel, found: Sequence[Opts], device: Device, make: Callabl
     return winner
 
 
-def tuning_name(kernel: Kernel, found: Sequence[Opts], target: Target) -> str:
+def tuning_name(kernel: Kernel, found: Sequence[Choice], target: Target) -> str:
     """Returns the name under which the winner among the candidates of a kernel is remembered, for as many threads."""
     return entry_name("\n".join([format_kernel(kernel), *map(str, found), f"threads {num_threads()}"]), target)
 
@@ -73,20 +78,28 @@ def winner_of(samples: Sequence[Sequence[float]]) -> int:
     return best
 
 
-def time_candidates(
-    kernel: Kernel, found: Sequence[Opts], device: Device, make: Callable[[Kernel, Opts], Executable]
-) -> list[list[float]]:
-    """Returns the times of each candidate, in seconds, round by round."""
-    runs = [_runner(kernel, make(kernel, opts), device) for opts in found]
-    repeats = []
-    for run in runs:
-        run(1)
-        repeats.append(1 + int(LEAST_SECONDS / max(_seconds(run, 1), 1e-7)))
+def time_candidates(kernel: Kernel, found: Sequence[Choice], device: Device, make: Make) -> list[list[float]]:
+    """Returns the times of each candidate, in seconds, round by round; infinite ones of a library that fails."""
+    runs = [_started(kernel, choice, device, make) for choice in found]
+    repeats = [0 if run is None else 1 + int(LEAST_SECONDS / max(_seconds(run, 1), 1e-7)) for run in runs]
     samples: list[list[float]] = [[] for _ in runs]
     for _ in range(ROUNDS):
         for sample, run, count in zip(samples, runs, repeats):
-            sample.append(_seconds(run, count) / count)
+            sample.append(math.inf if run is None else _seconds(run, count) / count)
     return samples
+
+
+def _started(kernel: Kernel, choice: Choice, device: Device, make: Make) -> Callable[[int], None] | None:
+    """Returns a function that runs a candidate, which has run once; None where it is a library's and has failed."""
+    try:
+        run = _runner(kernel, make(kernel, choice), device)
+        run(1)
+    except (DeviceError, OutOfMemoryError) as error:
+        if not isinstance(choice, Library):
+            raise
+        note_failure(kernel, choice.name, error.fact)
+        return None
+    return run
 
 
 def _seconds(run: Callable[[int], None], count: int) -> float:

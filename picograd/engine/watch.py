@@ -24,6 +24,7 @@ class Counts:
     scheduled, lowered, rendered, compiled: calls of these stages
     disk_hits:           binaries found on disk
     timed:               candidates of kernels that were timed
+    library_failures:    candidates of a vendor's library that failed, and were left out
     names:               names of the kernels run, in order
     """
 
@@ -38,6 +39,7 @@ class Counts:
     compiled: int = 0
     disk_hits: int = 0
     timed: int = 0
+    library_failures: int = 0
     names: list[str] = field(default_factory=list)
 
 

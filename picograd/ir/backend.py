@@ -1,7 +1,8 @@
 """What every device offers to the engine.
 
 In:    Binaries, Schedules, host arrays
-Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, which some do; `MemoryUse`, `MemoryCount`
+Out:   `Device`, the protocol that runtime/ implements; `HostDevice`, `LibraryDevice`, which some do; `MemoryUse`,
+       `MemoryCount`
 Next:  picograd/ir/holders.py
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from picograd.device import Target
 from picograd.ir.op import Op
+from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Param, Runner, Schedule
 
 
@@ -162,5 +164,22 @@ class HostDevice(Protocol):
           variables:  symbolic integers whose values it takes
           work:       rough cost, in the unit of `Launch.work`
           run:        (a flat array for each slot, values of symbolic integers by name): what it does; it may raise Refused
+        """
+        ...
+
+
+@runtime_checkable
+class LibraryDevice(Protocol):
+    """A Device that may have a vendor's library of matrix products: then `load` takes calls of it, too."""
+
+    def library(self) -> str | None:
+        """Returns the name of the library, with its version; None where there is none."""
+        ...
+
+    def way_of(self, product: PlainProduct) -> Library:
+        """Returns how the library would compute a product; the same for the same product, GPU and version.
+
+        Raises:
+          DeviceError: it would not.
         """
         ...

@@ -1,15 +1,17 @@
-"""The tunable choices of a kernel, as data: whatever they are, the kernel computes the same bits.
+"""How a kernel is made, as data: generated with some Opts, or by a call of a vendor's library.
 
 In:    nothing
-Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`, `Generated`
+Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `PlainProduct`; `Choice`: `Generated` or `Library`
 Next:  picograd/ir/backend.py
 
-An emitter reads them, codegen/opts.py proposes them, engine/choose.py picks among the proposals.
+An emitter reads Opts, codegen/opts.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are, the
+kernel computes the same bits; a library adds up in an order of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from math import gcd
 
 from picograd.ir.statements import WARP_THREADS
@@ -145,6 +147,45 @@ class Opts:
 
 
 @dataclass(frozen=True)
+class Matrix:
+    """Where the matrices of a batch lie in memory; all numbers are elements.
+
+    slot:          of the kernel's parameters
+    offset:        before the first of them
+    stride:        from one row to the next; in each, elements lie side by side
+    is_turned:     columns lie so instead, and `stride` is from one of them to the next
+    batch_stride:  from one matrix to the next; 0: they are all the same one
+    """
+
+    slot: int
+    offset: int
+    stride: int
+    is_turned: bool
+    batch_stride: int
+
+
+@dataclass(frozen=True)
+class PlainProduct:
+    """out = a @ b for each of a batch, and nothing else: what a vendor's library is asked for.
+
+    a, b:   (m, k) and (k, n)
+    out:    slot of the result (batch, m, n), which lies contiguously
+    dtype:  name of that of all three; sums are float32
+    tf32:   operands of float32 may be rounded to 11 bits of significand
+    """
+
+    a: Matrix
+    b: Matrix
+    out: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    dtype: str
+    tf32: bool = False
+
+
+@dataclass(frozen=True)
 class Generated:
     """The choice to have codegen/ write a kernel's code.
 
@@ -152,3 +193,44 @@ class Generated:
     """
 
     opts: Opts
+
+    def __str__(self) -> str:
+        return str(self.opts)
+
+
+@dataclass(frozen=True)
+class Library:
+    """The choice to have a vendor's library compute a kernel.
+
+    name:              of the library, with its version
+    product:           what it computes
+    algorithm:         how, as the library writes that down, where every matrix begins at a multiple of 16 bytes
+    unaligned:         the same where one does not
+    workspace_nbytes:  of the GPU's memory, that either needs
+    """
+
+    name: str
+    product: PlainProduct
+    algorithm: str
+    unaligned: str
+    workspace_nbytes: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, algorithm {self.algorithm}, unaligned {self.unaligned}, {self.workspace_nbytes} bytes"
+
+
+Choice = Generated | Library
+LIBRARY_CALL = b"library "  # what the data of a Binary begins with that is no code, but a Library as text
+
+
+def write_library(choice: Library) -> bytes:
+    """Returns the data of a Binary that is a call of a library."""
+    return LIBRARY_CALL + json.dumps(asdict(choice)).encode()
+
+
+def read_library(data: bytes) -> Library:
+    """Returns what `write_library` wrote."""
+    fields = json.loads(data.removeprefix(LIBRARY_CALL))
+    product = fields.pop("product")
+    a, b = Matrix(**product.pop("a")), Matrix(**product.pop("b"))
+    return Library(product=PlainProduct(a, b, **product), **fields)

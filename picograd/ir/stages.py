@@ -292,7 +292,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Binary:
-    """Machine code of a Source: an object file, a cubin, a shared library."""
+    """Machine code of a Source: an object file, a cubin, a shared library; or a call of a library (ir/opts.py)."""
 
     name: str
     data: bytes

@@ -11,15 +11,21 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from picograd.config import is_on
 from picograd.device import Target
 from picograd.errors import DeviceError, PicogradError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
+from picograd.ir.opts import Library, PlainProduct
 from picograd.ir.stages import Binary, Executable, Launch, Runner, Schedule
+from picograd.runtime.cublaslt import CublasLt, is_call
+from picograd.runtime.cublaslt_calls import why_no_library
 from picograd.runtime.cuda_driver import Capability, call, capability, driver, failed
 from picograd.runtime.cuda_memory import Memory, Pool
 from picograd.runtime.cuda_plan import CudaPlan
@@ -41,7 +47,8 @@ class CudaDevice:
     """
 
     def __init__(self, target: Target | None = None) -> None:
-        self.target = target_of(capability()) if target is None else target
+        target = target_of(capability()) if target is None else target
+        self.target = replace(target, plain_sums=is_on("PICOGRAD_PLAIN_SUMS"))
         self.name = self.target.device
         self._process = os.getpid()
         self._context = call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", 0))
@@ -157,7 +164,7 @@ class CudaDevice:
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
-        """Loads a cubin, or PTX text that ends with a zero byte, which the driver compiles.
+        """Loads a cubin, or PTX text that ends with a zero byte, which the driver compiles, or a call of a library.
 
         Raises:
           DeviceError: the driver does not take it.
@@ -166,6 +173,8 @@ class CudaDevice:
         if self._dropped:
             self.synchronize()
             self._unload()
+        if is_call(binary):
+            return self._cublaslt.load(binary)
         try:
             module = _Module(call("cuModuleLoadData", binary.data), self._dropped)
             functions = [_function(module.handle, launch) for launch in binary.launches]
@@ -184,6 +193,24 @@ class CudaDevice:
             call("cuModuleUnload", self._dropped.popleft())
 
     load_host = staticmethod(load_host)
+
+    @cached_property
+    def _cublaslt(self) -> CublasLt:
+        count = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return CublasLt(int(call("cuDeviceGetAttribute", count, call("cuDeviceGet", 0))))
+
+    def library(self) -> str | None:
+        """Returns the name of cuBLASLt, with its version, or None where it is not installed."""
+        return None if why_no_library() else self._cublaslt.name
+
+    def way_of(self, product: PlainProduct) -> Library:
+        """Returns how cuBLASLt would compute a product.
+
+        Raises:
+          DeviceError: it would not.
+        """
+        self._enter()
+        return self._cublaslt.way_of(product)
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""

@@ -2,7 +2,7 @@
 
 In:    Schedule, Executables; at each run the memory of inputs and outputs, and values of symbolic integers
 Out:   `CudaPlan`, a Runner
-Called by: runtime/cuda.py.    Next: picograd/runtime/host_calls.py
+Called by: runtime/cuda.py.    Next: picograd/runtime/cublaslt.py
 
 Arguments stay from run to run: only where memory is another than before something is written, and the nodes of the graph
 that read it are told. A graph is one call of the driver however many kernels it has; to make it costs more than to run it,
@@ -26,6 +26,7 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Executable, Schedule, Settled
+from picograd.runtime.cublaslt import ProductCall
 from picograd.runtime.cuda_driver import call, driver
 from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
@@ -118,12 +119,33 @@ class HostPart:
         queue.begin()
 
 
-def cut(calls: Sequence[Call]) -> list[Part | HostPart]:
-    """Returns calls in parts: kernels that follow each other, and calls of the host one by one."""
-    parts: list[Part | HostPart] = []
-    for is_host, group in groupby(calls, lambda call: isinstance(call.function, HostFunction)):
+class LibraryPart:
+    """A product that a library submits between kernels, to their stream: nobody waits.
+
+    Cost: some microseconds of the host at each run, and what stands before and after it is a graph each. As a node of
+    one graph it would have to be captured again whenever memory is another.
+    """
+
+    def __init__(self, call: Call):
+        self.launches = [Started(call)]
+        self.changed: set[int] = set()
+
+    def run(self, device: QueueDevice) -> None:
+        """Submits the product."""
+        (started,) = self.launches
+        device.queue.launch_product(started.call.function, list(started.values))
+
+
+AnyPart = Part | HostPart | LibraryPart
+ALONE: dict[type, type[HostPart | LibraryPart]] = {HostFunction: HostPart, ProductCall: LibraryPart}
+
+
+def cut(calls: Sequence[Call]) -> list[AnyPart]:
+    """Returns calls in parts: kernels that follow each other, and calls of the host or of a library one by one."""
+    parts: list[AnyPart] = []
+    for alone, group in groupby(calls, lambda call: ALONE.get(type(call.function))):
         own = list(group)
-        parts += [HostPart(call) for call in own] if is_host else [Part(own)]
+        parts += [Part(own)] if alone is None else [alone(call) for call in own]
     return parts
 
 
@@ -180,7 +202,7 @@ class CudaPlan:
         self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
         self._addresses: dict[tuple[str, int], int] = {}  # of memory, by group and number, as the arguments have it
-        self._places: dict[tuple[str, int], list[tuple[Part | HostPart, int, int, int]]] = defaultdict(list)
+        self._places: dict[tuple[str, int], list[tuple[AnyPart, int, int, int]]] = defaultdict(list)
         for part in self._parts:
             for number, each in enumerate(part.launches):
                 for i, place in enumerate(each.call.places):

@@ -15,10 +15,11 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from picograd.ir.stages import Launch
+from picograd.runtime.cublaslt import ProductCall
 from picograd.runtime.cuda_driver import call, driver, failed
 from picograd.runtime.cuda_staging import Staging
 
@@ -49,6 +50,10 @@ class CommandQueue:
         """Submits one kernel; `pointers` is the address of its arguments' addresses."""
         size = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
         call("cuLaunchKernel", function, *size, self._kernels, pointers, 0)
+
+    def launch_product(self, product: ProductCall, addresses: Sequence[int]) -> None:
+        """Has a library submit a product, on the stream of kernels."""
+        product(addresses, int(self._kernels))
 
     def launch_graph(self, graph: Any) -> None:
         """Submits a graph that is ready to run."""

@@ -17,10 +17,12 @@ import llvmlite.binding as llvm
 
 from picograd.config import cache_folder, num_threads, setting
 from picograd.engine.devices import usable
+from picograd.runtime.cublaslt_calls import INSTALL, library_name, why_no_library
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "safetensors", "rich", "tyro")
 EXTRAS: dict[str, tuple[str, ...]] = {
     "cuda": ("cuda-bindings", "cuda-pathfinder", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"),
+    "cuda-libraries": ("nvidia-cublas",),
     "opencl": ("pyopencl",),
     "test": ("pytest", "hypothesis", "torch", "ruff", "mypy"),
 }
@@ -58,7 +60,7 @@ def examine() -> list[Finding]:
     findings += [Finding("package", True, ", ".join(f"{name} {_version(name) or 'missing'}" for name in PACKAGES))]
     findings += [Finding("llvm", True, ".".join(str(part) for part in llvm.llvm_version_info))]
     findings += [examine_processor(), examine_threads(), examine_cache(), examine_data()]
-    findings += examine_devices(usable())
+    findings += [*examine_devices(usable()), examine_library()]
     return findings + [examine_extra(name, packages) for name, packages in EXTRAS.items()]
 
 
@@ -120,6 +122,13 @@ def examine_devices(reasons: dict[str, str | None]) -> list[Finding]:
         hint = DEVICE_HINTS.get(name, "") if reason else ""
         findings.append(Finding(f"device {name}", reason is None, reason or "usable", hint))
     return findings
+
+
+def examine_library() -> Finding:
+    """Returns whether cuBLASLt can be loaded: without it tuning has one candidate less."""
+    reason = why_no_library()
+    text = reason or f"{library_name()}: a candidate where products are tuned on a GPU, but for PICOGRAD_PLAIN_SUMS=1"
+    return Finding("library cuBLASLt", reason is None, text, f"it is no requirement; {INSTALL}" if reason else "")
 
 
 def examine_extra(name: str, packages: tuple[str, ...]) -> Finding:

@@ -310,8 +310,10 @@ def jit(
       donate:   positions or names of parameters whose tensors the caller gives away
       tune:     the first call with arguments of each form times a few ways to cut each product of matrices, and takes the
                 fastest; winners are kept on disk, so that a later process times nothing. The bits of the results stay the
-                same. A product of few rows, or of a length that varies, has one way. Where another jitted function or a
-                gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
+                same, unless cuBLASLt is installed and wins: on a GPU it is one more way to compute a product that stands
+                alone, and adds up in an order of its own, the same in each run on one kind of GPU and with one version of
+                it. PICOGRAD_PLAIN_SUMS=1 leaves it out. A product of few rows, or of a length that varies, has one way.
+                Where another jitted function or a gradient calls this one, theirs counts. PICOGRAD_TUNE=1 tunes everything.
 
     Raises:
       JitError:      the second trace differs from the first, a value is asked for inside, or a donated tensor is read.

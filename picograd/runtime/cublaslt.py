@@ -1,0 +1,185 @@
+"""Products of matrices by cuBLASLt, as launches of a GPU's plan.
+
+In:    PlainProducts; calls of the library, as Binaries
+Out:   `CublasLt`: which way it would compute a product, and an Executable that does; `ProductCall`
+Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/cuda_queue.py.    Next: picograd/runtime/cublaslt_calls.py
+
+The library knows matrices by columns. What lies in memory as a matrix by rows is to it the transposed one, by columns: so
+it is asked for out.T = b.T @ a.T, and b.T is its first operand. It takes the stream of kernels and memory that the plan
+gives it, and never waits for the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from functools import cached_property
+
+from picograd.dtype import dtype_named
+from picograd.errors import DeviceError
+from picograd.ir.opts import LIBRARY_CALL, Library, Matrix, PlainProduct, read_library
+from picograd.ir.stages import Binary, Executable
+from picograd.runtime import cublaslt_calls as lt
+from picograd.runtime.cublaslt_calls import Algorithm, Heuristic, call, set_attribute
+
+MOST_WORKSPACE = 32 << 20  # bytes; what the library's manual has for Hopper
+ALIGNMENT = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
+DTYPES = {"float32": lt.R_32F, "float16": lt.R_16F, "bfloat16": lt.R_16BF}
+ONE, ZERO = ctypes.c_float(1), ctypes.c_float(0)  # out = 1 * a @ b + 0 * out, which then is not read
+
+
+def is_call(binary: Binary) -> bool:
+    """True for a Binary that is no code, but a call of a library."""
+    return binary.data.startswith(LIBRARY_CALL)
+
+
+class Made:
+    """Something that the library made, given back when nothing needs it any more.
+
+    handle:  what its functions take
+    """
+
+    def __init__(self, kind: str, *arguments: object):
+        self._kind, self.handle = kind, ctypes.c_void_p()
+        call(f"cublasLt{kind}Create", ctypes.byref(self.handle), *arguments)
+        destroy = getattr(lt.library(), f"cublasLt{kind}Destroy")  # whose status would have nobody to tell
+        weakref.finalize(self, destroy, self.handle).atexit = False
+
+    def set(self, attribute: int, value: object) -> None:
+        """Sets an attribute; the value has its C type."""
+        set_attribute(f"cublasLt{self._kind}SetAttribute", self.handle, attribute, value)
+
+
+class Description:
+    """A product as the library has it described.
+
+    operation:           what is computed
+    left, right, result: how the three matrices lie; `left` is b.T
+    """
+
+    def __init__(self, product: PlainProduct):
+        m, n, k = product.m, product.n, product.k
+        dtype = DTYPES[product.dtype]
+        compute = lt.COMPUTE_32F_FAST_TF32 if product.tf32 else lt.COMPUTE_32F
+        self.operation = Made("MatmulDesc", compute, lt.R_32F)
+        for attribute, matrix in (lt.TRANSA, product.b), (lt.TRANSB, product.a):
+            if matrix.is_turned:
+                self.operation.set(attribute, ctypes.c_int32(lt.TRANSPOSE))
+        self.left = _layout(k, n, product.b, product.batch, dtype)
+        self.right = _layout(m, k, product.a, product.batch, dtype)
+        out = Matrix(product.out, 0, n, is_turned=False, batch_stride=m * n)
+        self.result = _layout(m, n, out, product.batch, dtype)
+
+    @property
+    def layouts(self) -> tuple[ctypes.c_void_p, ...]:
+        """Returns the layouts of A, B, C and D; C, which is added, is the result, times zero."""
+        return self.left.handle, self.right.handle, self.result.handle, self.result.handle
+
+
+def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
+    """Returns how a matrix of rows and columns lies: what lies side by side is a column to the library."""
+    length, count = (rows, columns) if matrix.is_turned else (columns, rows)
+    sizes = ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride)
+    made = Made("MatrixLayout", dtype, *sizes)
+    if batch > 1:
+        made.set(lt.BATCH_COUNT, ctypes.c_int32(batch))
+        made.set(lt.STRIDED_BATCH_OFFSET, ctypes.c_int64(matrix.batch_stride))
+    return made
+
+
+class CublasLt:
+    """The library on one GPU, whose context is current whenever it is called.
+
+    name:  with the version, and what else its algorithms and their bits depend on
+
+    Raises:
+      DeviceError: it is not here, or too old.
+
+    Source: cuBLAS manual, 2.1.4, "Results reproducibility": the same bits in every run, with one version, on GPUs of one
+            architecture with as many multiprocessors.
+    """
+
+    def __init__(self, num_multiprocessors: int) -> None:
+        self.name = f"{lt.library_name()} for {num_multiprocessors} multiprocessors"
+
+    @cached_property
+    def _handle(self) -> ctypes.c_void_p:
+        """Returns the library's state on this GPU, which stays until the process ends."""
+        handle = ctypes.c_void_p()
+        call("cublasLtCreate", ctypes.byref(handle))
+        return handle
+
+    def way_of(self, product: PlainProduct) -> Library:
+        """Returns the algorithm that the library's heuristics take for a product, for memory aligned and not.
+
+        The parts of a sum that several blocks share are float32, as all else that is added.
+
+        Raises:
+          DeviceError: it has none.
+        """
+        description = Description(product)
+        found = [self._heuristic(description, at_least) for at_least in (ALIGNMENT, dtype_named(product.dtype).itemsize)]
+        aligned, unaligned = (bytes(one.algorithm).hex() for one in found)
+        return Library(self.name, product, aligned, unaligned, max(int(one.workspace_nbytes) for one in found))
+
+    def _heuristic(self, description: Description, alignment: int) -> Heuristic:
+        """Returns the first algorithm for memory that begins at multiples of so many bytes."""
+        preference = Made("MatmulPreference")
+        preference.set(lt.MAX_WORKSPACE_BYTES, ctypes.c_uint64(MOST_WORKSPACE))
+        preference.set(lt.REDUCTION_SCHEME_MASK, ctypes.c_uint32(lt.REDUCTION_COMPUTE_TYPE))
+        for attribute in lt.MIN_ALIGNMENTS:
+            preference.set(attribute, ctypes.c_uint32(alignment))
+        found, count = Heuristic(), ctypes.c_int()
+        operands = self._handle, description.operation.handle, *description.layouts
+        call("cublasLtMatmulAlgoGetHeuristic", *operands, preference.handle, 1, ctypes.byref(found), ctypes.byref(count))
+        if count.value < 1 or found.state != lt.SUCCESS:
+            raise DeviceError(f"cuBLASLt: it has no algorithm for memory aligned to {alignment} bytes.", lt.WITHOUT)
+        return found
+
+    def load(self, binary: Binary) -> Executable:
+        """Makes a call of the library a launch.
+
+        Raises:
+          DeviceError: it was made for another version.
+        """
+        choice = read_library(binary.data)
+        if choice.name != self.name:
+            raise DeviceError(f"{binary.name} is a call of {choice.name}, but {self.name} is here.", "picograd cache clear")
+        function = ProductCall(self._handle, choice)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, (function,), None)
+
+
+class ProductCall:
+    """One product, whose algorithm is fixed: the same bits in every run on memory that is aligned alike."""
+
+    def __init__(self, handle: ctypes.c_void_p, choice: Library):
+        self._handle, self._product, self._workspace_nbytes = handle, choice.product, choice.workspace_nbytes
+        self._description = Description(choice.product)
+        self._aligned, self._unaligned = (
+            Algorithm.from_buffer_copy(bytes.fromhex(text)) for text in (choice.algorithm, choice.unaligned)
+        )
+
+    def __call__(self, addresses: Sequence[int], stream: int) -> None:
+        """Submits the product.
+
+        Args:
+          addresses:  of the parameters, by slot; then of the workspace, where there is one
+
+        Raises:
+          DeviceError: the library does not take it.
+        """
+        product, description = self._product, self._description
+        itemsize = dtype_named(product.dtype).itemsize
+        left, right = (addresses[matrix.slot] + matrix.offset * itemsize for matrix in (product.b, product.a))
+        result = addresses[product.out]
+        is_aligned = not any(address % ALIGNMENT for address in (left, right, result))
+        algorithm = self._aligned if is_aligned else self._unaligned
+        a, b, c, d = description.layouts
+        out = ctypes.c_void_p(result)
+        workspace = ctypes.c_void_p(addresses[-1] if self._workspace_nbytes else None)
+        call(
+            "cublasLtMatmul", self._handle, description.operation.handle, ctypes.byref(ONE), ctypes.c_void_p(left), a,
+            ctypes.c_void_p(right), b, ctypes.byref(ZERO), out, c, out, d, ctypes.byref(algorithm), workspace,
+            ctypes.c_size_t(self._workspace_nbytes), ctypes.c_void_p(stream),
+        )  # fmt: skip
