@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = Path(__file__).parent / "runtime" / "fake_driver.c"
+RUNTIME = Path(__file__).parent / "runtime"
 HEAD = """
 import numpy as np
 from picograd.compile import hostcxx
@@ -33,15 +33,27 @@ from picograd.engine import devices
 from picograd.engine.compiler import Backend, Compiler
 devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source))
 """
+# The same, with the fake cuBLASLt: another one may be installed, and would find no GPU.
+LIBRARY = TENSORS + """
+import ctypes
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from picograd.runtime import cublaslt_calls
+folder = os.environ["LD_LIBRARY_PATH"]
+cublaslt_calls.import_module = lambda name: SimpleNamespace(
+    load_nvidia_dynamic_lib=lambda name: SimpleNamespace(abs_path=f"{folder}/lib{name}.so.13"))
+"""
 
 
 def build(folder: Path) -> None:
-    """Makes a folder's libcuda.so.1, or skips the test."""
+    """Makes a folder's libcuda.so.1 and libcublasLt.so.13, or skips the test."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or shutil.which("c++") is None or sys.platform != "linux":
         pytest.skip("the fake driver needs Linux and a C and a C++ compiler")
-    library = str(folder / "libcuda.so.1")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", str(SOURCE), "-o", library, "-ldl"], check=True)
+    for source, library in ("fake_driver.c", "libcuda.so.1"), ("fake_cublaslt.c", "libcublasLt.so.13"):
+        options = "-shared", "-fPIC", "-O1", str(RUNTIME / source), "-o", str(folder / library), "-ldl", "-lm"
+        subprocess.run([compiler, *options], check=True)
 
 
 def run_on(driver: Path, code: str, **environment: str) -> str:

@@ -33,7 +33,7 @@ EXPORT int cuCtxSetCurrent(uint64_t context) {
   return context == CONTEXT ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 101376 : -1;  // CUdevice_attribute
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 101376 : attribute == 16 ? 132 : -1;  // CUdevice_attribute
   return SUCCESS;
 }
 EXPORT int cuMemGetInfo(size_t* left, size_t* total) { NEEDS_CONTEXT; *left = limit - held; *total = limit; return SUCCESS; }
@@ -130,6 +130,14 @@ static void submit(uint64_t stream, struct Command command) {
   if (into->tail) into->tail->next = made; else into->head = made;
   into->tail = made;
   run_eager();
+}
+// What fake_cublaslt.c asks for and submits; its arguments are freed when it has run.
+EXPORT int64_t fake_driver_nbytes_from(uint64_t address) { return nbytes_from(address); }
+EXPORT int fake_driver_submit(uint64_t stream, const char* (*function)(const int64_t*, int64_t, int64_t, int64_t, int64_t),
+                              int64_t* arguments) {
+  if (!is_stream(stream)) return INVALID_VALUE;
+  submit(stream, (struct Command){.kind = LAUNCH, .launch = function, .grid = 1, .block = 1, .arguments = arguments});
+  return SUCCESS;
 }
 EXPORT int cuMemcpyHtoDAsync(uint64_t to, const void* from, size_t nbytes, uint64_t stream) {
   NEEDS_CONTEXT;
