@@ -43,7 +43,7 @@ class Arguments:
     """What is measured.
 
     only:      comma list of first words of names; all if empty
-    variants:  comma list of picograd, torch, compiled
+    variants:  comma list of picograd, tuned (`jit(tune=True)`, with cuBLASLt for a candidate), torch, compiled
     device:    "CUDA", or "CPU" to try the program
     small:     sizes that a CPU can do
     json:      file that receives everything
@@ -62,7 +62,7 @@ def parse(words: list[str] | None = None) -> Arguments:
     """Reads the command line. NOTE: argparse, which every Python has: this runs where little else is installed."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description="Measures a GPU.")
     parser.add_argument("--only", default="", help="comma list of first words of names; all if empty")
-    parser.add_argument("--variants", default=Arguments.variants, help="comma list of picograd, torch, compiled")
+    parser.add_argument("--variants", default=Arguments.variants, help="comma list of picograd, tuned, torch, compiled")
     parser.add_argument("--device", default="CUDA", help='"CUDA", or "CPU" to try the program')
     parser.add_argument("--small", action="store_true", help="sizes that a CPU can do")
     parser.add_argument("--json", type=Path, help="file that receives everything")
@@ -96,8 +96,8 @@ def by_clock(work: Step) -> float:
     return time.perf_counter() - start
 
 
-def picograd_on(device: str) -> Framework:
-    """Returns picograd, whose cases are one jitted function each."""
+def picograd_on(device: str, tune: bool) -> Framework:
+    """Returns picograd, whose cases are one jitted function each, tuned or not."""
     os.environ["PICOGRAD_DEVICE"] = device
     import picograd as pg
     from picograd.engine.devices import compiler_for
@@ -106,15 +106,16 @@ def picograd_on(device: str) -> Framework:
 
     def make(case: Case) -> Step:
         if case.make is not None:
-            return pg.jit(case.make(pg))
+            return pg.jit(case.make(pg), tune=tune)
         operands = [pg.Tensor(array).cast(getattr(pg, case.dtype)).realize() for array in case.operands()]
         if case.is_pull:
             *primals, cotangent = operands
             gradients = pg.jit(
-                lambda *args: pg.vjp(lambda *x: case.compute(pg, pg.nn.functional, *x), *args[:-1])[1](args[-1])
+                lambda *args: pg.vjp(lambda *x: case.compute(pg, pg.nn.functional, *x), *args[:-1])[1](args[-1]),
+                tune=tune,
             )
             return lambda: gradients(*primals, cotangent)
-        compute = pg.jit(lambda *args: case.compute(pg, pg.nn.functional, *args))
+        compute = pg.jit(lambda *args: case.compute(pg, pg.nn.functional, *args), tune=tune)
         return lambda: compute(*operands)
 
     def peak() -> int:
@@ -283,6 +284,13 @@ def describe_gpu() -> dict[str, str]:
     return dict(zip(fields.split(","), values))
 
 
+def describe_library() -> str:
+    """Returns the version of cuBLASLt, a candidate for what is tuned, or the reason why it is none."""
+    from picograd.runtime.cublaslt_calls import library_name, why_no_library
+
+    return why_no_library() or library_name()
+
+
 def selected(arguments: Arguments) -> Iterator[tuple[str, Case, list[str]]]:
     """Gives name, case and variants: all without torch.compile, then those of which it makes something else."""
     words = tuple(word for word in arguments.only.split(",") if word)
@@ -294,13 +302,14 @@ def selected(arguments: Arguments) -> Iterator[tuple[str, Case, list[str]]]:
             yield name, case, plain
     for name, case in chosen.items():
         if case.is_compiled and "compiled" in variants:
-            yield f"{name}, compiled", case, [each for each in variants if each != "torch"]
+            yield f"{name}, compiled", case, [each for each in variants if each not in ("torch", "tuned")]
 
 
 def main(arguments: Arguments) -> None:
     """Prints a row for each case and keeps all samples."""
     makers: dict[str, Callable[[], Framework]] = {
-        "picograd": lambda: picograd_on(arguments.device),
+        "picograd": lambda: picograd_on(arguments.device, False),
+        "tuned": lambda: picograd_on(arguments.device, True),
         "torch": lambda: torch_on(arguments.device, False),
         "compiled": lambda: torch_on(arguments.device, True),
     }
@@ -312,6 +321,7 @@ def main(arguments: Arguments) -> None:
         **describe_commit(),
         "machine": describe_machine(),
         "gpu": describe_gpu(),
+        "library": describe_library(),
         "versions": describe_versions(),
         "copy_bytes_per_s": copies,
         "cases": {},
