@@ -34,8 +34,9 @@ from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scan_gpu import emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter
+from picograd.codegen.scatter_gpu import emit_scatter_gpu, has_many_updates
 from picograd.codegen.sort import emit_sort
-from picograd.codegen.sort_gpu import emit_sort_gpu
+from picograd.codegen.sort_gpu import Phase, emit_sort_gpu
 from picograd.codegen.sort_network import emit_sort_network, has_network
 from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
@@ -105,6 +106,8 @@ def _emit(
         emit_scan(nest, params, first, target)
     elif nest.kind is NestKind.SORT:
         _emit_sort(nest, params, builders, target, scratch)
+    elif nest.kind is NestKind.SCATTER and target.is_gpu and has_many_updates(nest):
+        emit_scatter_gpu(nest, params, _phases(builders), target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)
     elif nest.kind is NestKind.ATTENTION:
@@ -141,14 +144,19 @@ def _emit_attention(nest: Nest, params: Sequence[Op], builders: list[Builder], t
 
 def _emit_sort(nest: Nest, params: Sequence[Op], builders: list[Builder], target: Target, scratch: Scratch) -> None:
     """Writes a SORT; on a GPU it has as many phases as there are merges."""
+    if target.is_gpu:
+        emit_sort_gpu(nest, params, _phases(builders), target, scratch)
+    elif has_network(nest, target):
+        emit_sort_network(nest, params, builders[0], target, scratch)
+    else:
+        emit_sort(nest, params, builders[0], scratch)
+
+
+def _phases(builders: list[Builder]) -> Phase:
+    """Returns what gives the builder of a phase, and makes those that are not there yet."""
 
     def phase(number: int) -> Builder:
         builders.extend(Builder() for _ in range(len(builders), number + 1))
         return builders[number]
 
-    if target.is_gpu:
-        emit_sort_gpu(nest, params, phase, target, scratch)
-    elif has_network(nest, target):
-        emit_sort_network(nest, params, builders[0], target, scratch)
-    else:
-        emit_sort(nest, params, builders[0], scratch)
+    return phase

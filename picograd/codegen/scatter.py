@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCATTER), whose anchor is the SCATTER
 Out:   two phases of statements in the free form: copy, update
-Called by: codegen/lower.py.    Next: picograd/codegen/update.py
+Called by: codegen/lower.py.    Next: picograd/codegen/scatter_gpu.py
 
 Updates of one element follow each other in one thread, so a sum has the same bits on every run.
 """

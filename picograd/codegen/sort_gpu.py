@@ -2,7 +2,7 @@
 
 In:    Nest (kind SORT), whose anchor is the SORT
 Out:   phases of statements in the free form: one that sorts tiles, then one for each merge of longer runs
-Called by: codegen/lower.py.    Next: picograd/codegen/scatter.py
+Called by: codegen/lower.py, codegen/scatter_gpu.py.    Next: picograd/codegen/scatter.py
 
 Where an element stands once two runs are one is its own place, and how many of the other run come before it: a binary
 search, and no element waits for another (rank merging; Satish, Harris, Garland 2009, "Designing efficient sorting
@@ -36,31 +36,34 @@ from picograd.ir.symbolic import add, floordiv, from_op, less, minimum, mod, mul
 OWN = 4  # elements of a thread, at most
 
 Put = Callable[[Dim, Op, Op], None]  # (place, key, position)
+Phase = Callable[[int], Builder]  # the builder of each phase
+Keep = Callable[[Builder, Dim, Dim, Callable[[], Op], Op], None]  # (row, place, what gives its key, position)
 
 
-def emit_sort_gpu(
-    nest: Nest, params: Sequence[Op], phase: Callable[[int], Builder], target: Target, scratch: Scratch
-) -> None:
-    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element.
+def emit_sort_gpu(nest: Nest, params: Sequence[Op], phase: Phase, target: Target, scratch: Scratch) -> None:
+    """Writes out[..., i, ...] = the position along the axis of the i-th smallest (or greatest) element."""
+    anchor = nest.anchor
+    assert anchor is not None and len(nest.outputs) == 1
+    (x,), (axis, descending) = anchor.src, anchor.arg
+    out, rows = params[nest.outputs[0][0]], [*x.shape[:axis], *x.shape[axis + 1 :]]
 
-    Args:
-      phase: the builder of each phase
-    """
-    _Sort(nest, params, target, scratch).emit(phase)
+    def keep(build: Builder, row: Dim, place: Dim, key: Callable[[], Op], position: Op) -> None:
+        at = split(row, rows)
+        build.store(out, flatten((*at[:axis], place, *at[axis:]), x.shape), position)
+
+    Sorted(x, axis, descending, keep, target, scratch).emit(phase)
 
 
-class _Sort:
-    """Rows of a nest.
+class Sorted:
+    """Rows of x along an axis, stably sorted.
 
+    keep:    stores a place of a sorted row
     tile:    elements that a block sorts
     tables:  of the rows in memory; None where a tile is a row
     """
 
-    def __init__(self, nest: Nest, params: Sequence[Op], target: Target, scratch: Scratch):
-        anchor = nest.anchor
-        assert anchor is not None and len(nest.outputs) == 1
-        (self.x,), (self.axis, self.descending) = anchor.src, anchor.arg
-        self.out, self.target = params[nest.outputs[0][0]], target
+    def __init__(self, x: Op, axis: int, descending: bool, keep: Keep, target: Target, scratch: Scratch):
+        self.x, self.axis, self.descending, self.keep, self.target = x, axis, descending, keep, target
         self.rows, self.length = [*self.x.shape[: self.axis], *self.x.shape[self.axis + 1 :]], self.x.shape[self.axis]
         self.dtype = key_dtype(self.x.dtype)
         self.tile = tile_of(greatest(self.length), self.dtype.itemsize, target)
@@ -69,22 +72,18 @@ class _Sort:
             total = mul(numel(self.rows), mul(2, self.length))
             self.tables = scratch(self.dtype, total), scratch(dtypes.int64, total)
 
-    def emit(self, phase: Callable[[int], Builder]) -> None:
-        """Writes all phases."""
+    def emit(self, phase: Phase) -> int:
+        """Writes all phases; returns how many there are."""
         self.sort_tiles(phase(0))
         num_merges = max(0, -(-greatest(self.length) // self.tile) - 1).bit_length()
         for number in range(num_merges):
             self.merge_runs(phase(number + 1), number, number + 1 == num_merges)
+        return 1 + num_merges
 
     def in_memory(self, row: Dim) -> Tables:
         """Returns the tables of a row."""
         assert self.tables is not None
         return Tables(*self.tables, mul(row, mul(2, self.length)), self.length)
-
-    def put(self, build: Builder, row: Dim, place: Dim, position: Op) -> None:
-        """Stores a result."""
-        at = split(row, self.rows)
-        build.store(self.out, flatten((*at[: self.axis], place, *at[self.axis :]), self.x.shape), position)
 
     def sort_tiles(self, build: Builder) -> None:
         """Writes the phase that sorts each tile: in shared memory, whose two tables take turns."""
@@ -128,7 +127,7 @@ class _Sort:
         assert tables.positions is not None
         position = build.load(tables.positions, tables.at(table, i))
         if self.tables is None:
-            self.put(build, row, i, position)
+            self.keep(build, row, i, lambda: build.load(tables.keys, tables.at(table, i)), position)
         else:
             key = build.load(tables.keys, tables.at(table, i))
             stored_in(build, self.in_memory(row), 0)(add(first, i), key, position)
@@ -141,7 +140,7 @@ class _Sort:
             tables = self.in_memory(row)
             into = stored_in(build, tables, (number + 1) % 2)
             if is_last:
-                into = lambda place, key, found: self.put(build, row, place, found)  # noqa: E731
+                into = lambda place, key, found: self.keep(build, row, place, lambda: key, found)  # noqa: E731
             merged(build, tables, number % 2, self.length, exponent, i, self.descending, into)
 
 
