@@ -37,12 +37,13 @@ from picograd.codegen.sort_gpu import Phase, Sorted
 from picograd.device import Target
 from picograd.ir.build import both, cast, compare, reshape, where
 from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op, const
+from picograd.ir.op import Dim, Op, const, filled
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, from_op, mul, subtract, to_op
 
 FEW = 31  # updates of a place at most that are walked as they come: no sort pays
+MANY = 1 << 31  # updates of a place, or elements: positions are int32
 BITS = 5
 PIECE = 1 << BITS  # updates, or shorter pieces, of a piece
 
@@ -53,7 +54,9 @@ def has_many_updates(nest: Nest) -> bool:
     base, index, updates = nest.anchor.src
     batch = nest.anchor.arg[2]
     dims = [*base.shape, *index.shape, *updates.shape]
-    return all(isinstance(dim, int) for dim in dims) and prod(_ints(index.shape[batch:])) > FEW
+    if not all(isinstance(dim, int) for dim in dims):
+        return False
+    return FEW < prod(_ints(index.shape[batch:])) < MANY and prod(_ints(base.shape)) < MANY
 
 
 def emit_scatter_gpu(nest: Nest, params: Sequence[Op], phase: Phase, target: Target, scratch: Scratch) -> None:
@@ -68,7 +71,7 @@ class _Scatter:
     batch:     axes of left that have indices of their own
     updates:   as (left, count, right)
     lanes:     elements of an access along right, of which there are `accesses`
-    keys:      the indices of each batch in order, and the `order` of the updates: their positions
+    keys:      the indices of each batch in order, and the `order` of the updates: their positions. int32, as `begins`
     begins:    where the run of each place begins, and behind the last one where that ends
     totals:    of the pieces of PIECE, PIECE ** 2, ... updates; those of several runs have none
     """
@@ -81,14 +84,14 @@ class _Scatter:
         self.left, self.places, self.right = shape[:axis], shape[axis], shape[axis + 1 :]
         self.batch = shape[:num_batch]
         self.count = prod(_ints(index.shape[num_batch:]))
-        self.index = reshape(cast(index, dtypes.int64), (*self.batch, self.count))
+        self.index = reshape(_at_edges(index, self.places), (*self.batch, self.count))
         self.updates = reshape(updates, (*self.left, self.count, *self.right))
         lanes, columns = vector_lanes([self.base, updates], target), prod(self.right)
         self.lanes = lanes if columns % lanes == 0 else 1
         self.accesses = columns // self.lanes
         rows = prod(self.batch)
-        self.keys, self.order = (scratch(dtypes.int64, rows * self.count) for _ in range(2))
-        self.begins = scratch(dtypes.int64, rows * (self.places + 1))
+        self.keys, self.order = (scratch(dtypes.int32, rows * self.count) for _ in range(2))
+        self.begins = scratch(dtypes.int32, rows * (self.places + 1))
         self.totals: list[Op] = []
 
     def emit(self, phase: Phase) -> None:
@@ -104,7 +107,7 @@ class _Scatter:
         """Stores what stands at a place of a batch's order."""
         at = add(mul(row, self.count), place)
         build.store(self.keys, at, key())
-        build.store(self.order, at, position)
+        build.store(self.order, at, cast(position, dtypes.int32))
 
     def num_pieces(self, level: int) -> int:
         """Returns how many whole pieces of PIECE ** level updates there are."""
@@ -120,16 +123,16 @@ class _Scatter:
             with build.loop(self.count.bit_length(), AxisKind.LOOP):  # low <= the position looked for <= high
                 a, b = build.load(low, 0), build.load(high, 0)
                 half = integer(OpCode.SHR, a + b, const(1, dtypes.int64))
-                key = build.load(self.keys, self.in_order(row, half, 0))
+                at = add(mul(row, self.count), self.inside(half, 0))
+                key = cast(build.load(self.keys, at), dtypes.int64)
                 is_behind = both(compare(OpCode.CMPLT, a, b), compare(OpCode.CMPLT, key, to_op(place)))
                 build.store(low, 0, where(is_behind, half + const(1, dtypes.int64), a))
                 build.store(high, 0, where(is_behind, b, half))
-            build.store(self.begins, position, build.load(low, 0))
+            build.store(self.begins, position, cast(build.load(low, 0), dtypes.int32))
 
-    def in_order(self, row: Dim, piece: Op, level: int) -> Dim:
-        """Returns where a piece of a row stands, or the last where there is none such."""
-        length = self.num_pieces(level)
-        return add(mul(row, length), from_op(at_most(piece, const(length - 1, dtypes.int64))))
+    def inside(self, piece: Op, level: int) -> Dim:
+        """Returns a piece that there is, as the proof of bounds can see."""
+        return from_op(at_most(piece, const(self.num_pieces(level) - 1, dtypes.int64)))
 
     def row_of(self, left: Sequence[Dim]) -> Dim:
         return flatten(tuple(left[: len(self.batch)]), tuple(self.batch))
@@ -184,14 +187,14 @@ class _Scatter:
     def update_at(self, build: Builder, row: Dim, place: Dim) -> Dim:
         """Returns which update stands at a place of the order."""
         position = build.load(self.order, add(mul(row, self.count), place))
-        return from_op(at_most(position, const(self.count - 1, dtypes.int64)))
+        return self.inside(cast(position, dtypes.int64), 0)
 
     def combine(self, build: Builder) -> None:
         """Writes the phase that makes the result."""
         with self.each_access(build, self.places) as (left, place, access):
             row = self.row_of(left)
             first = add(mul(row, self.places + 1), place)
-            begin, end = (build.load(self.begins, at) for at in (first, add(first, 1)))
+            begin, end = (cast(build.load(self.begins, at), dtypes.int64) for at in (first, add(first, 1)))
             own = build.alloc(self.dtype, self.lanes, MemorySpace.REGISTER)
             with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                 base = element_within(self.base, (*left, place, *self.columns(access, lane)))
@@ -207,8 +210,7 @@ class _Scatter:
     def take_last(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
         """Writes the last update of a run over what a thread has."""
         with build.when(compare(OpCode.CMPLT, begin, end)):
-            last = at_most(end - const(1, dtypes.int64), const(self.count - 1, dtypes.int64))
-            position = self.update_at(build, self.row_of(left), from_op(last))
+            position = self.update_at(build, self.row_of(left), self.inside(end - const(1, dtypes.int64), 0))
             with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                 value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
                 build.store(own, lane, cast(value, self.dtype))
@@ -226,17 +228,20 @@ class _Scatter:
         for level in reversed(range(top + 1)):
             self.walk_pieces(build, own, left, here, end, access, level)
 
-    def walk_pieces(
-        self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int
-    ) -> None:
+    def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> None:
         """Combines whole pieces from `here` on, none beyond `end`, with what a thread has."""
         bits = const(BITS * level, dtypes.int64)
         first, stop = (integer(OpCode.SHR, at, bits) for at in (build.load(here, 0), end))
-        length = const(self.num_pieces(level) - 1, dtypes.int64)
         with build.loop(subtract(from_op(stop), from_op(first)), AxisKind.LOOP) as part:
-            piece = from_op(at_most(first + part, length))
-            self.accumulate(build, own, left, piece, access, level)
+            self.accumulate(build, own, left, self.inside(first + part, level), access, level)
         build.store(here, 0, integer(OpCode.MAX, build.load(here, 0), integer(OpCode.SHL, stop, bits)))
+
+
+def _at_edges(index: Op, places: int) -> Op:
+    """Returns indices as int32; of those outside of the axis the nearest that is."""
+    wide = cast(index, dtypes.int64)
+    wide = Op(OpCode.MAX, dtypes.int64, (wide, filled(-1, dtypes.int64, index.shape)))
+    return cast(Op(OpCode.MIN, dtypes.int64, (wide, filled(places, dtypes.int64, index.shape))), dtypes.int32)
 
 
 def _ints(dims: Sequence[Dim]) -> list[int]:
