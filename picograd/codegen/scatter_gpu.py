@@ -199,42 +199,36 @@ class _Scatter:
             with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                 base = element_within(self.base, (*left, place, *self.columns(access, lane)))
                 build.store(own, lane, cast(base, self.dtype))
-            if self.code is None:
-                self.take_last(build, own, left, begin, end, access)
-            else:
-                self.walk(build, own, left, begin, end, access)
+            with build.when(compare(OpCode.CMPLT, begin, end)):
+                (self.take_last if self.code is None else self.walk)(build, own, left, begin, end, access)
             with build.loop(self.lanes, AxisKind.VECTOR) as lane:
                 at = flatten((*left, place, *self.columns(access, lane)), self.base.shape)
                 build.store(self.out, at, cast(build.load(own, lane), self.base.dtype))
 
     def take_last(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
         """Writes the last update of a run over what a thread has."""
-        with build.when(compare(OpCode.CMPLT, begin, end)):
-            position = self.update_at(build, self.row_of(left), self.inside(end - const(1, dtypes.int64), 0))
-            with build.loop(self.lanes, AxisKind.VECTOR) as lane:
-                value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
-                build.store(own, lane, cast(value, self.dtype))
+        position = self.update_at(build, self.row_of(left), self.inside(end - const(1, dtypes.int64), 0))
+        with build.loop(self.lanes, AxisKind.VECTOR) as lane:
+            value = element_within(self.updates, (*left, position, *self.columns(access, lane)))
+            build.store(own, lane, cast(value, self.dtype))
 
     def walk(self, build: Builder, own: Op, left: list[Dim], begin: Op, end: Op, access: Dim) -> None:
         """Combines a run with what a thread has: by pieces that become longer, then shorter."""
-        here = build.alloc(dtypes.int64, 1, MemorySpace.REGISTER)
-        build.store(here, 0, begin)
-        top = len(self.totals)
+        here, one, top = begin, const(1, dtypes.int64), len(self.totals)
         for level in range(top):
-            longer = const((PIECE << BITS * level) - 1, dtypes.int64)
-            whole = integer(OpCode.OR, build.load(here, 0) - const(1, dtypes.int64), longer) + const(1, dtypes.int64)
-            stop = integer(OpCode.MIN, whole, end)
-            self.walk_pieces(build, own, left, here, stop, access, level)
+            below = const((PIECE << BITS * level) - 1, dtypes.int64)
+            longer = integer(OpCode.OR, here - one, below) + one  # where the next longer piece begins
+            here = self.walk_pieces(build, own, left, here, integer(OpCode.MIN, longer, end), access, level)
         for level in reversed(range(top + 1)):
-            self.walk_pieces(build, own, left, here, end, access, level)
+            here = self.walk_pieces(build, own, left, here, end, access, level)
 
-    def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> None:
-        """Combines whole pieces from `here` on, none beyond `end`, with what a thread has."""
+    def walk_pieces(self, build: Builder, own: Op, left: list[Dim], here: Op, end: Op, access: Dim, level: int) -> Op:
+        """Combines whole pieces from `here` on, none beyond `end`, with what a thread has; returns where it stands then."""
         bits = const(BITS * level, dtypes.int64)
-        first, stop = (integer(OpCode.SHR, at, bits) for at in (build.load(here, 0), end))
+        first, stop = (integer(OpCode.SHR, at, bits) for at in (here, end))
         with build.loop(subtract(from_op(stop), from_op(first)), AxisKind.LOOP) as part:
             self.accumulate(build, own, left, self.inside(first + part, level), access, level)
-        build.store(here, 0, integer(OpCode.MAX, build.load(here, 0), integer(OpCode.SHL, stop, bits)))
+        return integer(OpCode.MAX, here, integer(OpCode.SHL, stop, bits))
 
 
 def _at_edges(index: Op, places: int) -> Op:
