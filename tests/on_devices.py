@@ -67,6 +67,7 @@ MORE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "bools": lambda a, b: (a > b).all(1, keepdim=True) | (a < b).any(0),
     "small integers": lambda a, b: ((a * 9).to(pg.int8) // 2 % 5).float() + (b * 9).to(pg.uint8).cumsum(1),
     "extrema": lambda a, b: a.amax(1) - b.amin(1) + a.argmax(1),
+    "what lies across": lambda a, b: a.repeat(7, 3).T.contiguous() + b.reshape(70, 40).repeat(3, 7),
     "sums of bins": lambda a, b: (a[0, :7] * 0).index_add(0, (a.reshape(-1).clip(-1, 1) * 3).long() + 3, b.reshape(-1)),
     "rows of an embedding": lambda a, b: (a[:7] + 1).index_add(0, (a[:, 0].clip(-1, 1) * 3).long() + 3, b),
     "products of half": lambda a, b: ((a * 2).round().half() @ (b * 2).round().half().T).float(),  # exact

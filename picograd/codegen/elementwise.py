@@ -14,7 +14,8 @@ from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lane
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import elements_anywhere, elements_within
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.turned import Tiles, may_be_turned
+from picograd.codegen.turned import Turned, emit_tiles, may_be_turned
+from picograd.codegen.turned_gpu import emit_turned_gpu, fills_tiles
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op
@@ -31,6 +32,7 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
 
     CPU:  GRID over blocks of about 4096 elements; inside, vectors and then a scalar tail.
     GPU:  one thread an access of up to 16 bytes, neighbours side by side.
+    Either brings what lies across the results tile by tile.
     """
     slots, roots = [slot for slot, _ in nest.outputs], [value for _, value in nest.outputs]
 
@@ -42,6 +44,14 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
     groups, factors = merge_axes(nest.domain, values)
     extents = group_extents(groups, nest.domain)
     lanes = vector_lanes(values, target)
+    if (lanes > 1 or target.is_gpu) and may_be_turned(factors, extents):
+        turned = Turned(roots, groups, extents, nest.domain)
+        if target.is_gpu and fills_tiles(turned):
+            emit_turned_gpu(turned, nest, params, build, target)
+            return
+        if turned.loads and not target.is_gpu:
+            emit_tiles(turned, nest, params, build, lanes)
+            return
     if target.is_gpu:
         *outer, last = extents or [1]
         lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1
@@ -51,11 +61,6 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             with build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(spread(groups, [*at, add(mul(access, lanes), lane)] if extents else [], nest.domain))
         return
-    if lanes > 1 and may_be_turned(factors, extents):
-        tiles = Tiles(roots, groups, extents, nest.domain)
-        if tiles.loads:
-            tiles.emit(nest, params, build, lanes)
-            return
     emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
 
 

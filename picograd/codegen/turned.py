@@ -1,8 +1,8 @@
 """The loops of an elementwise nest that reads memory across the order it writes in, as a transposed matrix: tile by tile.
 
 In:    Nest (kind ELEMENTWISE), its groups of axes
-Out:   `may_be_turned`; `Tiles`: statements in the free form
-Called by: codegen/elementwise.py.    Next: picograd/codegen/reduce.py
+Out:   `may_be_turned`; `Turned`: what lies across;  `emit_tiles`: the loops of a CPU, in the free form
+Called by: codegen/elementwise.py, codegen/turned_gpu.py.    Next: picograd/codegen/turned_gpu.py
 
 A vector of such an operand would take a line of the cache for each of its lanes, and at a distance that is a power of two
 all of these fall into a few sets of the cache, which forgets them before their next element is read. So a tile is copied
@@ -16,7 +16,7 @@ first, along the order it lies in, to memory that stays in the first-level cache
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from picograd.codegen.axes import Groups, spread
@@ -47,8 +47,8 @@ def may_be_turned(factors: Sequence[Sequence[int] | None], extents: Sequence[Dim
     return False
 
 
-class Tiles:
-    """An elementwise nest that is written tile by tile.
+class Turned:
+    """An elementwise nest of which some operands lie across the result.
 
     across:  the group of axes that some operands lie along; the result lies along the last one
     places:  stand for the position in each group
@@ -76,49 +76,58 @@ class Tiles:
                     found.setdefault(steps.index(1), []).append(op)
         return max(found.items(), key=lambda item: len(item[1]), default=(-1, []))
 
-    def emit(self, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
-        """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
-        *before, length = self.extents
-        before[self.across] = _num_tiles(before[self.across], ACROSS)
-        size = ALONG * ACROSS
-        buffers = [build.alloc(load.dtype, size + ALONG * GAP, MemorySpace.SHARED) for load in self.loads]
-        turned = [build.alloc(load.dtype, size, MemorySpace.SHARED) for load in self.loads] if lanes > 1 else []
-        with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
-            at = split(position, before)
-            first = mul(at[self.across], ACROSS)
-            height = minimum(subtract(self.extents[self.across], first), ACROSS)
-            with build.loop(_num_tiles(length, ALONG), AxisKind.LOOP) as tile:
-                start = mul(tile, ALONG)
-                width = minimum(subtract(length, start), ALONG)
+    def there(self, before: Sequence[Dim], across: Dim, last: Dim) -> dict[Op, Dim]:
+        """Returns the position in each group, where those in the groups before the last are given but for one."""
+        where = [*before, last]
+        where[self.across] = across
+        return dict(zip(self.places, where))
 
-                def there(i: Dim, j: Dim) -> dict[Op, Dim]:
-                    where = [*at, add(start, j)]
-                    where[self.across] = add(first, i)
-                    return dict(zip(self.places, where))
+    def write(
+        self, nest: Nest, params: Sequence[Op], build: Builder, there: Mapping[Op, Dim], copies: Sequence[Op]
+    ) -> None:
+        """Writes the results of a position, with copies in place of what the first loads read."""
+        where, *values = put_in_all(self.stored, {**there, **dict(zip(self.loads, copies))})
+        for (slot, _), value in zip(nest.outputs, values):
+            build.store(params[slot], from_op(where), value)
 
-                def copy(i: Dim, j: Dim) -> None:
-                    for buffer, value in zip(buffers, put_in_all(self.loads, there(i, j))):
-                        build.store(buffer, _place(i, j), value)
 
-                def store(i: Dim, j: Dim) -> None:
-                    across = [read(square, add(mul(i, ALONG), j)) for square in turned]
-                    copies = across or [read(buffer, _place(i, j)) for buffer in buffers]
-                    where, *values = put_in_all(self.stored, {**there(i, j), **dict(zip(self.loads, copies))})
-                    for (slot, _), value in zip(nest.outputs, values):
-                        build.store(params[slot], from_op(where), value)
+def emit_tiles(turned: Turned, nest: Nest, params: Sequence[Op], build: Builder, lanes: int) -> None:
+    """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
+    *before, length = turned.extents
+    before[turned.across] = num_tiles(before[turned.across], ACROSS)
+    size = ALONG * ACROSS
+    buffers = [build.alloc(load.dtype, size + ALONG * GAP, MemorySpace.SHARED) for load in turned.loads]
+    squares = [build.alloc(load.dtype, size, MemorySpace.SHARED) for load in turned.loads] if lanes > 1 else []
+    with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
+        at = split(position, before)
+        first = mul(at[turned.across], ACROSS)
+        height = minimum(subtract(turned.extents[turned.across], first), ACROSS)
+        with build.loop(num_tiles(length, ALONG), AxisKind.LOOP) as tile:
+            start = mul(tile, ALONG)
+            width = minimum(subtract(length, start), ALONG)
 
-                with build.loop(width, AxisKind.LOOP) as j:
-                    along(build, 0, height, lanes, partial(copy, j=j))
-                for buffer, square in zip(buffers, turned):  # all of it, also what no result is made of
-                    with (
-                        build.loop(ACROSS // lanes, AxisKind.LOOP) as row,
-                        build.loop(ALONG // lanes, AxisKind.LOOP) as column,
-                    ):
-                        top, left = mul(row, lanes), mul(column, lanes)
-                        place = add(mul(top, ALONG), left)
-                        build.transpose(square, place, ALONG, buffer, _place(top, left), ACROSS + GAP, lanes)
-                with build.loop(height, AxisKind.LOOP) as i:
-                    along(build, 0, width, lanes, partial(store, i))
+            def copy(i: Dim, j: Dim) -> None:
+                there = turned.there(at, add(first, i), add(start, j))
+                for buffer, value in zip(buffers, put_in_all(turned.loads, there)):
+                    build.store(buffer, _place(i, j), value)
+
+            def store(i: Dim, j: Dim) -> None:
+                across = [read(square, add(mul(i, ALONG), j)) for square in squares]
+                copies = across or [read(buffer, _place(i, j)) for buffer in buffers]
+                turned.write(nest, params, build, turned.there(at, add(first, i), add(start, j)), copies)
+
+            with build.loop(width, AxisKind.LOOP) as j:
+                along(build, 0, height, lanes, partial(copy, j=j))
+            for buffer, square in zip(buffers, squares):  # all of it, also what no result is made of
+                with (
+                    build.loop(ACROSS // lanes, AxisKind.LOOP) as row,
+                    build.loop(ALONG // lanes, AxisKind.LOOP) as column,
+                ):
+                    top, left = mul(row, lanes), mul(column, lanes)
+                    place = add(mul(top, ALONG), left)
+                    build.transpose(square, place, ALONG, buffer, _place(top, left), ACROSS + GAP, lanes)
+            with build.loop(height, AxisKind.LOOP) as i:
+                along(build, 0, width, lanes, partial(store, i))
 
 
 def _place(i: Dim, j: Dim) -> Dim:
@@ -126,7 +135,8 @@ def _place(i: Dim, j: Dim) -> Dim:
     return add(mul(j, ACROSS + GAP), i)
 
 
-def _num_tiles(extent: Dim, tile: int) -> Dim:
+def num_tiles(extent: Dim, tile: int) -> Dim:
+    """Returns how many tiles cover an extent."""
     return floordiv(add(extent, tile - 1), tile)
 
 

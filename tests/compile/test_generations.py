@@ -102,6 +102,8 @@ def in_tf32(program: Callable[[], object]) -> None:
 HALF, BRAIN = pg.float16, pg.bfloat16
 PROGRAMS: dict[str, Callable[[], object]] = {
     "elementwise": lambda: compute(lambda x, b: (x.exp() + b).tanh() * x.sigmoid(), leaf(1000, 70), leaf(70)),
+    "transposed": lambda: compute(lambda x, y: x.T.contiguous() + y, leaf(700, 900), leaf(900, 700)),
+    "channels last": lambda: compute(lambda x: x.permute(0, 2, 3, 1).contiguous(), leaf(8, 64, 20, 20, dtype=HALF)),
     "narrow floats": lambda: compute(lambda x, y: (x + 1).float() * y, leaf(999, dtype=HALF), leaf(999, dtype=BRAIN)),
     "softmax": lambda: compute(lambda x: x.softmax(-1), leaf(300, 1000)),
     "softmax of long rows": lambda: compute(lambda x: x.log_softmax(-1), leaf(20, 50257)),
