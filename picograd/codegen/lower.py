@@ -34,7 +34,7 @@ from picograd.codegen.reduce_gpu import emit_reduce_gpu
 from picograd.codegen.scan import emit_scan
 from picograd.codegen.scan_gpu import emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter
-from picograd.codegen.scatter_gpu import emit_scatter_gpu, has_many_updates
+from picograd.codegen.scatter_gpu import emit_scatter_gpu, sorts_updates
 from picograd.codegen.sort import emit_sort
 from picograd.codegen.sort_gpu import Phase, emit_sort_gpu
 from picograd.codegen.sort_network import emit_sort_network, has_network
@@ -106,7 +106,7 @@ def _emit(
         emit_scan(nest, params, first, target)
     elif nest.kind is NestKind.SORT:
         _emit_sort(nest, params, builders, target, scratch)
-    elif nest.kind is NestKind.SCATTER and target.is_gpu and has_many_updates(nest):
+    elif nest.kind is NestKind.SCATTER and target.is_gpu and sorts_updates(nest):
         emit_scatter_gpu(nest, params, _phases(builders), target, scratch)
     elif nest.kind is NestKind.SCATTER:
         emit_scatter(nest, params, first, second, target)

@@ -10,12 +10,12 @@ it starts from the base and walks the run of its place, wherever other updates g
     index     2 0 2 5 2 2      in order  0 2 2 2 2 5      begins, by place  0 1 1 5 5 5 6
     position  0 1 2 3 4 5      position  1 0 2 4 5 3      place 2 walks 1 .. 5: updates 0, 2, 4, 5
 
-A run may be all updates there are. So what is in order is cut into pieces of PIECE, and pieces of PIECE of these: threads
-find the total of each piece that one run fills, and a run is walked by the longest pieces that it is made of. An index
-outside of the axis is in no run. Where updates are stored, the last of a run is the one.
+A run may be all updates there are. So where these are very many, what is in order is cut into pieces of PIECE, and pieces
+of PIECE of these: threads find the total of each piece that one run fills, and a run is walked by the longest pieces that
+it is made of. An index outside of the axis is in no run. Where updates are stored, the last of a run is the one.
 
-Each result has one order in which it is combined, which depends on the indices and never on timing: base, updates one by
-one, totals of pieces, updates one by one. The narrow floats are combined in float32 and rounded once.
+Each result has one order in which it is combined, which depends on shapes and indices and never on timing: base, updates
+one by one, totals of pieces, updates one by one. The narrow floats are combined in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -43,20 +43,28 @@ from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, from_op, mul, subtract, to_op
 
 FEW = 31  # updates of a place at most that are walked as they come: no sort pays
-MANY = 1 << 31  # updates of a place, or elements: positions are int32
+MANY_ROWS = 512  # with indices of their own, each sorted for itself: more are walked by as many threads
+MOST = 1 << 31  # updates of a place, or elements: positions are int32
 BITS = 5
 PIECE = 1 << BITS  # updates, or shorter pieces, of a piece
+LONG = 1024  # updates, or pieces, in one run at most: where there may be more, threads add up longer pieces
 
 
-def has_many_updates(nest: Nest) -> bool:
-    """True where the updates are worth a sort, and how many there are is known."""
+def sorts_updates(nest: Nest) -> bool:
+    """True where updates are sorted: how many there are is known, they are many, and few threads would walk them.
+
+    NOTE: how many rows there are must not change the order of a sum, so only what a walk adds up alike depends on it.
+    """
     assert nest.anchor is not None
     base, index, updates = nest.anchor.src
-    batch = nest.anchor.arg[2]
-    dims = [*base.shape, *index.shape, *updates.shape]
-    if not all(isinstance(dim, int) for dim in dims):
+    code, _, batch = nest.anchor.arg
+    if not all(isinstance(dim, int) for dim in (*base.shape, *index.shape, *updates.shape)):
         return False
-    return FEW < prod(_ints(index.shape[batch:])) < MANY and prod(_ints(base.shape)) < MANY
+    count, rows = (prod(_ints(dims)) for dims in (index.shape[batch:], index.shape[:batch]))
+    if not FEW < count < MOST or prod(_ints(base.shape)) >= MOST:
+        return False
+    is_sum = base.dtype.is_float and code in (OpCode.ADD, OpCode.MUL)
+    return rows <= MANY_ROWS or (is_sum and (count > LONG or base.dtype.is_narrow))
 
 
 def emit_scatter_gpu(nest: Nest, params: Sequence[Op], phase: Phase, target: Target, scratch: Scratch) -> None:
@@ -98,7 +106,7 @@ class _Scatter:
         """Writes all phases."""
         number = Sorted(self.index, len(self.batch), False, self.keep, self.target, self.scratch).emit(phase)
         self.find_begins(phase(number))
-        while self.code is not None and self.num_pieces(len(self.totals)) > PIECE:
+        while self.code is not None and self.num_pieces(len(self.totals)) > LONG:
             number += 1
             self.add_up(phase(number))
         self.combine(phase(number + 1))

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen import scatter_gpu
 from picograd.codegen.lower import lower
-from picograd.codegen.scatter_gpu import FEW
+from picograd.codegen.scatter_gpu import FEW, LONG, MANY_ROWS
 from picograd.compile import hostcxx
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_program
@@ -19,7 +20,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel, Program
-from picograd.ir.statements import For, Statement, walk
+from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
@@ -113,7 +114,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_loops_mean_what_the_op_means(name: str) -> None:
+def test_the_loops_mean_what_the_op_means(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scatter_gpu, "LONG", 32)
     case, code = SMALL[name]
     arrays = case.arrays(code)
     program = lower(kernel_of(case.graph(code)[0]), GPU_TARGET)
@@ -129,7 +131,8 @@ def test_the_loops_mean_what_the_op_means(name: str) -> None:
 @needs_compiler
 @pytest.mark.parametrize("code", CODES, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_the_simulator_runs_them(name: str, code: OpCode | None) -> None:
+def test_the_simulator_runs_them(name: str, code: OpCode | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scatter_gpu, "LONG", 32)  # so that pieces of pieces come of few updates
     case = CASES[name]
     arrays = case.arrays(code)
     np.testing.assert_array_equal(simulated(case, code, arrays), expected(case, code, arrays))
@@ -172,11 +175,11 @@ def grids_of(program: Program) -> list[tuple[int, Sequence[Statement]]]:
 
 def test_every_access_of_an_embedding_gradient_has_a_thread() -> None:
     case = Case((), 50257, (768,), (16, 512))
-    sort, *merges, begins, short, long, combine = grids_of(lower(kernel_of(case.graph(OpCode.ADD)[0]), TARGET))
+    sort, *merges, begins, totals, combine = grids_of(lower(kernel_of(case.graph(OpCode.ADD)[0]), TARGET))
     threads, accesses = TARGET.block_threads, 768 // 4
     assert (sort[0], [blocks for blocks, _ in merges]) == (8, [8192 // threads] * 3)
     assert begins[0] == -(-50258 // threads)
-    assert (short[0], long[0]) == (8192 // 32 * accesses // threads, 8192 // 1024 * accesses // threads)
+    assert totals[0] == 8192 // 32 * accesses // threads
     assert combine[0] == -(-50257 * accesses // threads)
 
 
@@ -186,8 +189,25 @@ def test_what_is_stored_needs_no_totals() -> None:
 
 
 def test_few_updates_are_walked_as_they_come() -> None:
-    for count, phases in ((FEW, 2), (FEW + 1, 3)):
-        assert len(lower(kernel_of(Case((), 50, (8,), (count,)).graph(OpCode.ADD)[0]), TARGET).phases) == phases
+    for count, is_sorted in ((FEW, False), (FEW + 1, True)):
+        assert has_barriers(Case((), 50, (8,), (count,)), OpCode.ADD) == is_sorted
+
+
+def has_barriers(case: Case, code: OpCode | None) -> bool:
+    """True where indices are sorted, which a block does together."""
+    program = lower(kernel_of(case.graph(code)[0]), TARGET)
+    return any(isinstance(one, Barrier) for phase in program.phases for one in walk(phase))
+
+
+def test_many_rows_are_walked_where_that_is_the_same_order() -> None:
+    for rows, is_many in ((MANY_ROWS, False), (MANY_ROWS + 1, True)):
+        short, long = (Case((rows,), 9, (), (count,), 1) for count in (LONG, LONG + 1))
+        for code in CODES:
+            assert has_barriers(short, code) != is_many
+            assert has_barriers(replace(long, dtype=dtypes.int32), code) != is_many
+            is_sum = code in (OpCode.ADD, OpCode.MUL)
+            assert has_barriers(long, code) == (is_sum or not is_many)
+            assert has_barriers(replace(short, dtype=dtypes.float16), code) == (is_sum or not is_many)
 
 
 @needs_compiler
@@ -200,10 +220,11 @@ def test_a_sum_of_many_halves_is_rounded_once() -> None:
 
 
 @needs_compiler
-def test_a_row_has_the_same_bits_alone_as_in_a_batch() -> None:
+@pytest.mark.parametrize(("rows", "count"), [(3, LONG + 100), (MANY_ROWS + 1, 40)])
+def test_a_row_has_the_same_bits_alone_as_in_a_batch(rows: int, count: int) -> None:
     rng = np.random.default_rng(5)
-    case, index = Case((3,), 4, (), (1100,), 1), rng.integers(0, 4, (3, 1100))
-    base, updates = rng.standard_normal((3, 4), np.float32), rng.standard_normal((3, 1100), np.float32)
+    case, index = Case((rows,), 4, (), (count,), 1), rng.integers(0, 4, (rows, count))
+    base, updates = rng.standard_normal((rows, 4), np.float32), rng.standard_normal((rows, count), np.float32)
     together = simulated(case, OpCode.ADD, [base, index, updates])
     alone = simulated(replace(case, left=(1,)), OpCode.ADD, [base[1:2], index[1:2], updates[1:2]])
     np.testing.assert_array_equal(together[1:2], alone)
