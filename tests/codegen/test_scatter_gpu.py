@@ -160,7 +160,7 @@ def memory_of(program: Program, arrays: Sequence[Array]) -> list[Array]:
     """Returns memory for a program's params; the kernel has its inputs in the order of the graph."""
     given = iter(arrays)
     return [
-        next(given).ravel().copy() if p.role == "in" else np.zeros(int(p.numel), p.dtype.numpy)  # type: ignore[call-overload]
+        next(given).ravel().copy() if p.role == "in" else np.zeros(int(p.numel), p.dtype.numpy)
         for p in program.params
     ]
 
