@@ -1,7 +1,8 @@
 """Bugs put into generated kernels, one at a time, are all found by the simulator; without them there is no alarm.
 
-The kernels: a softmax of rows by several warps, a sum down the columns, running sums, an argsort, and in registers and by
-matrix instructions a product and an attention. Each bug is a change of the text of one, as somebody makes it by mistake.
+The kernels: a softmax of rows by several warps, a sum down the columns, running sums, an argsort, a scatter, a transpose,
+and in registers and by matrix instructions a product and an attention. Each bug is a change of the text of one, as somebody
+makes it by mistake.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.evaluator import evaluate_kernel
 from picograd.ir.attention import outputs
-from picograd.ir.build import expand, reduce, scan, unary
+from picograd.ir.build import expand, permute, reduce, scan, scatter, unary
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import BlockTile, Opts, WarpTile
@@ -52,6 +53,12 @@ def attention(dtype: DType, keys: int, causal: bool) -> Kernel:
     return kernel_of(outputs(Op(OpCode.ATTENTION, dtype, (q, k, v), AttentionArg(0.125, causal)))[0])
 
 
+def sums_by_index() -> Op:
+    shapes = ((3,), dtypes.float32), ((1100,), dtypes.int64), ((1100,), dtypes.float32)
+    base, index, updates = (Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, (shape, dtype) in enumerate(shapes))
+    return scatter(base, index, updates, OpCode.ADD, 0, 0)
+
+
 def kernel_of(root: Op) -> Kernel:
     (item,) = create_schedule([root], TARGET).items
     return item.kernel
@@ -65,6 +72,8 @@ KERNELS: dict[str, tuple[Kernel, Opts | None]] = {
     "sort": (
         kernel_of(Op(OpCode.SORT, dtypes.int64, (Op(OpCode.PARAM, dtypes.int32, (), (0, (700,))),), (0, False))), None
     ),
+    "scatter": (kernel_of(sums_by_index()), None),
+    "transpose": (kernel_of(permute(Op(OpCode.PARAM, dtypes.float32, (), (0, (180, 190))), (1, 0))), None),
     "mma": (product(40, 40, 24), Opts((WarpTile(1, 2, 1, 2, 16),))),
     "attention": (attention(dtypes.float32, 40, causal=False), None),
     "attention by mma": (attention(dtypes.float16, 150, causal=True), None),
@@ -109,6 +118,13 @@ BUGS = {
     "no barrier after a tile of a scan": Bug("scan", BARRIER, "", -1, TOO_EARLY),
     "no barrier before tiles are sorted": Bug("sort", BARRIER, "", 0, TOO_EARLY),
     "no barrier after a merge": Bug("sort", BARRIER, "", 1, TOO_EARLY),
+    "no barrier before a tile is read across": Bug("transpose", BARRIER, "", 0, TOO_EARLY),
+    "lines of a tile that overlap": Bug("transpose", r"= (v\d+) \* 33;", r"= \1 * 31;", 0, TOO_EARLY),
+    # ---- runs of updates ----
+    "no barrier before indices are sorted": Bug("scatter", BARRIER, "", 0, TOO_EARLY),
+    "a run from the next place": Bug("scatter", r"p6\[t2\];", "p6[t2 + 1];", -1),
+    "updates as they came": Bug("scatter", r"p5\[(v\d+)\];", r"p4[\1];", -1),
+    "a total that lacks an update": Bug("scatter", r"< 32;", "< 31;", -1),
     # ---- the stages of shared memory ----
     "the stage that is read is written": Bug("product", r"(i\d+) \+ 2;", r"\1 + 0;", 0, TOO_EARLY),
     "a stage that was never filled": Bug("product", r"= (i\d+) \* 288;", r"= (\1 + 1) * 288;", 0, TOO_EARLY),
