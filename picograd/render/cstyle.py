@@ -4,7 +4,8 @@ In:    statements in the linear form (ir/statements.py)
 Out:   lines of text
 Called by: render/blocks.py, which adds what a GPU has; render/c.py.    Next: picograd/render/rules.py
 
-A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in C an array); its Let is written lane by lane.
+A VAR of several lanes is a `Lanes<T, n>`, `v.at[k]` its lane k (in OpenCL C a `Txn`, in C an array); its Let is written
+lane by lane.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.divisors import divisor_of
 from picograd.ir.op import Op
@@ -43,6 +45,12 @@ from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast
 
 OfAGpu = CopyAsync | CommitCopies | WaitForCopies | Shuffle | LoadMatrices | Mma
 LOOP_NAMES = {AxisKind.GRID: "g", AxisKind.BLOCK: "t", AxisKind.LOOP: "i"}
+
+
+def space_of(memory: Op) -> MemorySpace:
+    """Returns where a PARAM, or what a statement allocated, lies."""
+    space: MemorySpace = memory.arg[2] if memory.code is OpCode.ALLOC else MemorySpace.GLOBAL
+    return space
 
 
 class Writer(ABC):
@@ -175,13 +183,28 @@ class Writer(ABC):
         if count == 1:
             self.line(f"const {var.dtype} {name} = {lanes[0]};")
         else:
-            self.line(f"const {self.dialect.vector.format(var.dtype, count, name)} = {{{', '.join(lanes)}}};")
+            self.line(f"const {self.vector(var)} = {{{', '.join(lanes)}}};")
+
+    def vector(self, var: Op) -> str:
+        """Returns the declaration of a VAR of several lanes."""
+        name, count = var.arg
+        return self.dialect.vector.format(self.stored(var.dtype), count, name)
+
+    def stored(self, dtype: DType) -> str:
+        """Returns the type of an element in memory, and of a lane."""
+        return str(dtype)
 
     def is_side_by_side(self, memory: Op, index: Op, lanes: int) -> bool:
         """True where some lanes are one access: consecutive elements, the first at a multiple of their number."""
-        in_registers = memory.code is OpCode.ALLOC and memory.arg[2] is MemorySpace.REGISTER
-        could_be = self.dialect.joins and lanes > 1 and lanes_of(index) == 1 and not in_registers
-        return could_be and divisor_of(index, self.divisors) % lanes == 0
+        could_be = self.dialect.load != "" and lanes > 1 and lanes_of(index) == 1
+        in_registers = space_of(memory) is MemorySpace.REGISTER
+        return could_be and not in_registers and divisor_of(index, self.divisors) % lanes == 0
+
+    def access(self, text: str, dtype: DType, lanes: int, memory: Op, index: Op, value: str = "") -> str:
+        """Returns the text of one access of several lanes, by the dialect's."""
+        local = "local_" if space_of(memory) is MemorySpace.SHARED else ""
+        texts = {"memory": self.memory(memory), "index": self.operand(index), "value": value, "local": local}
+        return text.format(T=self.stored(dtype), N=lanes, **texts)
 
     def element(self, memory: Op, index: Op, lane: int) -> str:
         """Returns the text of one lane's element."""
@@ -193,10 +216,11 @@ class Writer(ABC):
     def write_load(self, load: Load) -> None:
         lanes, zero = lanes_of(load.var), literal(0, load.var.dtype, self.dialect)
         if self.is_side_by_side(load.memory, load.index, lanes) and (load.valid is None or lanes_of(load.valid) == 1):
-            text = f"load_lanes<{lanes}>({self.memory(load.memory)}, {self.operand(load.index)})"
+            text = self.access(self.dialect.load, load.var.dtype, lanes, load.memory, load.index)
             if load.valid is not None:
-                text = f"{self.operand(load.valid)} ? {text} : Lanes<{load.var.dtype}, {lanes}>{{}}"
-            self.line(f"const Lanes<{load.var.dtype}, {lanes}> {load.var.arg[0]} = {text};")
+                zeros = self.dialect.zeros.format(T=self.stored(load.var.dtype), N=lanes)
+                text = f"{self.operand(load.valid)} ? {text} : {zeros}"
+            self.line(f"const {self.vector(load.var)} = {text};")
             return
         texts = [self.element(load.memory, load.index, lane) for lane in range(lanes)]
         if load.valid is not None:
@@ -206,8 +230,8 @@ class Writer(ABC):
     def write_store(self, store: Store) -> None:
         lanes = lanes_of(store.value)
         if self.is_side_by_side(store.memory, store.index, lanes) and (store.valid is None or lanes_of(store.valid) == 1):
-            value = f"{store.value.arg[0]}"
-            texts = [f"store_lanes({self.memory(store.memory)}, {self.operand(store.index)}, {value});"]
+            name, dtype = str(store.value.arg[0]), store.value.dtype
+            texts = [f"{self.access(self.dialect.store, dtype, lanes, store.memory, store.index, name)};"]
         else:
             texts = [
                 f"{self.element(store.memory, store.index, lane)} = {self.expression(store.value, lane)};"

@@ -6,19 +6,21 @@ Called by: engine/backends/opencl.py.    Next: picograd/render/cstyle.py
 
 A block is a work-group, a thread a work-item, SHARED memory is local: the global size is grid * block. Memory comes as
 a buffer and the byte at which it begins in there, since a host has no addresses to give. bool lies in bytes, for OpenCL
-does not say how wide its own is. The text needs one header, kernels/c/primitives.h.
+does not say how wide its own is. Lanes that lie side by side are one access of up to 16 bytes where memory begins at a
+multiple of that. The text needs one header, kernels/c/primitives.h.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import gcd
 
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.opcode import MemorySpace
 from picograd.ir.stages import Param, Program, Source
-from picograd.ir.statements import Alloc, Barrier, walk
+from picograd.ir.statements import Alloc, Barrier, Let, Load, lanes_of, walk
 from picograd.ir.symbolic import from_op
 from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
 from picograd.render.rules import OPENCL
@@ -31,7 +33,7 @@ def render(program: Program, target: Target) -> Source:
       VerifyError: the Program breaks a rule of the linear form, needs more local memory than the target has, or has what
                    only warps run.
     """
-    functions, launches = ['#include "primitives.h"\n'], []
+    functions, launches = ["\n".join(['#include "primitives.h"', *lanes_declared(program), ""])], []
     phases = [part for statements in program.phases for part in grids_apart(take_apart(program, statements))]
     for i, phase in enumerate(phases):
         symbol = f"{program.name}_{i}"
@@ -42,6 +44,13 @@ def render(program: Program, target: Target) -> Source:
         functions.append("\n".join([head, *places, *writer.shared, *writer.lines, "}", ""]))
         launches.append(launch_of_blocks(program, phase, symbol))
     return Source(program.name, "opencl", "\n".join(functions), program.params, program.variables, tuple(launches))
+
+
+def lanes_declared(program: Program) -> list[str]:
+    """Returns the lines that make types of several lanes, with what loads and stores them, for all that a program names."""
+    named = {s.var for statements in program.phases for s in walk(statements) if isinstance(s, Let | Load)}
+    found = {(stored(var.dtype), lanes_of(var), var.dtype.itemsize) for var in named if lanes_of(var) > 1}
+    return [f"LANES({kind}, {lanes}, {WORDS[gcd(16, lanes * nbytes)]})" for kind, lanes, nbytes in sorted(found)]
 
 
 def grids_apart(phase: Phase) -> list[Phase]:
@@ -78,6 +87,9 @@ def stored(dtype: DType) -> str:
     return "uint8" if dtype is dtypes.bool_ else str(dtype)
 
 
+WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
+
+
 class OpenClWriter(BlockWriter):
     """Writes the body of one phase's function.
 
@@ -95,11 +107,14 @@ class OpenClWriter(BlockWriter):
         """Declares SHARED memory of the block or REGISTERS of a thread."""
         name, numel, space = alloc.memory.arg
         self.check_space(alloc.memory)
-        text = f"{stored(alloc.memory.dtype)} {name}[{numel}];"
+        text = f"{stored(alloc.memory.dtype)} {name}[{numel}]"
         if space is MemorySpace.SHARED:
-            self.shared.append(f"  local {text}")
+            self.shared.append(f"  local {text} __attribute__((aligned(16)));")
         else:
-            self.line(text)
+            self.line(f"{text};")
+
+    def stored(self, dtype: DType) -> str:
+        return stored(dtype)
 
     def write_barrier(self) -> None:
         self.check_whole("a Barrier")

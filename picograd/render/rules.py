@@ -32,7 +32,9 @@ class Dialect:
     bitcast:  a value {a} of type {S} as one of type {T}
     vector:   the declaration of several lanes: their type, their number, a name
     lane:     one of them: the name, the number
-    joins:    there are primitives that load and store lanes together
+    load:     {N} elements {T} of {memory} from {index} on as lanes; "": element by element. {local}: of shared memory
+    store:    lanes {value} as such elements
+    zeros:    {N} lanes that are zero
     """
 
     of_type: str
@@ -42,12 +44,20 @@ class Dialect:
     bitcast: str
     vector: str
     lane: str
-    joins: bool
+    load: str = ""
+    store: str = ""
+    zeros: str = ""
 
 
-CPP = Dialect("<{}>", "", "f", "ll", "bitcast<{T}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]", True)
-C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
-OPENCL = Dialect("_{}", "_{}", "", "l", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]", False)
+CPP = Dialect(
+    "<{}>", "", "f", "ll", "bitcast<{T}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]",
+    "load_lanes<{N}>({memory}, {index})", "store_lanes({memory}, {index}, {value})", "Lanes<{T}, {N}>{{}}",
+)  # fmt: skip
+C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]")
+OPENCL = Dialect(
+    "_{}", "_{}", "", "l", "{T}_of_bits(bits_of_{S}({a}))", "{0}x{1} {2}", "{0}.at[{1}]",
+    "load_{local}{T}x{N}({memory}, {index})", "store_{local}{T}x{N}({memory}, {index}, {value})", "({T}x{N}){{{{0}}}}",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,6 @@ def available() -> str | None:
 def target_of(device: Any) -> Target:
     """Returns the description of an OpenCL device.
 
-    An access of a thread is a word: those of its neighbours lie beside it, and the hardware makes one of them.
-
     Raises:
       DeviceError: its work-groups are too small.
     """
@@ -91,7 +89,7 @@ def target_of(device: Any) -> Target:
     floats = device.single_fp_config
     features = {"fp64": "cl_khr_fp64" in device.extensions.split(), "rounded": floats & ROUNDED}
     return Target(
-        "OPENCL", "opencl", device.name, vector_bytes=4, block_threads=threads,
+        "OPENCL", "opencl", device.name, vector_bytes=16, block_threads=threads,
         shared_bytes=min(int(device.local_mem_size), SHARED_NBYTES), has_fma=bool(floats & FMA), has_shuffle=False,
         features=",".join(name for name, has in features.items() if has),
         compiler=f"{device.platform.version} {device.driver_version}",

@@ -84,6 +84,33 @@ PRIMITIVE void report(int64 *words, int64 number, int64 value) {
 }
 #endif
 
+#ifdef __OPENCL_VERSION__
+// ---- lanes: several elements that one work-item computes side by side ----
+// The type TxN, and what reads and writes N elements from memory[index] on, where N divides index. A word W is what one
+// access moves; where memory does not begin at a multiple of it (a row of something larger), elements move one by one.
+#define PICOGRAD_MOVE(count, to, from) for (int i = 0; i < (int)(count); i++) (to)[i] = (from)[i]
+#define LANES(T, N, W)                                                                                  \
+  typedef union { T at[N]; W words[N * sizeof(T) / sizeof(W)]; } T##x##N;                               \
+  PRIMITIVE T##x##N load_##T##x##N(global const T *memory, int64 index) {                               \
+    T##x##N lanes;                                                                                      \
+    if ((uintptr_t)memory % sizeof(W) != 0) PICOGRAD_MOVE(N, lanes.at, memory + index);                 \
+    else PICOGRAD_MOVE(N * sizeof(T) / sizeof(W), lanes.words, (global const W *)(memory + index));     \
+    return lanes;                                                                                       \
+  }                                                                                                     \
+  PRIMITIVE void store_##T##x##N(global T *memory, int64 index, T##x##N lanes) {                        \
+    if ((uintptr_t)memory % sizeof(W) != 0) PICOGRAD_MOVE(N, memory + index, lanes.at);                 \
+    else PICOGRAD_MOVE(N * sizeof(T) / sizeof(W), (global W *)(memory + index), lanes.words);           \
+  }                                                                                                     \
+  PRIMITIVE T##x##N load_local_##T##x##N(local const T *memory, int64 index) {                          \
+    T##x##N lanes;                                                                                      \
+    PICOGRAD_MOVE(N * sizeof(T) / sizeof(W), lanes.words, (local const W *)(memory + index));           \
+    return lanes;                                                                                       \
+  }                                                                                                     \
+  PRIMITIVE void store_local_##T##x##N(local T *memory, int64 index, T##x##N lanes) {                   \
+    PICOGRAD_MOVE(N * sizeof(T) / sizeof(W), (local W *)(memory + index), lanes.words);                 \
+  }
+#endif
+
 // ---- integers ----
 // floor_div:  rounded to minus infinity; 0 for a divisor of 0. The least integer divided by -1 wraps to itself.
 // floor_mod:  a - floor_div(a, b) * b: has the sign of b; 0 for a divisor of 0.

@@ -3,7 +3,7 @@
 kernel __attribute__((reqd_work_group_size(2, 1, 1))) void row_sums_8_100_0(global const float32 *buffer0, int64 at0, global float32 *buffer1, int64 at1) {
   global const float32 *p0 = (global const float32 *)((global const char *)buffer0 + at0);
   global float32 *p1 = (global float32 *)((global char *)buffer1 + at1);
-  local float32 partial[2];
+  local float32 partial[2] __attribute__((aligned(16)));
   const int64 g0 = get_group_id(0);
   const int64 t1 = get_local_id(0);
   float32 own[1];
