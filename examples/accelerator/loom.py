@@ -31,7 +31,8 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner, Schedule, Settled, Source
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.render.grids import launch_of
-from picograd.runtime.launches import REPORT_NBYTES, Place, list_launches
+from picograd.runtime.host_calls import HostFunction, load_host
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]  # what a running kernel has named: numbers, vectors, and memory as arrays
@@ -393,6 +394,8 @@ class LoomDevice:
         functions = tuple(kernels[launch.symbol] for launch in binary.launches)
         return Executable(binary.name, binary.params, binary.variables, binary.launches, functions)
 
+    load_host = staticmethod(load_host)
+
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which launches a plan's kernels one after the other."""
         listed = list_launches(schedule, executables)
@@ -417,15 +420,23 @@ class LoomDevice:
 
             for part in listed.parts:
                 for call in part:
-                    values: Values = {f"p{i}": elements(place) for i, place in enumerate(call.places)}
-                    values |= {f"n.{v.arg[0]}": np.int64(variables[v.arg[0]]) for v in call.variables}
-                    with np.errstate(all="ignore"):
-                        for step in call.function:
-                            step(values)
+                    _launch(call, [elements(place) for place in call.places], variables)
                 if words.any():
                     raise first_report(words.reshape(-1, REPORT_WORDS).tolist(), listed.checks)
 
         return run
+
+
+def _launch(call: Call, arrays: list[Array], variables: Mapping[str, int]) -> None:
+    """Runs a kernel, or a function of the host, which finds the accelerator's memory where it lies."""
+    if isinstance(call.function, HostFunction):
+        call.function(arrays, variables)
+        return
+    values: Values = {f"p{i}": array for i, array in enumerate(arrays)}
+    values |= {f"n.{v.arg[0]}": np.int64(variables[v.arg[0]]) for v in call.variables}
+    with np.errstate(all="ignore"):
+        for step in call.function:
+            step(values)
 
 
 def make_compiler() -> Compiler:
