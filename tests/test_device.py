@@ -32,6 +32,12 @@ def test_a_tensor_is_on_a_device(device: str) -> None:
     assert x.to(pg.tensor([1], device=x.device)).dtype == pg.int64
 
 
+@pytest.mark.parametrize("name", ["numpy", "NUMPY", "numpy:0", "Numpy"])
+def test_the_default_device_is_named_as_any_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PICOGRAD_DEVICE", name)
+    assert (pg.ones(2) + 1).device == "NUMPY" and (pg.ones(2) + pg.ones(2, device="numpy")).tolist() == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "fact"),
     [

@@ -90,7 +90,8 @@ def _value_of(op: Op) -> Op:
 
 def default_device() -> str:
     """Returns the device of new tensors, by PICOGRAD_DEVICE."""
-    return intern(setting("PICOGRAD_DEVICE").upper())  # the devices of two cells are compared by identity first
+    name = setting("PICOGRAD_DEVICE").upper().removesuffix(":0")
+    return intern(name)  # the devices of two cells are compared by identity first
 
 
 def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[str | None]:
@@ -105,7 +106,7 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     found: dict[Op, Op | None] = {}  # an Op -> some memory that it reads
     for op in order_of(roots) if order is None else order:
         if op.code is OpCode.COPY and op.realized is None:
-            op.realized = _copy(op.src[0], op.arg)
+            op.realized = _copied(op)
         buffer = op if op.code is OpCode.BUFFER else op.realized
         if buffer is None and op.code is not OpCode.BIND:
             for source in op.src:
@@ -119,8 +120,10 @@ def devices_of(roots: Sequence[Op], order: Sequence[Op] | None = None) -> list[s
     return [None if buffer is None else buffer.arg[0].device for buffer in map(found.__getitem__, roots)]
 
 
-def _copy(source: Op, device: str) -> Op:
-    return from_host(to_host(realize([source])[0]), source.dtype, device)
+def _copied(copy: Op) -> Op:
+    """Returns the BUFFER Op of a COPY's value, in which a symbolic length stays one."""
+    made = from_host(to_host(realize(copy.src)[0]), copy.dtype, copy.arg)
+    return Op(OpCode.BUFFER, copy.dtype, (), (made.arg[0], copy.shape))
 
 
 def _compute(roots: Sequence[Op], name: str, order: Sequence[Op] | None) -> tuple[Template, list[Op]]:

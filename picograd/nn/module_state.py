@@ -217,9 +217,9 @@ class ModuleState(StateHooks):
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary"):
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                _move(tensor, kept)
+                move(tensor, kept)
                 if tensor.grad is not None:
-                    _move(tensor.grad, kept)
+                    move(tensor.grad, kept)
         return self
 
     def type(self, dst_type: Any) -> Self:
@@ -237,7 +237,7 @@ class ModuleState(StateHooks):
         (3, 2)
         """
         for _, tensor in self._named_tensors("parameter", "buffer", "temporary", recurse=recurse):
-            _move(tensor, (device,))
+            move(tensor, (device,))
         return self
 
     def half(self) -> Self:
@@ -290,7 +290,7 @@ def _start(path: str) -> str:
     return f"{path}." if path else ""
 
 
-def _move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
+def move(tensor: Tensor, targets: tuple[Any, ...]) -> None:
     """Gives a tensor its value on another device or, of floats, in another dtype; the object stays."""
     value = tensor.detach()
     moved = value.to(*(target for target in targets if isinstance(target, str)))

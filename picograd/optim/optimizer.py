@@ -19,6 +19,7 @@ import numpy as np
 from picograd.errors import ArgumentError, ArgumentTypeError, JitError, PicogradError
 from picograd.ir.op import Op
 from picograd.nn.hooks import registered
+from picograd.nn.module_state import move
 from picograd.optim.groups import ParamGroup, StateOf, new_group
 from picograd.optim.readers import realize_with_readers
 from picograd.tensor.cell import trace
@@ -172,6 +173,7 @@ class Optimizer:
         >>> w.item()
         0.5
         """
+        self._follow()
         closure = self._before_step(closure)
         loss = closure() if closure is not None else None
         before = self.state
@@ -185,6 +187,24 @@ class Optimizer:
         for hook in list(vars(self).get("_step_post_hooks", {}).values()):
             hook.call(self, () if closure is None else (closure,), {})
         return loss
+
+    def _follow(self) -> None:
+        """Brings state to where parameters are: a module may have been moved since it was made. No part of a trace."""
+        groups = [group for group in self.param_groups if group["params"]]
+        if all(group["params"][0].device == group.lr_tensor.device for group in groups):
+            return
+        token = trace.set(None)
+        try:
+            for group in groups:
+                for tensor in (group.lr_tensor, *group.changing.values()):
+                    move(tensor, (group["params"][0].device,))
+            for place, parameter in enumerate(self.parameters()):
+                for tensor in self.state.get(place, {}).values():
+                    if isinstance(tensor, Tensor):
+                        move(tensor, (parameter.device,))
+            realize(self._state_tensors())
+        finally:
+            trace.reset(token)
 
     def _before_step(self, closure: Callable[[], Tensor] | None) -> Callable[[], Tensor] | None:
         """Calls the hooks for what comes before a step; returns the closure that they leave."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -160,17 +160,31 @@ class OpenClDevice:
     def copy_in(self, memory: OpenClMemory, array: Array) -> None:
         """Stores a C-contiguous host array at the start of `memory`."""
         if array.nbytes:
-            library().enqueue_copy(self._queue, memory.buffer, array.reshape(-1).view(np.uint8), is_blocking=True)
+            self._copy(memory.buffer, array.reshape(-1).view(np.uint8), is_blocking=True)
 
     def copy_out(self, memory: OpenClMemory, array: Array) -> None:
         """Fills a C-contiguous host array from the start of `memory`, after all work submitted before."""
         if array.nbytes:
-            library().enqueue_copy(self._queue, array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
+            self._copy(array.reshape(-1).view(np.uint8), memory.buffer, is_blocking=True)
 
     def copy(self, target: OpenClMemory, source: OpenClMemory, nbytes: int) -> None:
         """Copies the first `nbytes` bytes, after all work submitted before and before what is submitted later."""
         if nbytes:
-            library().enqueue_copy(self._queue, target.buffer, source.buffer, byte_count=nbytes)
+            self._copy(target.buffer, source.buffer, byte_count=nbytes)
+
+    def _copy(self, target: Any, source: Any, **options: Any) -> None:
+        """Submits a copy; a kernel that failed, or a device that was lost, is told here, too.
+
+        Raises:
+          DeviceError: the driver refuses it.
+        """
+        cl = library()
+        try:
+            cl.enqueue_copy(self._queue, target, source, **options)
+        except cl.Error as error:
+            reason = str(error).splitlines()[0]
+            hint = f"start this process again, or use {INSTEAD}"
+            raise DeviceError(f"OPENCL: a copy failed, or a kernel before it ({reason}).", hint) from None
 
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
@@ -242,12 +256,12 @@ class OpenClDevice:
 
     def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
         """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
-        copy, params = partial(library().enqueue_copy, self._queue), call.function.params
+        params = call.function.params
         arrays = [np.empty(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
         filled = [i for i, array in enumerate(arrays) if array.nbytes]
         for i in filled:
-            copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
+            self._copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
         call.function(arrays, variables)
         for i in filled:
             if params[i].role != "in":
-                copy(places[i][0], arrays[i].view(np.uint8), dst_offset=places[i][1], is_blocking=True)
+                self._copy(places[i][0], arrays[i].view(np.uint8), dst_offset=places[i][1], is_blocking=True)

@@ -232,6 +232,7 @@ def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str)
         return filled(1, root.dtype, root.op.shape)
     if weight.shape != root.shape:
         raise ShapeError(f"{function}: gradient has shape {weight.shape}, the result it belongs to {root.shape}.")
+    root.other_device(function, weight)
     return cast(weight.read(), root.dtype)
 
 

@@ -2,7 +2,7 @@
 
 In:    a Python function of Tensors
 Out:   a callable that runs one plan
-Next:  picograd/transforms/steps.py
+Next:  picograd/transforms/homes.py
 
 What the function reads is one of three things: an argument; state, which is a cell made before the call (parameters,
 optimizer state, a random generator); or a constant it made itself. What it computes is returned or stored in state.
@@ -38,6 +38,7 @@ from picograd.transforms.capture import Capture, Replay
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
+from picograd.transforms.homes import without_copies
 from picograd.transforms.point import differentiating
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
@@ -232,7 +233,9 @@ class Jit:
     ) -> Capture:  # fmt: skip
         """Returns what a trace found, by where each buffer comes from."""
         # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
-        form = template(roots, computed_anew=computed_from([*starts, *watch.before.values()], roots))
+        given = [*starts, *watch.before.values()]
+        roots, named = without_copies(roots, given, self.name)
+        form = template(roots, computed_anew=computed_from(given, roots))
         arguments = {op.arg[0]: i for i, op in enumerate(starts)}
         state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
         cells = list(watch.before)
@@ -246,7 +249,8 @@ class Jit:
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        homes = [*devices_of(roots), *(cell.device for cell in watch.written)]  # a constant that is stored is there, too
+        # A constant that is stored in a cell is there, too.
+        homes = [*named, *devices_of(roots), *(cell.device for cell in watch.written)]
         devices = {name for name in homes if name is not None}
         if len(devices) > 1:
             raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")

@@ -71,6 +71,20 @@ def test_an_architecture_that_nvrtc_does_not_know_is_an_error_that_says_which_it
     assert caught.value.hint is not None and "PICOGRAD_DEVICE=PTX" in caught.value.hint
 
 
+@pytest.mark.req("B6")
+def test_a_machine_without_nvrtc_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(f"No module named '{name}'")
+
+    monkeypatch.setattr(nvrtc, "import_module", missing)
+    nvrtc._nvrtc.cache_clear()
+    with pytest.raises(CompileError) as caught:
+        nvrtc.compile_source(source_of(""), TARGET)
+    nvrtc._nvrtc.cache_clear()
+    assert caught.value.fact == "nvrtc: cannot be loaded (No module named 'cuda.bindings.nvrtc')."
+    assert caught.value.hint == 'pip install "picograd[cuda]"; PICOGRAD_DEVICE=PTX needs no NVRTC'
+
+
 def test_multiply_and_add_are_not_contracted() -> None:
     """Two roundings are two instructions: the text of the assembly has no fused one."""
     text = (

@@ -88,6 +88,36 @@ def test_micrograd_cudas_twenty_steps(device: str, monkeypatch: pytest.MonkeyPat
     twenty_steps(by_hand=False, device=device)
 
 
+OF_TWO_MATRICES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add, subtract, multiply": lambda a, b: (a + b) * a - b * 3,
+    "divide": lambda a, b: a / (b.abs() + 0.5) + 1 / (a.abs() + 1),
+    "power": lambda a, b: (a.abs() + 0.1) ** 1.5 + b**2,
+    "exp, log": lambda a, b: a.exp() + (b.abs() + 0.1).log(),
+    "sine, cosine, tangent": lambda a, b: a.sin() * b.cos() + a.tanh(),
+    "root, sigmoid": lambda a, b: a.abs().sqrt() + b.sigmoid(),
+    "relu, gelu": lambda a, b: a.relu() + F.gelu(b),
+    "choice": lambda a, b: pg.where(a > b, a, b) + pg.minimum(a, b),
+    "transpose": lambda a, b: a.T + b,
+    "sums and means": lambda a, b: a.mean(0) + b.mean(1) + (a * b).sum() / a.numel(),
+    "extrema": lambda a, b: a.amax(0) + b.amin(1),
+    "softmax": lambda a, b: a.softmax(1) + b.log_softmax(0),
+    "layer norm": lambda a, b: F.layer_norm(a, a.shape[1:]) * b,
+    "running sum": lambda a, b: a.cumsum(1) / a.shape[1] + b,
+    "product": lambda a, b: a @ b,
+}
+
+
+@pytest.mark.req("B3")
+@on_each
+@pytest.mark.parametrize("name", OF_TWO_MATRICES)
+def test_operations_on_matrices_are_the_cpus(name: str, device: str, rng: np.random.Generator) -> None:
+    """The mean absolute difference at 1000 x 1000; the simulator runs thread by thread and is given a hundredth of that."""
+    side = 100 if device == "CUDASIM" else 1000
+    arrays = [rng.uniform(-1, 1, (side, side)).astype(np.float32) for _ in range(2)]
+    got, expected = (OF_TWO_MATRICES[name](*[Tensor(x, device=on) for x in arrays]).numpy() for on in (device, "CPU"))
+    assert np.abs(got - expected).mean() < 1e-5
+
+
 @pytest.mark.req("B3")
 @on_each
 def test_a_wide_perceptron_is_the_cpus(device: str) -> None:

@@ -18,6 +18,7 @@ from picograd import Tensor
 from picograd.compile import hostc
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, OutOfMemoryError
+from picograd.ir.stages import Binary, Launch
 from picograd.runtime import opencl
 from picograd.tools.doctor import examine_devices
 from tests.on_devices import (
@@ -159,13 +160,33 @@ def test_opencl_without_a_platform_says_what_to_install(device: str, monkeypatch
     assert opencl.available() == "OPENCL: there is no platform with a device."
     with pytest.raises(DeviceError) as caught:
         opencl.first_device()
-    assert caught.value.hint is not None and "pocl" in caught.value.hint
+    assert caught.value.hint == (
+        "install an OpenCL driver: that of the GPU, or PoCL (apt-get install pocl-opencl-icd)"
+    )
 
 
 @pytest.mark.parametrize("device", device_params("OPENCL"))
 def test_opencl_that_is_out_of_memory_says_so(device: str) -> None:
     with pytest.raises(OutOfMemoryError, match=r"OPENCL: cannot allocate 1024\.0 TiB: .* are held"):
         devices.compiler_for(device).device.allocate(1 << 50)
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("device", device_params("OPENCL"))
+def test_what_the_driver_refuses_is_an_error_and_the_device_goes_on(device: str) -> None:
+    """A copy past the end of memory, and a kernel without its arguments, stand for all that a driver may say."""
+    opened = devices.compiler_for(device).device
+    memory = opened.allocate(4)
+    with pytest.raises(DeviceError) as caught:
+        opened.copy_in(memory, np.zeros(100, np.float32))
+    assert caught.value.fact == (
+        "OPENCL: a copy failed, or a kernel before it (clEnqueueWriteBuffer failed: INVALID_VALUE)."
+    )
+    assert caught.value.hint == "start this process again, or use PICOGRAD_DEVICE=CPU"
+    with pytest.raises(DeviceError) as caught:
+        opened.load(Binary("lost", b"no code", (), (), (Launch("lost_0", 1, 1, 1),)))
+    assert caught.value.fact.startswith("OPENCL: kernel lost cannot be loaded (")
+    assert (Tensor([1.0, 2.0], device=device) + 1).tolist() == [2, 3]
 
 
 def test_a_driver_that_makes_denormal_floats_zero_is_warned_of() -> None:

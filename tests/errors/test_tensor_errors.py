@@ -283,6 +283,27 @@ def test_operands_on_two_devices(monkeypatch):
     )
 
 
+ON_TWO = {
+    "masked_fill": lambda x, y: x.masked_fill(y > 1, 0.0),
+    "index_put": lambda x, y: x.index_put((y.int(),), x[:1]),
+    "backward": lambda x, y: (x.requires_grad_() * 2).backward(y),
+    "index": lambda x, y: x[y.int()],
+    "cat": lambda x, y: pg.cat([x, y]),
+    "where": lambda x, y: pg.where(x > 1, y, x),
+    "x[...] = value": lambda x, y: x.__setitem__(slice(0, 2), y),
+}
+
+
+@pytest.mark.req("B6")
+@pytest.mark.parametrize("name", ON_TWO)
+def test_an_operation_on_two_devices_names_both_and_itself(name):
+    here, there = Tensor([1.0, 2.0], device="CPU"), Tensor([1.0, 2.0], device="NUMPY")
+    with pytest.raises(pg.DeviceError) as caught:
+        ON_TWO[name](here, there)
+    assert caught.value.fact == f"{name}: operands are on two devices: (2,) on CPU and (2,) on NUMPY."
+    assert caught.value.hint == 'move one of them: x.to("CPU").'
+
+
 @pytest.mark.req("B6")
 def test_families_are_also_pythons_own_errors():
     assert issubclass(pg.ShapeError, ValueError) and issubclass(pg.DTypeError, TypeError)

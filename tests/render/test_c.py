@@ -67,6 +67,7 @@ def refused(*statements: Statement) -> str:
     return caught.value.fact.splitlines()[0].removeprefix("render: kernel broken breaks a rule of the linear form: ")
 
 
+@pytest.mark.req("G6")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_text_is_golden(name: str) -> None:
     assert render(PROGRAMS[name], TARGET).text == (GOLDEN / f"{name}.c").read_text()

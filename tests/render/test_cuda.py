@@ -48,6 +48,7 @@ def block_program(*body: Statement, threads: int = 64, grid: Dim = 4) -> Program
     return Program("broken", (Param(F32, 64, "out"),), (N,), ((loop,),))
 
 
+@pytest.mark.req("G6")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_text_is_golden(name: str) -> None:
     assert render(PROGRAMS[name], TARGET).text == (GOLDEN / f"{name}.cu").read_text()

@@ -35,6 +35,7 @@ def numbers(count: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(count).astype(np.float32)
 
 
+@pytest.mark.req("G6")
 # ---- text ----
 def test_text_is_golden() -> None:
     assert render(scale_add(), host_target()).text == (GOLDEN / "scale_add.ll").read_text()

@@ -39,6 +39,7 @@ def text_of(*body: Statement) -> str:
     return render(threads_program(*body), TARGET).text
 
 
+@pytest.mark.req("G6")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_text_is_golden(name: str) -> None:
     assert render(PROGRAMS[name], TARGET).text == (GOLDEN / f"{name}.nvptx.ll").read_text()

@@ -36,6 +36,7 @@ def refused(program: Program) -> str:
     return caught.value.fact.splitlines()[0].removeprefix("render: kernel broken breaks a rule of the linear form: ")
 
 
+@pytest.mark.req("G6")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_text_is_golden(name: str) -> None:
     assert render(PROGRAMS[name], TARGET).text == (GOLDEN / f"{name}.cl").read_text()

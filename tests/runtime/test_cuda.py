@@ -59,6 +59,7 @@ class TestOnGpu:
 
 
 # ---- without one ----
+@pytest.mark.req("B6")
 @pytest.mark.skipif(NO_GPU is None, reason="there is a GPU")
 def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
     with pytest.raises(DeviceError) as caught:
@@ -70,6 +71,7 @@ def test_no_gpu_says_what_failed_and_what_to_use_instead() -> None:
     )
 
 
+@pytest.mark.req("B6")
 def test_driver_without_a_device_gives_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     from cuda.bindings import driver
 
@@ -103,6 +105,7 @@ print(device.target.arch, device.target.block_threads, device.target.shared_byte
     assert run_on(fake_driver, code) == "sm_90a 256 101376"
 
 
+@pytest.mark.req("E4")
 def test_work_is_timed_by_events(fake_driver: Path) -> None:
     code = """
 import time
@@ -146,6 +149,7 @@ print(device.allocate(50 << 20).nbytes >> 20)  # fits only once the pool has giv
     assert run_on(fake_driver, code) == "50"
 
 
+@pytest.mark.req("B6")
 def test_out_of_memory_says_who_holds_it(fake_driver: Path) -> None:
     code = """
 import os
@@ -171,6 +175,7 @@ except pg.OutOfMemoryError as error:
     ]
 
 
+@pytest.mark.req("B6")
 def test_failed_kernel_is_told_at_the_next_copy(fake_driver: Path) -> None:
     """Thread 1000 reads past the segment: memory is a part of 2 MiB."""
     code = """

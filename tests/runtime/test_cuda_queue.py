@@ -20,6 +20,7 @@ MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE
 
 
 # ---- order ----
+@pytest.mark.req("E4")
 @MODES
 def test_batches_come_while_steps_run(fake_driver: Path, eager: dict[str, str]) -> None:
     """The memory of a batch is that of one before: it may be filled when the step that read it is done, and not before."""
@@ -46,6 +47,7 @@ def test_a_perceptron_trains_as_on_the_evaluator(fake_driver: Path, eager: dict[
     np.testing.assert_allclose(losses, train("NUMPY"), rtol=1e-5)  # float32 sums in another order, over three steps
 
 
+@pytest.mark.req("E4")
 @MODES
 def test_large_copies_go_through_the_ring_in_pieces(fake_driver: Path, eager: dict[str, str]) -> None:
     code = """
@@ -79,6 +81,7 @@ launched = ctypes.CDLL("libcuda.so.1").fake_driver_graph_launches
 """
 
 
+@pytest.mark.req("E4")
 def test_a_plan_is_a_graph_from_its_second_run_on(fake_driver: Path) -> None:
     code = GRAPHS + """
 for turn in range(4):
@@ -90,6 +93,7 @@ for turn in range(4):
     assert run_on(fake_driver, code).splitlines() == ["0 True", "1 True", "2 True", "3 True"]
 
 
+@pytest.mark.req("E4")
 @MODES
 def test_launches_and_graphs_ask_for_large_shared_memory(fake_driver: Path, eager: dict[str, str]) -> None:
     """The driver refuses a launch that asks for more than its function was allowed."""
@@ -110,6 +114,7 @@ print(max(asked_for) > 48 * 1024, launched())
     assert run_on(fake_driver, code, **eager).split() == ["True"] * 4 + ["2"]
 
 
+@pytest.mark.req("E4")
 def test_a_graph_follows_symbolic_lengths(fake_driver: Path) -> None:
     code = GRAPHS + """
 n = pg.Variable("n", 0, 400)
@@ -137,6 +142,7 @@ print(twice(100), twice(1200), device.memory.in_use == held)
     assert run_on(fake_driver, code).splitlines() == [str([True] * 7), "True True True"]
 
 
+@pytest.mark.req("E4")
 def test_reports_of_checks_come_from_graphs_too(fake_driver: Path) -> None:
     code = GRAPHS + """
 table = pg.Tensor(np.arange(10.0, dtype=np.float32), device="CUDA")

@@ -128,6 +128,7 @@ class Choices(SpecialFunctions):
         >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 0)
         Tensor([0, 2])
         """
+        self.other_device("masked_fill", *(part for part in (mask, value) if isinstance(part, TensorCore)))
         if isinstance(value, TensorCore):
             if value.ndim:
                 raise ShapeError(f"masked_fill: a tensor as value must have no axes, got shape {value.shape}.")

@@ -76,6 +76,7 @@ class Brackets(Factored):
     def _combined(self, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
         """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
         before = self.read()
+        self._index_device(subscript, function)
         index_op, axis, order = self._selection(subscript, before.shape, function)
         merged = _merge(before, subscript.places, order)
         scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
@@ -111,8 +112,8 @@ class Brackets(Factored):
             raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
         return broadcast_to(op, shape)
 
-    def _index_device(self, subscript: Subscript) -> str | None:
-        return self.other_device("index", *(a for a in subscript.arrays if isinstance(a, TensorCore)))
+    def _index_device(self, subscript: Subscript, function: str = "index") -> str | None:
+        return self.other_device(function, *(a for a in subscript.arrays if isinstance(a, TensorCore)))
 
     def _selection(
         self, subscript: Subscript, shape: Shape, function: str = "index"

@@ -11,11 +11,12 @@ from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.op import filled
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.operators import Operand, Operators, scalar_of
-from picograd.tensor.exchange.host import fitting
+from picograd.tensor.exchange.host import default_device, fitting
 
 
 class InPlaceOperators(Operators):
@@ -154,13 +155,17 @@ class InPlaceOperators(Operators):
     def copy_(self, source: Operand) -> Self:
         """Stores `source`, a tensor or a number, broadcast and cast to this tensor's shape and dtype, in place.
 
+        A tensor of another device is moved to this one's first.
+
         >>> Tensor.zeros(2).copy_(Tensor([1, 2]))
         Tensor([1., 2.])
         """
         if not isinstance(source, TensorCore):
             return self.fill_(scalar_of("copy_", source))
-        self.cell.device = self.other_device("copy_", source)
-        return self.write("copy_", broadcast_to(source.read(), self.op.shape))
+        value, here = source.read(), self.cell.device or default_device()
+        if source.cell.device not in (None, here):
+            value = Op(OpCode.COPY, value.dtype, (value,), here)
+        return self.write("copy_", broadcast_to(value, self.op.shape))
 
     def fill_(self, value: Scalar) -> Self:
         """Stores the number `value` everywhere, in place.
