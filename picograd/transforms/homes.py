@@ -44,4 +44,5 @@ def without_copies(roots: Sequence[Op], given: Collection[Op], name: str) -> tup
                 "copy what it takes before the call, and what it returns after it.",
                 line_of(op),
             )
-    return substitute(roots, made), {op.arg for op in made if op not in given}
+    named = {op.arg for op in made.keys() - reads}
+    return (substitute(roots, made) if named else list(roots)), named

@@ -143,6 +143,20 @@ def test_a_jitted_function_makes_constants_where_it_runs(target: str) -> None:
         assert out.device == target and out.tolist() == [1 + i, 4 + 2 * i, 8 + 3 * i]
 
 
+def test_constants_of_a_jitted_function_meet_state_lengths_and_steps() -> None:
+    """On a device that is not the default one: what was made before the call, a bound length, several steps in one call."""
+    on, n = "NUMPY", pg.Variable("n", 1, 8)
+    total = pg.zeros(3, device=on)
+    count = pg.jit(lambda x: total.add_(x + pg.ones(3, device=on)) * 2)
+    assert [count(pg.ones(3, device=on))[0].item() for _ in range(3)] == [4, 8, 12] and total.device == on
+    length = pg.jit(lambda x: (x * pg.ones(x.shape[0], device=on)).sum())
+    x = Tensor([0.0, 1, 2, 3, 4, 5, 6, 7], device=on)
+    assert [length(x[: n.bind(i)]).item() for i in (3, 5, 4)] == [3, 10, 6]
+    stacked = pg.jit(lambda x: (x + pg.ones(3, device=on)).sum(), steps=2)
+    assert stacked(pg.ones(2, 3, device=on)).tolist() == [6, 6]
+    assert pg.jit(lambda: pg.ones(3, device=on) * 2)().device == on
+
+
 def test_a_jitted_function_copies_nothing_between_devices() -> None:
     with pytest.raises(pg.JitError) as caught:
         pg.jit(lambda x: (x * 2).to("NUMPY"))(Tensor([1.0, 2.0], device="CPU"))
