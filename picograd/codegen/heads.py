@@ -20,7 +20,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.rows import accumulator_dtype
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
-from picograd.ir.build import both, cast, compare, unary
+from picograd.ir.build import both, cast, compare, static_shape, unary
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
@@ -58,10 +58,23 @@ class Heads:
         return accumulator_dtype(self.anchor)
 
     @property
-    def ahead(self) -> int:
+    def num_queries(self) -> int:
+        return static_shape(self.anchor.src[0].shape[2:3])[0]
+
+    @property
+    def num_keys(self) -> Dim:
+        return self.anchor.src[1].shape[2]
+
+    @property
+    def num_rows(self) -> int:
+        """Queries of all heads that share a head of keys."""
+        H, G = static_shape((self.anchor.src[0].shape[1], self.anchor.src[1].shape[1]))
+        return H // G * self.num_queries
+
+    @property
+    def ahead(self) -> Dim:
         """At which position query 0 stands."""
-        _, _, T, S, _, _ = self.sizes
-        return S - T
+        return subtract(self.num_keys, self.num_queries)
 
     # ---- what is read ----
     def element(self, source: int, b: Dim, head: Dim) -> Element:
@@ -90,11 +103,12 @@ class Heads:
           is_inside: both are there at all
         """
         t, s = (cast(to_op(position), dtypes.int32) for position in (query, key))
+        here = t + (self.ahead if isinstance(self.ahead, int) else cast(self.ahead, dtypes.int32))
         conditions = [is_inside] if isinstance(is_inside, Op) else []
         if self.arg.causal:
-            conditions.append(compare(OpCode.CMPLE, s, t + self.ahead))
+            conditions.append(compare(OpCode.CMPLE, s, here))
         if self.arg.window:
-            conditions.append(compare(OpCode.CMPLT, t + self.ahead, s + self.arg.window))
+            conditions.append(compare(OpCode.CMPLT, here, s + self.arg.window))
         found: Op | None = None
         for condition in conditions:
             found = condition if found is None else both(found, condition)
@@ -102,24 +116,24 @@ class Heads:
 
     def keys_of(self, first: Dim, count: int) -> tuple[Dim, Dim]:
         """Returns from which key on, and to which, some of these queries see any."""
-        _, _, T, S, _, _ = self.sizes
+        T, S = self.num_queries, self.num_keys
         start: Dim = 0
         stop: Dim = S
         if self.arg.causal:
             stop = minimum(at_least_0(add(minimum(add(first, count), T), self.ahead)), S)
         if self.arg.window:
-            start = minimum(at_least_0(add(first, self.ahead + 1 - self.arg.window)), S)
+            start = minimum(at_least_0(add(first, add(self.ahead, 1 - self.arg.window))), S)
         return start, stop
 
     def queries_of(self, first: Dim, count: int) -> tuple[Dim, Dim]:
         """Returns from which query on, and to which, any sees some of these keys."""
-        _, _, T, S, _, _ = self.sizes
+        T, S = self.num_queries, self.num_keys
         start: Dim = 0
         stop: Dim = T
         if self.arg.causal:
             start = minimum(at_least_0(subtract(first, self.ahead)), T)
         if self.arg.window:
-            last = add(minimum(add(first, count), S), self.arg.window - 1 - self.ahead)
+            last = add(minimum(add(first, count), S), subtract(self.arg.window - 1, self.ahead))
             stop = minimum(at_least_0(last), T)
         return start, stop
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.attention import emit_attention
+from picograd.codegen.attention_few import emit_attention_few
 from picograd.codegen.attention_gpu import emit_attention_gpu
 from picograd.codegen.attention_grad import emit_attention_grad
 from picograd.codegen.attention_grad_gpu import emit_attention_grad_gpu
@@ -42,6 +43,7 @@ from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.attention_parts import parts_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile, Tile
@@ -134,7 +136,10 @@ def _emit_attention(nest: Nest, params: Sequence[Op], builders: list[Builder], t
     """Writes an ATTENTION or the gradients of one."""
     assert nest.anchor is not None
     first, second, *_ = builders
-    if nest.anchor.code is OpCode.ATTENTION:
+    parts = parts_of(nest.anchor, target)
+    if parts is not None:
+        emit_attention_few(nest, params, first, second, target, scratch, parts)
+    elif nest.anchor.code is OpCode.ATTENTION:
         (emit_attention_gpu if target.is_gpu else emit_attention)(nest, params, first, target)
     elif target.is_gpu:
         emit_attention_grad_gpu(nest, params, first, second, target)

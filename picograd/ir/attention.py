@@ -2,7 +2,7 @@
 
 In:    an ATTENTION or an ATTENTION_GRAD
 Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`
-Next:  picograd/ir/attention_cuts.py
+Next:  picograd/ir/attention_parts.py
 
 C = cap tanh(scale q k^T / cap), or scale q k^T; L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.

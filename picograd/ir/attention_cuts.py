@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
+from picograd.ir.attention_parts import FEW_QUERIES, parts_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import takes_tf32
@@ -29,8 +30,8 @@ REGISTERS = 127  # 32-bit words of accumulators and of what is on its way; the o
 MOST_REGISTERS = 176  # the same where there is no smaller cut; nothing spills (tests/golden/compile/gpu_resources.txt)
 WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a warp, columns), the best first
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
+FEWEST_LANES = 8  # queries that fill lanes of a CPU
 ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
-FEW_QUERIES = 16  # fewer are products of few rows
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,15 @@ def cut_of_keys(attention: Op, target: Target) -> Cut | None:
 def has_kernel(attention: Op, target: Target | None) -> bool:
     """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
 
-    Its lengths are known, but for the batch's. On a GPU, moreover, it has some queries, and the target has shuffles.
+    Its lengths are known, but for the batch's, and on a GPU with shuffles, where queries are few, for that of the keys.
+    Gradients of few queries have none there.
     """
+    if target is not None and parts_of(attention, target):
+        return True
     if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:]):
         return False
     if target is None or not target.is_gpu:
-        return True
+        return bool(attention.src[0].shape[2] >= FEWEST_LANES)
     if not target.has_shuffle or attention.src[0].shape[2] < FEW_QUERIES:
         return False
     cuts = (cut_of_averages,) if attention.code is OpCode.ATTENTION else (cut_of_queries, cut_of_keys)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.device import Target
+from picograd.ir.attention_parts import parts_of
 from picograd.ir.build import cast, expand, gather, iota, permute, reduce, repeat_axes, reshape, swap_last
 from picograd.ir.lines import copy_lines
 from picograd.ir.op import Op, greatest_numel, toposort
@@ -98,9 +99,9 @@ def product(a: Op, b: Op, arg: MatmulArg | None = None, plain_sums: bool = False
 
 
 def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
-    """Returns an attention: where matrix instructions take its operands as they are, and else in the dtype that is computed
-    in, so that narrow ones are widened once, not at each reading."""
-    if target is not None and target.multiplies(op.dtype, takes_tf32(op)):
+    """Returns an attention: where matrix instructions take its operands as they are, or few queries read them but once, and
+    else in the dtype that is computed in, so that narrow ones are widened once, not at each reading."""
+    if target is not None and (target.multiplies(op.dtype, takes_tf32(op)) or parts_of(op, target)):
         return op.replace(src=tuple(sources))
     wide = op.dtype.compute_dtype
     return Op(op.code, wide, tuple([cast(s, wide) for s in sources]), op.arg)

@@ -13,6 +13,7 @@ import math
 
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DTypeError, ShapeError
+from picograd.ir.attention_parts import FEW_QUERIES
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
@@ -21,8 +22,6 @@ from picograd.tensor.autocast import uses_tf32
 from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
 from picograd.tensor.tensor import Tensor
-
-FEWEST_QUERIES = 8  # for which lanes of a kernel over queries are filled
 
 
 def scaled_dot_product_attention(
@@ -78,7 +77,7 @@ def scaled_dot_product_attention(
 
 
 def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool) -> bool:
-    """Returns whether one Op does it all: of known lengths, one dtype and batch, and enough queries.
+    """Returns whether one Op does it all: of one dtype and batch, and lengths that are known but for that of many keys.
 
     A causal query that stands behind all keys sees all of them, which an ATTENTION, whose last query is at the last key,
     cannot say.
@@ -86,11 +85,11 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
     last = -3 if shares_heads else -2
     alike = query.dtype is key.dtype is value.dtype and key.shape[:-2] == value.shape[:-2]
     alike = alike and query.shape[:last] == key.shape[:last]
-    shapes = (*query.shape[-2:], *key.shape[-2:], *value.shape[-2:])
-    if not alike or query.device != key.device or not all(isinstance(n, int) and n > 0 for n in shapes):
-        return False
     L, S = query.shape[-2], key.shape[-2]
-    return L >= FEWEST_QUERIES and not (is_causal and L > S)
+    known = all(isinstance(n, int) and n > 0 for n in (L, query.shape[-1], value.shape[-1]))
+    if not alike or not known or query.device != key.device:
+        return False
+    return S > 0 and not (is_causal and L > S) if isinstance(S, int) else L < FEW_QUERIES and not is_causal
 
 
 def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool, scale: float) -> Tensor:
