@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.devices import why_not
+from picograd.engine.watch import watch
 from picograd.errors import IndexingError
 from picograd.evaluator.mma import as_tf32
 from picograd.nn import functional as F
@@ -204,4 +206,21 @@ def check_attention(dtype: pg.DType, device: str, rng: np.random.Generator) -> N
 
     tolerance = {pg.float32: 1e-5, pg.float16: 3e-3, pg.bfloat16: 3e-2}[dtype]
     for got, expected in zip(compute(device), compute("CPU")):
+        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def check_decoding(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
+    """Checks queries of four heads that share two of keys, beside caches of which more and more is seen, by one plan."""
+    arrays = [rng.standard_normal(shape, np.float32) for shape in ((2, 4, 3, 32), (2, 2, 200, 32), (2, 2, 200, 16))]
+    q, k, v = (Tensor(array, device=device).to(dtype).realize() for array in arrays)
+    length = pg.Variable("length", 1, 200)
+    attend = partial(F.scaled_dot_product_attention, enable_gqa=True)
+    step = pg.jit(lambda q, n: attend(q, k[:, :, :n], v[:, :, :n]))
+    tolerance = {pg.float32: 1e-5, pg.float16: 1e-3, pg.bfloat16: 1e-2}[dtype]
+    for number, seen in enumerate((1, 127, 128, 129, 200)):
+        with watch() as counts:
+            got = step(q, length.bind(seen)).float().numpy()
+        assert number < 2 or counts.scheduled == counts.lowered == 0
+        whole = (Tensor(x, device="CPU").to(dtype).float() for x in (arrays[0], *(y[:, :, :seen] for y in arrays[1:])))
+        expected = attend(*whole).numpy()
         np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())

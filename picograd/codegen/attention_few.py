@@ -52,7 +52,8 @@ def emit_attention_few(
     assert nest.anchor is not None
     heads = Heads(nest.anchor)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
-    start, stop = heads.keys_of(0, heads.num_queries)
+    start, _ = heads.keys_of(0, heads.num_queries)
+    stop = heads.num_keys  # the last query sees the last key
     count = 1 if parts.most == 1 else num_blocks(subtract(stop, start), parts.length)
     results = _Results(heads, slots)
     left = _Left(heads, count, scratch) if parts.most > 1 else None

@@ -25,8 +25,9 @@ from picograd.ir.symbolic import LARGE, add, bounds, minimum
 FEW_QUERIES = 16  # so many fill the rows of a matrix instruction; fewer are rows of what is read but once
 MOST_ROWS = 64  # for one head of keys: more are worth a product by matrix instructions
 MOST_THREADS = 128
-AT_ONCE = (4, 2, 1)  # keys that a thread has on their way together
-REGISTERS = 112  # 32-bit words of what a thread keeps; the others are addresses and what is on its way between
+MOST_AT_ONCE = 4  # keys that a team looks at together
+ON_ITS_WAY = 32  # 32-bit words of keys and values that a thread reads together, once they are as wide as what is computed
+REGISTERS = 112  # the same with what it keeps of rows; the others are addresses, and 16 bits at a time where they must be
 LEAST_PART = 128  # keys: what storing and joining a part costs is then little
 MOST_PARTS = 64
 
@@ -81,15 +82,15 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     while team < WARP_THREADS and team * lanes < max(D, E):
         team *= 2
     own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
-    narrow, wide = (dtype.itemsize for dtype in (attention.dtype, attention.dtype.compute_dtype))
-    for at_once in AT_ONCE:
-        most_rows = (4 * REGISTERS - at_once * own * narrow) // ((own + 2 + at_once) * wide)
-        if most_rows > 0:
-            rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
-            length = max(LEAST_PART, -(-span // MOST_PARTS))
-            length += -length % (threads // team * at_once)
-            return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
-    return None
+    words = attention.dtype.compute_dtype.itemsize // 4
+    at_once = max(1, min(MOST_AT_ONCE, ON_ITS_WAY // (own * words)))
+    most_rows = (REGISTERS // words - at_once * own) // (own + 2 + at_once)
+    if most_rows < 1:
+        return None
+    rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
+    length = max(LEAST_PART, -(-span // MOST_PARTS))
+    length += -length % (threads // team * at_once)
+    return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
 
 
 def _most_keys(attention: Op, queries: int, keys: Dim) -> int:

@@ -19,7 +19,21 @@ from picograd.errors import VerifyError
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program
-from picograd.ir.statements import Alloc, Barrier, Check, CommitCopies, For, If, Let, Load, Mma, Statement, Store, walk
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    CommitCopies,
+    For,
+    If,
+    Let,
+    Load,
+    Mma,
+    Shuffle,
+    Statement,
+    Store,
+    walk,
+)
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
 from picograd.render.intervals import interval_of
@@ -151,9 +165,13 @@ def is_unrolled(loop: For) -> bool:
 def is_rolled(loop: For) -> bool:
     """True for a loop in which the threads of a block meet, which the compiler shall not write out.
 
-    Each turn waits for the others: there is nothing to gain, and two assemblers run out of registers over it.
+    Each turn waits for the others: there is nothing to gain, and two assemblers run out of registers over it. Threads meet
+    at barriers, or in shuffles of what they have read in the same turn; a loop over registers with shuffles reads nothing.
     """
-    return any(isinstance(statement, Barrier) for statement in walk(loop.body))
+    body = list(walk(loop.body))
+    shuffles = any(isinstance(statement, Shuffle) for statement in body)
+    reads = any(isinstance(statement, Load) and statement.memory.code is OpCode.PARAM for statement in body)
+    return (shuffles and reads) or any(isinstance(statement, Barrier) for statement in body)
 
 
 def least_blocks(statements: Sequence[Statement]) -> int:

@@ -36,15 +36,15 @@ needs_compiler = pytest.mark.skipif(
 # Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.
 TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
 OF_TF32 = 4e-3  # as many bits as float16 has, and what is given is rounded, too
-SMALL: list[Lengths] = [(1, 2, 1, 3, 2, 2, 3), (1, 1, 1, 5, 18, 1, 3)]  # one tile of keys, two
+SMALL: list[Lengths] = [(1, 2, 1, 16, 2, 2, 3), (1, 1, 1, 17, 18, 1, 3)]  # one tile of keys, two
 CASES: list[tuple[Lengths, AttentionArg, DType]] = [
-    ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float32),
+    ((1, 1, 1, 16, 1, 1, 1), ARGS[0], dtypes.float32),
     ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float32),
     ((1, 2, 2, 131, 67, 32, 16), ARGS[1], dtypes.float32),  # causal: the first queries see nothing
     ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float32),
     ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.float32),
     ((1, 1, 1, 33, 40, 20, 30), ARGS[2], dtypes.float64),
-    ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float16),
+    ((1, 1, 1, 16, 1, 1, 1), ARGS[0], dtypes.float16),
     ((1, 2, 1, 20, 33, 5, 7), ARGS[1], dtypes.float16),
     ((2, 2, 1, 70, 140, 64, 64), ARGS[3], dtypes.float16),
     ((1, 2, 2, 131, 67, 32, 16), ARGS[1], dtypes.bfloat16),
@@ -134,10 +134,12 @@ def test_nothing_is_guarded() -> None:
     [
         ((1, 2, 1, 16, 7, 128, 128), dtypes.float32, TARGET, (True, True)),
         ((1, 2, 1, 16, 7, 128, 128), dtypes.float16, TARGET, (True, True)),
-        ((1, 2, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (False, False)),  # few queries
+        ((1, 2, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (True, False)),  # few queries: of gradients none
+        ((1, 8, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (False, False)),  # of too many heads that share keys
         ((1, 2, 1, 64, 64, 192, 192), dtypes.bfloat16, TARGET, (True, False)),  # too many features for its gradients
         ((1, 2, 1, 64, 64, 64, 64), dtypes.float32, replace(TARGET, has_shuffle=False), (False, False)),
-        ((1, 2, 1, 3, 2, 256, 512), dtypes.float32, None, (True, True)),
+        ((1, 2, 1, 8, 2, 256, 512), dtypes.float32, None, (True, True)),
+        ((1, 2, 1, 7, 2, 256, 512), dtypes.float32, None, (False, False)),  # fewer than lanes
     ],
 )
 def test_which_have_a_kernel(

@@ -94,6 +94,13 @@ def attend_turned(*shape: int, dtype: pg.DType) -> None:
     compute(function, q, k, v)
 
 
+def decode(queries: tuple[int, ...], keys: tuple[int, ...], dtype: pg.DType) -> None:
+    """Attention of few queries over a number of keys that is known when it runs."""
+    q, k = leaf(*queries, dtype=dtype).detach(), leaf(*keys, dtype=dtype).detach()
+    length = pg.Variable("length", 1, keys[2]).bind(5)
+    realize([F.scaled_dot_product_attention(q, k[:, :, :length], k[:, :, :length], enable_gqa=True)])
+
+
 def in_tf32(program: Callable[[], object]) -> None:
     with tf32():
         program()
@@ -134,6 +141,8 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "attention of bfloat16, 128 features": lambda: attend(False, 8, 16, 512, 128, dtype=BRAIN),
     "attention of turned heads": lambda: attend_turned(8, 16, 512, 64, dtype=pg.float32),
     "attention of turned heads, bfloat16": lambda: attend_turned(8, 16, 512, 128, dtype=BRAIN),
+    "decoding, float16": lambda: decode((1, 32, 1, 128), (1, 8, 4096, 128), HALF),
+    "decoding, float32": lambda: decode((2, 8, 7, 64), (2, 8, 1000, 64), pg.float32),
     "gather": lambda: compute(lambda x: x[indices(100)], leaf(50, 32)),
     "scatter": lambda: compute(lambda x, y: x.index_add(0, indices(9), y), leaf(50, 32), leaf(9, 32)),
     "embedding": lambda: compute(lambda x: F.embedding(indices(8192), x), leaf(50257, 768)),

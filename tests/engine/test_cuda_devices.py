@@ -25,6 +25,7 @@ from tests.on_devices import (
     EXPRESSIONS,
     MORE,
     check_attention,
+    check_decoding,
     check_expression,
     check_loops,
     check_permutation,
@@ -48,6 +49,12 @@ def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
     check_attention(dtype, device, rng)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_decoding(dtype, device, rng)
 
 
 @pytest.mark.req("G13")

@@ -24,6 +24,7 @@ from picograd.tools.doctor import examine_devices
 from tests.on_devices import (
     MORE,
     check_attention,
+    check_decoding,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -60,6 +61,12 @@ def test_memory_may_begin_anywhere(device: str) -> None:
 @on_each
 def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
     check_attention(dtype, device, rng)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@on_each
+def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_decoding(dtype, device, rng)
 
 
 @on_each

@@ -25,6 +25,7 @@ from tests.null_gpu import null_gpu
 from tests.on_devices import (
     MORE,
     check_attention,
+    check_decoding,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -75,6 +76,12 @@ def test_memory_that_begins_anywhere_takes_the_other_body(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_an_attention_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
     check_attention(dtype, device, rng)
+
+
+@pytest.mark.parametrize("dtype", [pg.float32, pg.float16, pg.bfloat16], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+def test_decoding_beside_a_cache_is_the_cpus(device: str, dtype: pg.DType, rng: np.random.Generator) -> None:
+    check_decoding(dtype, device, rng)
 
 
 @pytest.mark.req("G13")

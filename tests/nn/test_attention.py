@@ -90,16 +90,16 @@ def test_memory_grows_with_the_length_and_not_with_its_square() -> None:
 
 
 def test_what_the_kernel_does_not_know_is_composed() -> None:
-    """A mask, dropped weights, a single query, and causal queries behind all keys: their scores are values as others."""
+    """A mask, dropped weights, and causal queries behind all keys: their scores are values as others."""
     q, k = Tensor.zeros(1, 2, 20, 4), Tensor.zeros(1, 2, 12, 4)
     composed = [
         F.scaled_dot_product_attention(q, k, k, Tensor.ones(20, 12)),
         F.scaled_dot_product_attention(q, k, k, dropout_p=0.5),
-        F.scaled_dot_product_attention(q[:, :, :1], k, k),
         F.scaled_dot_product_attention(q, k, k, is_causal=True),
+        F.scaled_dot_product_attention(q[:, :, :1], k, k),
         F.scaled_dot_product_attention(q, k[:1].expand(1, 2, 12, 4), k.double().float().half().float()),
     ]
-    assert [OpCode.ATTENTION in {op.code for op in toposort([x.op])} for x in composed] == [False] * 4 + [True]
+    assert [OpCode.ATTENTION in {op.code for op in toposort([x.op])} for x in composed] == [False] * 3 + [True] * 2
 
 
 @pytest.mark.parametrize("dtype", [pg.float16, pg.bfloat16], ids=str)

@@ -1,0 +1,166 @@
+"""The kernel of an attention of few queries on a GPU means what the Op means, by parts of the keys, and however many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.codegen.lower import lower
+from picograd.compile import hostcxx
+from picograd.device import Target
+from picograd.dtype import DType
+from picograd.evaluator import evaluate_kernel, evaluate_program
+from picograd.ir.attention import outputs
+from picograd.ir.attention_parts import LEAST_PART, MOST_PARTS, Parts, parts_of
+from picograd.ir.op import Dim, Op
+from picograd.ir.opcode import OpCode
+from picograd.ir.shape import AttentionArg
+from picograd.ir.spec_program import verify_program
+from picograd.ir.stages import Kernel
+from picograd.render.cuda import render
+from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from picograd.schedule.create import create_schedule
+from tests.codegen.test_attention import ARGS, Lengths, param
+from tests.codegen.test_attention_gpu import needs_compiler
+from tests.gpu_programs import Array, run
+from tests.same_meaning import GPU_TARGET
+
+MOST_KEYS = 300
+KEYS = Op(OpCode.VARIABLE, dtypes.int64, (), ("keys", 0, MOST_KEYS))
+# Of the greatest value: sums are made in float32, and rounded once.
+TOLERANCES = {dtypes.float32: 2e-6, dtypes.float64: 1e-13, dtypes.float16: 6e-4, dtypes.bfloat16: 5e-3}
+CASES: list[tuple[Lengths, AttentionArg, DType]] = [
+    ((1, 1, 1, 1, 1, 1, 1), ARGS[0], dtypes.float32),
+    ((1, 2, 2, 1, 700, 64, 64), ARGS[0], dtypes.float32),  # six parts, the last one short
+    ((2, 8, 2, 1, 260, 32, 16), ARGS[0], dtypes.float16),  # four rows share keys
+    ((1, 8, 1, 8, 200, 16, 8), ARGS[1], dtypes.float32),  # 64 rows in several blocks
+    ((1, 3, 1, 5, 150, 20, 33), ARGS[5], dtypes.bfloat16),  # one feature at a time; rows that fill no block
+    ((1, 1, 1, 9, 4, 3, 5), ARGS[1], dtypes.float32),  # causal: the first queries see nothing
+    ((1, 2, 1, 3, 500, 24, 40), ARGS[3], dtypes.float64),  # a window: keys before it are not looked at
+    ((1, 2, 2, 15, 140, 80, 96), ARGS[4], dtypes.float16),
+    ((1, 1, 1, 2, 130, 300, 200), ARGS[0], dtypes.bfloat16),  # several accesses of a thread to each key
+]
+
+
+def kernel_of(lengths: Lengths, arg: AttentionArg, dtype: DType, target: Target, keys: Dim) -> Kernel:
+    """Returns the kernel of an attention, of as many keys as said, which may be symbolic."""
+    B, H, G, T, _, D, E = lengths
+    shapes: list[tuple[Dim, ...]] = [(B, H, T, D), (B, G, keys, D), (B, G, keys, E)]
+    sources = tuple(Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, shape in enumerate(shapes))
+    (item,) = create_schedule(outputs(Op(OpCode.ATTENTION, dtype, sources, arg)), target).kernel_items()
+    return item.kernel
+
+
+def memory_of(lengths: Lengths, dtype: DType, seed: int = 0) -> list[Array]:
+    """Returns arrays for its params."""
+    B, H, G, T, S, D, E = lengths
+    rng = np.random.default_rng(seed)
+    inputs = [rng.standard_normal(size).astype(dtype.numpy) for size in (B * H * T * D, B * G * S * D, B * G * S * E)]
+    return [*inputs, np.zeros(B * H * T * E, dtype.numpy), np.zeros(B * H * T, dtype.compute_dtype.numpy)]
+
+
+def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], tolerance: float, keys: int) -> None:
+    """Compares averages and logarithms of sums with what the evaluator makes of the Kernel."""
+    expected = [array.copy() for array in memory]
+    evaluate_kernel(kernel, expected, {"keys": keys})
+    for one, other in zip(found[3:], expected[3:], strict=True):
+        seen = np.isfinite(other)
+        scale = np.abs(other[seen].astype(np.float64)).max(initial=1e-3)
+        np.testing.assert_array_equal(seen, np.isfinite(one))
+        np.testing.assert_allclose(
+            one[seen].astype(np.float64), other[seen].astype(np.float64), rtol=0, atol=tolerance * scale
+        )
+
+
+def simulated(kernel: Kernel, memory: Sequence[Array], order: str, keys: int = 0) -> list[Array]:
+    """Returns what the simulator computes."""
+    binary = hostcxx.compile_source(render(lower(kernel, TARGET), TARGET), TARGET)
+    device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
+    run(device, device.load(binary), found, {"keys": keys} if kernel.variables else None)
+    return found
+
+
+@pytest.mark.req("G13")
+@pytest.mark.parametrize("arg", [ARGS[0], ARGS[2]], ids=str)
+@pytest.mark.parametrize("lengths", [(1, 2, 1, 3, 5, 2, 3), (1, 1, 1, 2, 140, 1, 1)], ids=str)  # one part, and two
+def test_the_loops_mean_what_the_ops_mean(lengths: Lengths, arg: AttentionArg) -> None:
+    kernel, memory = kernel_of(lengths, arg, dtypes.float32, GPU_TARGET, lengths[4]), memory_of(lengths, dtypes.float32)
+    program = lower(kernel, GPU_TARGET)
+    verify_program(program, after="lower")
+    for order in (range, lambda n: range(n - 1, -1, -1)):
+        found = [array.copy() for array in memory]
+        evaluate_program(program, found, {}, order)
+        check(found, kernel, memory, TOLERANCES[dtypes.float32], lengths[4])
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> None:
+    lengths, arg, dtype = case
+    kernel, memory = kernel_of(lengths, arg, dtype, TARGET, lengths[4]), memory_of(lengths, dtype)
+    for order in ORDERS:
+        check(simulated(kernel, memory, order), kernel, memory, TOLERANCES[dtype], lengths[4])
+
+
+@needs_compiler
+@pytest.mark.parametrize("arg", [ARGS[0], ARGS[1], ARGS[2]], ids=str)
+def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
+    """From none to the most: no part, one that is short, one and two that are whole, and one key more."""
+    for keys in (0, 1, LEAST_PART - 1, LEAST_PART, LEAST_PART + 1, 2 * LEAST_PART, MOST_KEYS):
+        lengths = (2, 4, 2, 2, keys, 8, 4)
+        kernel, memory = kernel_of(lengths, arg, dtypes.float32, TARGET, KEYS), memory_of(lengths, dtypes.float32)
+        check(simulated(kernel, memory, "backward", keys), kernel, memory, TOLERANCES[dtypes.float32], keys)
+
+
+def test_nothing_is_guarded() -> None:
+    """But the first and last key of a number of keys that may be 0: whose index would be -1."""
+    some = Op(OpCode.VARIABLE, dtypes.int64, (), ("keys", 1, MOST_KEYS))
+    for lengths, _, dtype in CASES:
+        for arg in ARGS:
+            for keys in (lengths[4], some):
+                for target in (GPU_TARGET, TARGET):
+                    assert lower(kernel_of(lengths, arg, dtype, target, keys), target).num_guards == 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
+def test_a_row_has_the_bits_alone_that_it_has_among_others(dtype: DType) -> None:
+    """Among other examples, heads and queries: how sums are cut asks for keys and features alone."""
+    many: Lengths = (3, 12, 2, 2, 300, 24, 40)
+    B, H, G, T, S, D, E = many
+    memory = memory_of(many, dtype)
+    whole = simulated(kernel_of(many, ARGS[0], dtype, TARGET, S), memory, "forward")
+    q, k, v, out = (
+        array.reshape(shape) for array, shape in zip(whole, [(B, H, T, D), (B, G, S, D), (B, G, S, E), (B, H, T, E)])
+    )
+    one: Lengths = (1, 1, 1, 1, S, D, E)
+    kernel = kernel_of(one, ARGS[0], dtype, TARGET, S)
+    for b, head, query in ((0, 0, 0), (1, 7, 1), (2, 11, 0)):
+        group = head * G // H
+        alone = [np.ascontiguousarray(x).ravel() for x in (q[b, head, query], k[b, group], v[b, group])]
+        found = simulated(kernel, [*alone, *memory_of(one, dtype)[3:]], "forward")
+        np.testing.assert_array_equal(found[3], out[b, head, query])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "dtype", "expected"),
+    [
+        # threads, team, lanes, at_once, rows, length, most
+        ((1, 32, 32, 1, 4096, 128, 128), dtypes.float16, Parts(128, 16, 8, 2, 1, 128, 32)),
+        ((1, 32, 8, 1, 4096, 128, 128), dtypes.float32, Parts(128, 32, 4, 4, 4, 128, 32)),
+        ((1, 16, 2, 4, 100_000, 64, 64), dtypes.bfloat16, Parts(128, 8, 8, 2, 4, 1568, MOST_PARTS)),
+        ((1, 8, 1, 9, 100, 64, 64), dtypes.float32, None),  # 72 rows
+        ((1, 1, 1, 16, 100, 64, 64), dtypes.float32, None),  # as many queries as a matrix instruction has rows
+        ((1, 1, 1, 1, 100, 4096, 4096), dtypes.float32, None),  # more features than registers
+    ],
+)
+def test_how_they_are_cut(lengths: Lengths, dtype: DType, expected: Parts | None) -> None:
+    B, H, G, T, S, D, E = lengths
+    q, k, v = (param(i, *shape, dtype=dtype) for i, shape in enumerate([(B, H, T, D), (B, G, S, D), (B, G, S, E)]))
+    attention = Op(OpCode.ATTENTION, dtype, (q, k, v), ARGS[0])
+    assert parts_of(attention, TARGET) == expected
+    assert parts_of(attention, replace(TARGET, has_shuffle=False)) is None
