@@ -30,6 +30,7 @@ AS_FUNCTIONS = {  # text of the IR -> what it is on this machine
     "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32": "@sim_mma_float16",
     "@llvm.nvvm.mma.m16n8k16.row.col.bf16": "@sim_mma_bfloat16",
     "@llvm.nvvm.mma.m16n8k8.row.col.tf32": "@sim_mma_tf32", "@llvm.nvvm.f2tf32.rna": "@sim_tf32",
+    "@llvm.nvvm.ex2.approx.ftz.f": "@sim_rough_exp2",
     "@llvm.nvvm.cp.async.commit.group": "@sim_commit", "@llvm.nvvm.cp.async.wait.group": "@sim_wait",
     "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3": "@sim_matrices",
     "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3": "@sim_matrices_turned",
@@ -41,6 +42,7 @@ DECLARATIONS = (
     "declare void @sim_copy_16(ptr, ptr, i32)", "declare void @sim_commit()", "declare void @sim_wait(i32)",
     "declare i32 @sim_thread()", "declare i32 @sim_block()", "declare void @sim_barrier(i32)",
     "declare i32 @sim_shuffle(i32, i32, i32, i32)", "declare i32 @sim_tf32(float)",
+    "declare float @sim_rough_exp2(float)",
 )  # fmt: skip
 PAIRS = {"float16": "<2 x half>", "bfloat16": "i32", "tf32": "i32"}
 # A product of a warp takes its parts in memory: C++ returns a struct of four floats in other registers than LLVM does.
@@ -84,6 +86,7 @@ template <class T> static void product(float32* acc, const T* pairs) {
 }
 extern "C" void sim_product_float16(float32* acc, const float16* pairs) { product(acc, pairs); }
 extern "C" void sim_product_bfloat16(float32* acc, const bfloat16* pairs) { product(acc, pairs); }
+extern "C" float32 sim_rough_exp2(float32 value) { return rough_exp2(value); }
 extern "C" uint32 sim_tf32(float32 value) { return bitcast<uint32>(as_multiplied(value)); }
 // PTX ISA 9.7.15.5.4, mma.m16n8k8: a thread has rows g, g + 8 of lhs at k = t, then at t + 4; and column g of rhs at those.
 extern "C" void sim_product_tf32(float32* acc, const uint32* given) {

@@ -124,7 +124,7 @@ class _Left:
                 build.store(peak, 0, maximum(build.load(peak, 0), read(self.peaks, place)))
             with build.loop(self.count, AxisKind.LOOP) as part:
                 place = flatten((part, b, head, query), self.shape[:4])
-                factor = unary(OpCode.EXP, read(self.peaks, place) - build.load(peak, 0))
+                factor = results.heads.power(read(self.peaks, place) - build.load(peak, 0))
                 build.store(total, 0, multiply_add(read(self.totals, place), factor, build.load(total, 0)))
                 left = read(self.out, flatten((part, b, head, query, feature), self.shape))
                 build.store(out, 0, multiply_add(left, factor, build.load(out, 0)))
@@ -231,7 +231,7 @@ class _FewQueries:
             peak = maximum(peak, score)
         build.store(self.peak, i, peak)
         peak = build.load(self.peak, i)
-        factor, *weights = (unary(OpCode.EXP, x - peak) for x in (old, *scores))
+        factor, *weights = (self.heads.power(x - peak) for x in (old, *scores))
         total = build.load(self.total, i) * factor
         for weight in weights:
             total = total + weight
@@ -260,7 +260,7 @@ class _FewQueries:
         warp, lane = floordiv(self.thread, WARP_THREADS), mod(self.thread, WARP_THREADS)
         with build.loop(parts.rows, self.unrolled) as i:
             peak = self._over_threads(OpCode.MAX, build.load(self.peak, i), parts.team, WARP_THREADS)
-            factor = unary(OpCode.EXP, build.load(self.peak, i) - peak)
+            factor = self.heads.power(build.load(self.peak, i) - peak)
             total = self._over_threads(OpCode.ADD, build.load(self.total, i) * factor, parts.team, WARP_THREADS)
             place = add(mul(warp, parts.rows), i)
             with build.when(less(lane, 1)):
@@ -297,7 +297,7 @@ class _FewQueries:
         peak = peaks[0]
         for other in peaks[1:]:
             peak = maximum(peak, other)
-        return peak, [unary(OpCode.EXP, one - peak) for one in peaks]
+        return peak, [self.heads.power(one - peak) for one in peaks]
 
     def _sum(self, factors: Sequence[Op], memory: Op, place: Dim, apart: int) -> Op:
         """Returns the sum over warps of factor times what each has left."""

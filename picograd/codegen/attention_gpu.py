@@ -108,14 +108,14 @@ class Averages:
 
         rows.each(scores, put_score)
         rows.join(peak, OpCode.MAX)
-        factor = rows.of_rows(lambda i: unary(OpCode.EXP, build.load(self.peak, i) - build.load(peak, i)))
+        factor = rows.of_rows(lambda i: heads.power(build.load(self.peak, i) - build.load(peak, i)))
 
         def move(i: Dim) -> None:
             build.store(self.total, i, build.load(self.total, i) * build.load(factor, i))
             build.store(self.peak, i, build.load(peak, i))
 
         def put_weight(i: Dim, _: Dim, at: Dim) -> None:
-            weight = unary(OpCode.EXP, build.load(scores.memory, at) - build.load(peak, i))
+            weight = heads.power(build.load(scores.memory, at) - build.load(peak, i))
             build.store(scores.memory, at, weight)
             build.store(self.total, i, build.load(self.total, i) + weight)
 

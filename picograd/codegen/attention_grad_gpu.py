@@ -28,10 +28,10 @@ from picograd.codegen.heads import Heads, is_there, last_at
 from picograd.codegen.loops import split
 from picograd.device import Target
 from picograd.ir.attention_cuts import cut_of_keys, cut_of_queries, padded
-from picograd.ir.build import cast, unary, where
+from picograd.ir.build import cast, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
@@ -151,7 +151,7 @@ class Point:
         """
         logsumexp, delta = (self.heads.row(source, self.b, self.head)(self.query) for source in (4, 5))
         score, bent = self.heads.scaled(product)
-        weight = unary(OpCode.EXP, score - logsumexp)
+        weight = self.heads.power(score - logsumexp)
         slope = weight * (towards - delta) * self.heads.arg.scale
         if bent is not None:
             slope = slope * (bent.filled(1) - bent * bent)

@@ -20,7 +20,7 @@ from picograd.codegen.index import element_within
 from picograd.codegen.rows import accumulator_dtype
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
-from picograd.ir.build import both, cast, compare, static_shape, unary
+from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
@@ -95,6 +95,10 @@ class Heads:
             return score, None
         bent = unary(OpCode.TANH, score / cap)
         return bent * cap, bent
+
+    def power(self, difference: Op) -> Op:
+        """Returns exp of how much less a score is than another: roughly for 16 bits, to which weights are rounded."""
+        return rough_exp(difference) if self.anchor.dtype.is_narrow else unary(OpCode.EXP, difference)
 
     def seen(self, query: Dim, key: Dim, is_inside: Op | bool) -> Op | None:
         """Returns where a query sees a key, compared in integers as wide as a float32; None: everywhere.

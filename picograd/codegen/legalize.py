@@ -22,7 +22,7 @@ from picograd.codegen.trigonometry import cos, sin
 from picograd.codegen.without_fma import fma_without_instruction
 from picograd.device import Target
 from picograd.ir.op import Op, toposort
-from picograd.ir.opcode import ELEMENTWISE, OpCode
+from picograd.ir.opcode import ELEMENTWISE, ROUGHLY, OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.statements import (
     CopyAsync,
@@ -123,6 +123,13 @@ FUNCTIONS = PatternMatcher(
     ]
 )  # fmt: skip
 
+ROUGH = PatternMatcher(
+    [
+        # exp2(x), where 2 ulp are little: an instruction
+        ("rough exp2", Pattern(OpCode.EXP2, kinds="f", name="op"), lambda op: op if op.arg == ROUGHLY else None),
+    ]
+)
+
 WITHOUT_FMA = PatternMatcher(
     [
         # fma(a, b, c) = round(a b + c)
@@ -145,6 +152,7 @@ def rules_for(
     if language not in WITHOUT_FUNCTIONS:
         return EVERYWHERE
     wide = EVERYWHERE + FUNCTIONS if has_fma else EVERYWHERE + FUNCTIONS + WITHOUT_FMA
+    wide = wide + ROUGH if language == "nvptx" else wide
     if not has_narrow:
         return wide
     narrow = PatternMatcher(

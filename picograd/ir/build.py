@@ -8,12 +8,13 @@ Next:  picograd/ir/matrices.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from picograd.dtype import DType, Scalar, bool_, int64
 from picograd.errors import ShapeError
 from picograd.ir.op import Dim, Op, Shape, filled
-from picograd.ir.opcode import OpCode
+from picograd.ir.opcode import ROUGHLY, OpCode
 from picograd.ir.shape import RULES  # noqa: F401  (an Op can be built only once its shape rules are known)
 
 
@@ -119,6 +120,15 @@ def cast(x: Op, dtype: DType) -> Op:
 def unary(code: OpCode, x: Op) -> Op:
     """Returns an elementwise Op of one operand."""
     return Op(code, x.dtype, (x,))
+
+
+def rough_exp(x: Op) -> Op:
+    """Returns exp(x) of a float32, by the instruction of a GPU for powers of two: for what is rounded to 16 bits next.
+
+    Its error is 2 ulp, and that of x / log(2) once more; what is below 2**-126 may be 0.
+    Source: PTX ISA 9.7.3.21, ex2.approx.ftz.f32.
+    """
+    return Op(OpCode.EXP2, x.dtype, (x * (1 / math.log(2)),), ROUGHLY)
 
 
 def compare(code: OpCode, a: Op | Scalar, b: Op | Scalar) -> Op:

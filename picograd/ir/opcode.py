@@ -188,5 +188,6 @@ TRANSCENDENTAL = frozenset(
     }
 )  # fmt: skip
 ATTENTIONS = frozenset({OpCode.ATTENTION, OpCode.ATTENTION_GRAD})
+ROUGHLY = "roughly"  # the arg of an EXP2 of a float32 that a GPU's instruction may compute (ir/build.py)
 SEVERAL_RESULTS = ATTENTIONS | {OpCode.CALL, OpCode.LOOP}
 SOURCES = frozenset({OpCode.BUFFER, OpCode.CONST, OpCode.VARIABLE, OpCode.BIND, OpCode.IOTA, OpCode.PARAM})

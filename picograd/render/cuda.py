@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from picograd.device import Target
 from picograd.ir.op import Op
-from picograd.ir.opcode import MemorySpace
+from picograd.ir.opcode import ROUGHLY, MemorySpace, OpCode
 from picograd.ir.stages import Param, Program, Source
 from picograd.ir.statements import (
     Alloc,
@@ -103,6 +103,11 @@ class CudaWriter(BlockWriter):
     def places(self, *accesses: tuple[Op, Op]) -> str:
         """Returns the arguments that name memory and index."""
         return ", ".join(f"{self.memory(memory)}, {self.operand(index)}" for memory, index in accesses)
+
+    def operation(self, op: Op, operands: list[str]) -> str:
+        """Returns the text of one operation: a rough one is a primitive."""
+        is_rough = op.code is OpCode.EXP2 and op.arg == ROUGHLY
+        return f"rough_exp2({operands[0]})" if is_rough else super().operation(op, operands)
 
     def write_barrier(self) -> None:
         self.check_whole("a Barrier")

@@ -78,6 +78,7 @@ MULTIPLY = {
     dtypes.bfloat16: ("i32", "@llvm.nvvm.mma.m16n8k16.row.col.bf16"),
     dtypes.float32: ("i32", "@llvm.nvvm.mma.m16n8k8.row.col.tf32"),
 }
+ROUGH_EXP2 = "call float @llvm.nvvm.ex2.approx.ftz.f(float {})"
 AS_TF32 = "call i32 @llvm.nvvm.f2tf32.rna(float {})"
 
 # What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
@@ -383,7 +384,9 @@ class KernelWriter(FunctionWriter):
 
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
-        """Writes the value of a Let: by the rows of the CPU but for two."""
+        """Writes the value of a Let: by the rows of the CPU but for three."""
+        if op.code is OpCode.EXP2:  # a rough one: all others are polynomials
+            return lane_by_lane(self.emit, op, ROUGH_EXP2, [self.operand(op.src[0], lanes)], lanes)
         if op.code in (OpCode.MAX, OpCode.MIN) and op.dtype is dtypes.float32:
             a, b = (self.operand(s, lanes) for s in op.src)
             t, name = type_of(op.dtype, lanes), "maximum" if op.code is OpCode.MAX else "minimum"
@@ -396,13 +399,18 @@ class KernelWriter(FunctionWriter):
 
 def remainder(emit: Emit, op: Op, a: str, b: str, lanes: int) -> str:
     """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, which large quotients make wrong."""
+    scalar = type_of(op.dtype)
+    return lane_by_lane(emit, op, f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})", [a, b], lanes)
+
+
+def lane_by_lane(emit: Emit, op: Op, call: str, operands: Sequence[str], lanes: int) -> str:
+    """Writes a call of a function that has no vectors."""
     scalar, whole = type_of(op.dtype), type_of(op.dtype, lanes)
-    call = f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})"
     if lanes == 1:
-        return emit(call.format(a, b))
+        return emit(call.format(*operands))
     result = "poison"
     for lane in range(lanes):
-        parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in (a, b)]
+        parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in operands]
         result = emit(f"insertelement {whole} {result}, {scalar} {emit(call.format(*parts))}, i64 {lane}")
     return result
 

@@ -338,6 +338,18 @@ template <class T> PRIMITIVE T float_floor_div(T a, T b) {
   return quotient - whole > T(0.5) ? whole + 1 : whole;
 }
 
+// 2 to the power of a value, 2 ulp off; subnormal results are 0. PTX ISA 9.7.3.21, ex2.approx.ftz.f32.
+PRIMITIVE float32 rough_exp2(float32 value) {
+#ifdef __CUDACC_RTC__
+  float32 result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+#else
+  const float32 result = exp2f(value);
+  return result < 0x1p-126f ? 0.0f : result;
+#endif
+}
+
 // A float cut to an integer: what does not fit becomes the nearest end of the range, NaN becomes 0.
 template <class To, class From> PRIMITIVE To to_integer(From value) {
   const bool is_signed = To(-1) < To(0);
