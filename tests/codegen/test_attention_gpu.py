@@ -12,17 +12,20 @@ import pytest
 from picograd import dtype as dtypes
 from picograd.codegen.lower import lower
 from picograd.compile import hostcxx
+from picograd.compile.nvptx import gpu_target
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.ir.attention import outputs
 from picograd.ir.attention_cuts import has_kernel
+from picograd.ir.attention_parts import FEW_QUERIES
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Kernel
 from picograd.ir.statements import Mma, walk
+from picograd.render import cuda, nvptx
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
@@ -35,6 +38,7 @@ needs_compiler = pytest.mark.skipif(
 )
 # Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.
 TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
+RENDERERS = {"cuda": cuda.render, "nvptx": nvptx.render}
 OF_TF32 = 4e-3  # as many bits as float16 has, and what is given is rounded, too
 SMALL: list[Lengths] = [(1, 2, 1, 16, 2, 2, 3), (1, 1, 1, 17, 18, 1, 3)]  # one tile of keys, two
 CASES: list[tuple[Lengths, AttentionArg, DType]] = [
@@ -115,6 +119,17 @@ def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> N
             device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
             run(device, device.load(binary), found)
             check(found, kernel, memory, OF_TF32 if arg.tf32 else TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("target", [TARGET, gpu_target(9, 0, 99 * 1024)], ids=lambda target: target.device)
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
+def test_only_weights_of_16_bits_are_rough(dtype: DType, target: Target) -> None:
+    """Of many queries and their gradients, and of few; numbers in float32 are as exact as ever."""
+    for lengths in ((1, 2, 1, 20, 33, 16, 16), (1, 2, 1, 1, 300, 16, 16)):
+        for kernel, _ in attentions(lengths, ARGS[0], dtype, target)[: 2 if lengths[3] >= FEW_QUERIES else 1]:
+            text = RENDERERS[target.language](lower(kernel, target), target).text
+            assert ("rough_exp2(" in text or "@llvm.nvvm.ex2.approx.ftz.f(" in text) == dtype.is_narrow
+            assert ("expf(" in text) == (dtype is dtypes.float32 and target.language == "cuda")
 
 
 def test_nothing_is_guarded() -> None:

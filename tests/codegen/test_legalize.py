@@ -18,9 +18,11 @@ from picograd import dtype as dtypes
 from picograd.codegen.legalize import legalize, legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.compile.llvm import host_target
+from picograd.compile.nvptx import gpu_target
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate
+from picograd.ir.build import rough_exp
 from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import TRANSCENDENTAL, AxisKind, OpCode
 from picograd.ir.stages import Param, Program
@@ -190,6 +192,7 @@ def test_common_exponents_are_products_and_roots(exponent: float) -> None:
 
 
 LLVM, CUDA = host_target(), Target("CUDA", "cuda", "sm_90", block_threads=256)
+PTX = gpu_target(9, 0, 48 * 1024)
 
 
 @pytest.mark.parametrize("code", sorted(TRANSCENDENTAL - {OpCode.THREEFRY}, key=str), ids=lambda c: c.name)
@@ -199,6 +202,16 @@ def test_cuda_keeps_its_own_functions(code: OpCode) -> None:
     assert legalize(op, CUDA) is op
     left = {o.code for o in toposort([legalize(op, LLVM)])}
     assert not left & TRANSCENDENTAL
+
+
+def test_a_rough_exponential_stays_where_an_instruction_computes_it() -> None:
+    """On GPUs of NVIDIA, by both roads; elsewhere it is as exact as any other."""
+    rough = rough_exp(Op(OpCode.PARAM, SINGLE, (), (0, ())))
+    exact = Op(OpCode.EXP2, SINGLE, rough.src)
+    assert legalize(rough, CUDA) is rough and legalize(rough, PTX) is rough
+    for target in (LLVM, Target("OPENCL", "opencl", "any", block_threads=256)):
+        assert legalize(rough, target) is legalize(exact, target)
+    assert OpCode.EXP2 not in {op.code for op in toposort([legalize(exact, PTX)])}
 
 
 def test_exp_is_short() -> None:

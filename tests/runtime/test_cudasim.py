@@ -74,6 +74,15 @@ def test_the_evaluator_agrees_to_the_bit(program: Program, shapes: tuple[tuple[i
     np.testing.assert_array_equal(out, expected)
 
 
+def test_a_rough_power_of_two_is_2_ulp_off_at_most_and_never_subnormal() -> None:
+    found = run_text("p1[threadIdx.x] = rough_exp2(p0[threadIdx.x] * -2.3f);")
+    exact = np.exp2((np.arange(64, dtype=np.float32) * np.float32(-2.3)).astype(np.float64))
+    normal = exact >= 2.0**-126
+    assert not found[~normal].any() and not normal.all()
+    assert np.abs(found / exact - 1)[normal].max() <= 2.0**-22
+    assert run_text("p1[threadIdx.x] = rough_exp2(-1.0f / p0[0]);")[0] == 0
+
+
 # ---- seeded bugs ----
 def run_text(body: str, order: str = "forward", block: int = 64, grid: int = 1, out: Array | None = None) -> Array:
     """Runs a kernel body over p0, 64 floats to read, and p1, 64 floats to write."""
