@@ -2,7 +2,7 @@
 
 In:    an ATTENTION or ATTENTION_GRAD
 Out:   `Heads`
-Called by: codegen/head_strips.py, codegen/attention_gpu.py, codegen/attention_grad_gpu.py.
+Called by: codegen/head_strips.py, codegen/attention_gpu.py, codegen/attention_few.py, codegen/attention_grad_gpu.py.
 Next: picograd/codegen/head_strips.py
 
 Letters: B batch, H heads, G heads of keys and values (H / G heads share one), T queries, S keys, D features of queries and

@@ -55,8 +55,9 @@ def scaled_dot_product_attention(
       DTypeError:    query is no float, or the mask is of integers.
       ArgumentError: both a mask and is_causal.
 
-    Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more, one kernel that keeps no scores, and
-               one for all gradients: no memory but for 8 bytes a query. Otherwise the scores: L S numbers each head.
+    Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more (on a GPU of any number), one kernel
+               that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
+               a query. Otherwise the scores: L S numbers each head.
     Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
 
     >>> q = Tensor([[[0.0, 0.0]]])
