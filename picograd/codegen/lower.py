@@ -28,6 +28,7 @@ from picograd.codegen.legalize import legalize_statements
 from picograd.codegen.linearize import linearize
 from picograd.codegen.matmul import emit_matmul
 from picograd.codegen.matmul_gpu import emit_matmul_gpu
+from picograd.codegen.narrow_indices import narrow_indices
 from picograd.codegen.opts import guess
 from picograd.codegen.reduce import emit_reduce
 from picograd.codegen.reduce_both import emit_reduce_both, in_one_pass
@@ -81,7 +82,8 @@ def lower(kernel: Kernel, target: Target, opts: Opts | None = None) -> Program:
     linear = tuple(linearize(legalize_statements(statements, target), numbers) for statements in phases)
     report = [Param(dtypes.int64, REPORT_WORDS, "report")] * any(map(_has_check, linear))
     program = Program(kernel.name, (*kernel.params, *scratch, *report), kernel.variables, linear)
-    return prove_bounds(program, numbers)
+    program = prove_bounds(program, numbers)
+    return narrow_indices(program, numbers) if target.is_gpu else program
 
 
 def _has_check(statements: Sequence[Statement]) -> bool:

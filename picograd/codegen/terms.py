@@ -2,7 +2,7 @@
 
 In:    polynomials with whole factors
 Out:   `added`, `times`, `factor_of`, `youngest`, `product_interval`
-Called by: codegen/sums.py, codegen/inequalities.py.    Next: picograd/codegen/copies.py
+Called by: codegen/sums.py, codegen/inequalities.py.    Next: picograd/codegen/narrow_indices.py
 
 Example: 16 x0 + x0 x1 - 3 is {(0,): 16, (0, 1): 1, (): -3}
 """

@@ -172,7 +172,7 @@ class StepMaker(ValueMaker):
                     inner = Frame(dict(frame.values), dict(frame.shared))
                 elif kind is AxisKind.BLOCK:
                     inner = frame.thread()
-                inner.values[statement.range] = np.int64(i)
+                inner.values[statement.range] = statement.range.dtype.numpy.type(i)
                 yield inner
 
         def run(frame: Frame) -> None:
@@ -202,7 +202,7 @@ class StepMaker(ValueMaker):
             threads = {}
             for i in self.order(max(0, int(extent(frame)))):
                 inner = frame.thread()
-                inner.values[axis] = np.int64(i)
+                inner.values[axis] = axis.dtype.numpy.type(i)
                 threads[i] = body.run(inner)
             yield from run_threads(self.name, threads)
 

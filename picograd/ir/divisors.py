@@ -2,7 +2,7 @@
 
 In:    an integer operation, and what is known of the VARs it reads
 Out:   `divisor_of`
-Next:  picograd/ir/dims.py
+Next:  picograd/ir/intervals.py
 
 Example:  v3 = t1 * 4;  v4 = g0 * 1024;  v5 = v3 + v4        4 divides v3 and v5, 1024 divides v4
 """

@@ -6,7 +6,7 @@ Next:  picograd/evaluator/elementwise.py
 
 PROGRAM_FREE: every value is defined before it is used and only inside the body it is defined in; indices are int64;
 stores go to out or scratch params or to ALLOCs. PROGRAM, the linear form, moreover: one operation a statement, no
-UNROLL or VECTOR loops, every VAR named once, lanes agree.
+UNROLL or VECTOR loops, every VAR named once, lanes agree; indices and RANGEs may be int32.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class _Checker:
 
     def __init__(self, program: Program, where: str, linear: bool):
         self.program, self.where, self.linear = program, where, linear
+        self.widths = {dtypes.int64, dtypes.int32} if linear else {dtypes.int64}  # of indices
+        self.widths_text = "int64 or int32" if linear else "int64"
         self.named: set[Op] = set()
         self.good: set[Op] = set()  # expressions whose own operations are right, wherever they stand
 
@@ -156,8 +158,8 @@ class _Checker:
     def loop(self, statement: For, scope: _Scope) -> Failures:
         """Yields the rules that a For breaks."""
         axis = statement.range
-        if axis.code is not OpCode.RANGE or axis.dtype is not dtypes.int64:
-            yield "a loop runs over an int64 RANGE"
+        if axis.code is not OpCode.RANGE or axis.dtype not in self.widths:
+            yield f"a loop runs over an {self.widths_text} RANGE"
             return
         yield from self.expression(axis.src[0], scope)
         kind = axis.arg[1]
@@ -285,8 +287,8 @@ class _Checker:
         """Yields the rules that the memory, the index or the condition of an access breaks."""
         yield from self.memory(memory, scope)
         yield from self.expression(index, scope)
-        if index.dtype is not dtypes.int64:
-            yield "an index is int64"
+        if index.dtype not in self.widths:
+            yield f"an index is {self.widths_text}"
         if self.linear and lanes_of(index) not in (1, lanes):
             yield "an index has one lane, or one for each lane of the value"
         if valid is not None:

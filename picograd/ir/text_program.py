@@ -172,7 +172,8 @@ class _Writer:
         """Returns the line of a statement, without its body."""
         match statement:
             case For(range=r):
-                return f"for {self.declare(r)} in {r.arg[1].name.lower()}({self.expression(r.src[0])}):"
+                width = "" if r.dtype is dtypes.int64 else f": {r.dtype}"
+                return f"for {self.declare(r)}{width} in {r.arg[1].name.lower()}({self.expression(r.src[0])}):"
             case If(condition=c):
                 return f"if {self.expression(c)}:"
             case Alloc(memory=m):

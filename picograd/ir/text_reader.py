@@ -231,8 +231,10 @@ class _Reader:
         declared, _, loop = line.removeprefix("for ").removesuffix(":").rpartition(" in ")
         kind, _, extent = loop.removesuffix(")").partition("(")
         src, axis = (self.expression(extent),), AxisKind[kind.upper()]
+        declared, _, width = declared.partition(": ")
+        dtype = dtype_named(width) if width else dtypes.int64
         return self.declare(
-            declared, lambda identity: Op(OpCode.RANGE, dtypes.int64, src, (identity, axis)), lambda name: int(name[1:])
+            declared, lambda identity: Op(OpCode.RANGE, dtype, src, (identity, axis)), lambda name: int(name[1:])
         )
 
     def alloc(self, text: str) -> Op:

@@ -2,7 +2,7 @@
 
 In:    an index of the linear form; the loops that are open
 Out:   `OpenLoop`, with the counters and bases that its accesses share; `Sum`; `add_up`
-Called by: picograd/render/llvm.py.    Next: picograd/render/intervals.py
+Called by: picograd/render/llvm.py.    Next: picograd/compile/llvm.py
 
 An index that is c * i + (what does not change in the loop of i) + a constant becomes three things: a base before the
 loop, a counter that grows by c, and the constant, which a load or store adds by itself. Accesses share bases and
@@ -49,6 +49,7 @@ class OpenLoop:
 
     range:     number of its RANGE
     index:     name of its counter
+    is_wide:   the counter has 64 bits, as addresses have
     head:      instructions before the first iteration
     sums:      VAR of the body that is a Sum -> that
     counters:  step -> name of a counter that grows by it
@@ -58,6 +59,7 @@ class OpenLoop:
 
     range: int
     index: str
+    is_wide: bool = True
     head: list[str] = field(default_factory=list)
     sums: dict[Op, Sum] = field(default_factory=dict)
     counters: dict[int, str] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class OpenLoop:
 
     def counter(self, step: int) -> str:
         """Returns the name of step * index."""
-        if step == 1:
+        if step == 1 and self.is_wide:
             return self.index
         return self.counters.setdefault(step, f"{self.index}.by{step}".replace("-", "m"))
 

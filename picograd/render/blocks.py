@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.errors import VerifyError
+from picograd.ir.intervals import Interval, Intervals, interval_of
 from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Launch, Program
@@ -36,7 +37,6 @@ from picograd.ir.statements import (
 )
 from picograd.ir.symbolic import add, bounds, from_op, to_op, with_values
 from picograd.render.cstyle import Writer
-from picograd.render.intervals import interval_of
 
 MAX_THREADS = 1024  # of a block (CUDA C++ Programming Guide, table of technical specifications)
 MAX_GRID = (1 << 31) - 1
@@ -185,6 +185,11 @@ def least_blocks(statements: Sequence[Statement]) -> int:
     return 1 if Mma in found else 2 if CommitCopies in found else 0
 
 
+def grid_interval(loop: For, known: Intervals) -> Interval:
+    """Returns the least and greatest number of a block of a GRID loop."""
+    return 0, max(0, min(interval_of(loop.range.src[0], known)[1], MAX_GRID) - 1)
+
+
 # ---- writing ----
 class BlockWriter(Writer):
     """Writes the body of one phase's function.
@@ -209,15 +214,15 @@ class BlockWriter(Writer):
         if len(self.phase.grids) == 1:
             self.write_grid(self.phase.grids[0], self.block)
             return
-        self.line(f"const int64 block = {self.block};")
+        self.line(f"const int32 block = {self.block};")
         for grid, start, stop in zip(self.phase.grids, self.phase.starts, self.phase.starts[1:]):
             first, end = self.operand(to_op(start)), self.operand(to_op(stop))
             with self.braces(f"if (block < {end})" if start == 0 else f"if ({first} <= block && block < {end})"):
                 self.write_grid(grid, "block" if start == 0 else f"block - {first}")
 
     def write_grid(self, loop: For, position: str) -> None:
-        self.intervals[loop.range] = 0, MAX_GRID
-        self.line(f"const int64 {self.operand(loop.range)} = {position};")
+        self.intervals[loop.range] = grid_interval(loop, self.intervals)
+        self.line(f"const {loop.range.dtype} {self.operand(loop.range)} = {position};")
         self.write(loop.body)
 
     def write(self, statements: Sequence[Statement]) -> None:
@@ -259,7 +264,7 @@ class BlockWriter(Writer):
             self.write_thread(loop)
 
     def write_thread(self, loop: For) -> None:
-        self.line(f"const int64 {self.operand(loop.range)} = {self.thread};")
+        self.line(f"const {loop.range.dtype} {self.operand(loop.range)} = {self.thread};")
         self.write(loop.body)
 
     def write_store(self, store: Store) -> None:

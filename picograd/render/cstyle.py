@@ -14,9 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import VerifyError
 from picograd.ir.divisors import divisor_of
+from picograd.ir.intervals import Interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program
@@ -40,7 +42,6 @@ from picograd.ir.statements import (
     WaitForCopies,
     lanes_of,
 )
-from picograd.render.intervals import Interval, interval_of
 from picograd.render.rules import CPP, Dialect, literal, rule_for, write_bitcast, write_cast, write_rule
 
 OfAGpu = CopyAsync | CommitCopies | WaitForCopies | Shuffle | LoadMatrices | Mma
@@ -251,8 +252,10 @@ class Writer(ABC):
             raise self.broken(f"a {loop.range.arg[1].name} loop stands where only a LOOP can")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, interval_of(extent, self.intervals)[1] - 1)
-        name = self.operand(loop.range)
-        with self.braces(f"for (int64 {name} = 0; {name} < {self.operand(extent)}; {name}++)"):
+        name, dtype, end = self.operand(loop.range), loop.range.dtype, self.operand(extent)
+        if dtype is not dtypes.int64 and extent.code is not OpCode.CONST:
+            end = f"({dtype}){end}"
+        with self.braces(f"for ({dtype} {name} = 0; {name} < {end}; {name}++)"):
             self.write(loop.body)
 
     @abstractmethod

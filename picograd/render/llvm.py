@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
+from picograd.ir.intervals import Interval, interval_of
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
@@ -37,7 +38,6 @@ from picograd.ir.statements import (
 )
 from picograd.render.addresses import OpenLoop, Sum, add_up
 from picograd.render.grids import grid_loops, launch_of
-from picograd.render.intervals import Interval, interval_of
 from picograd.render.llvm_checks import LIKELY, write_check
 from picograd.render.llvm_memory import ZEROS, write_load, write_store, write_transpose
 from picograd.render.llvm_rows import (
@@ -186,9 +186,9 @@ class FunctionWriter:
         As few blocks as there can be: LLVM selects instructions block by block.
         """
         self.num_labels += 1
-        label = f"loop{self.num_labels}"
+        label, counter = f"loop{self.num_labels}", type_of(loop.range.dtype)
         start = self.block
-        here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}")
+        here = OpenLoop(loop.range.arg[0], f"%i{self.num_labels}", loop.range.dtype is dtypes.int64)
         before = {slot: self.held.get(slot, "poison") for slot in self.changes[id(loop)]}
         heads = {slot: self.name() for slot in before}
         self.held.update(heads)
@@ -200,21 +200,29 @@ class FunctionWriter:
         if runs:
             self.lines.append(f"  br label %{label}")
         else:
-            some = self.emit(f"icmp slt i64 {low}, {high}")
+            some = self.emit(f"icmp slt {counter} {low}, {high}")
             self.lines.append(f"  br i1 {some}, label %{label}, label %{label}.done")
         self.lines.append(f"{label}:")
         for name, (first, _) in origins.items():
-            self.emit(f"phi i64 [ {first}, %{start} ], [ {name}.next, %{end} ]", name)
+            kind = counter if name is here.index else "i64"
+            self.emit(f"phi {kind} [ {first}, %{start} ], [ {name}.next, %{end} ]", name)
         for slot, name in heads.items():
             self.emit(_phi(slot, (before[slot], start), (after[slot], end)), name)
         self.lines += body
         for name, (_, step) in origins.items():
-            self.emit(f"add nuw nsw i64 {name}, 1" if name is here.index else f"add i64 {name}, {step}", f"{name}.next")
-        more = self.emit(f"icmp slt i64 {here.index}.next, {high}")
+            how = f"add nuw nsw {counter} {name}, 1" if name is here.index else f"add i64 {name}, {step}"
+            self.emit(how, f"{name}.next")
+        more = self.emit(f"icmp slt {counter} {here.index}.next, {high}")
         self.lines.append(f"  br i1 {more}, label %{label}, label %{label}.done{self.hint(loop)}")
         self.label(f"{label}.done")
         if not runs:
             self._join(before, start, after, end)
+
+    def end_of(self, loop: For) -> str:
+        """Returns the extent of a loop, in the type of its counter."""
+        end = self.operand(loop.range.src[0], 1)
+        is_wide = loop.range.dtype is dtypes.int64 or not end.startswith("%")
+        return end if is_wide else self.emit(f"trunc i64 {end} to {type_of(loop.range.dtype)}")
 
     def hint(self, loop: For) -> str:
         """Returns what the compiler is told of a loop."""
@@ -267,7 +275,7 @@ class FunctionWriter:
         """Writes the instructions of one statement."""
         if isinstance(statement, For):
             extent = statement.range.src[0]
-            self._loop(statement, "0", self.operand(extent, 1), extent.code is OpCode.CONST and extent.arg > 0)
+            self._loop(statement, "0", self.end_of(statement), extent.code is OpCode.CONST and extent.arg > 0)
         elif isinstance(statement, If):
             with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
                 self.statements(statement.body)
@@ -295,7 +303,7 @@ class FunctionWriter:
         if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
             self.constants[var] = value.src[0]
         self.depths[var] = len(self.loops)
-        if var.dtype is not dtypes.int64:
+        if not self.is_index(value):
             self.values[var] = self.operation(value, lanes_of(var))
             return
         self.intervals[var] = interval_of(value, self.intervals)
@@ -306,6 +314,10 @@ class FunctionWriter:
             self.loops[-1].sums[var] = found
             self.waiting[var] = (self.lines, len(self.lines), value)
             self.lines.append("")  # most indices are seen by accesses alone
+
+    def is_index(self, value: Op) -> bool:
+        """True for what may be part of an address: of int64, which addresses have, too."""
+        return value.dtype is dtypes.int64
 
     def _alloc(self, memory: Op) -> None:
         if is_register(memory) or memory in self.pointers:
@@ -321,7 +333,8 @@ class FunctionWriter:
         found = self._sum_of(index) if self.loops else None
         if found is None:
             if index.code is not OpCode.CONST or index.arg != 0:
-                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {self.operand(index, 1)}")
+                step = f"{type_of(index.dtype)} {self.operand(index, 1)}"
+                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, {step}")
             return pointer
         loop = self.loops[-1]
         if found.terms:
@@ -345,12 +358,21 @@ class FunctionWriter:
 
     def _total(self, loop: OpenLoop, found: Sum) -> str:
         """Writes the sum of the terms, before the first iteration."""
-        total, *parts = [self._times(loop, self._value(op), factor) for op, factor in found.terms]
+        total, *parts = [self._times(loop, self.wide(op, loop.head), factor) for op, factor in found.terms]
         for part in parts:
             name = self.name()
             loop.head.append(f"  {name} = add i64 {total}, {part}")
             total = name
         return total
+
+    def wide(self, op: Op, lines: list[str]) -> str:
+        """Returns the name of a part of an address in 64 bits, which addresses have."""
+        value = self._value(op)
+        if op.dtype is dtypes.int64:
+            return value
+        name = self.name()
+        lines.append(f"  {name} = sext {type_of(op.dtype)} {value} to i64")
+        return name
 
     def _sum_of(self, op: Op) -> Sum | None:
         """Returns an index as the innermost loop sees it; None where that is no sum."""
@@ -395,7 +417,8 @@ class FunctionWriter:
         lines, place, value = self.waiting.pop(var)
         sources = [self.operand(s, 1) for s in value.src]
         self.values[var] = name = self.name()
-        lines[place] = f"  {name} = {value.code.name.lower()} i64 {sources[0]}, {sources[1]}"
+        kind = "i64" if var.dtype is dtypes.int64 else "nsw i32"
+        lines[place] = f"  {name} = {value.code.name.lower()} {kind} {sources[0]}, {sources[1]}"
 
     def operation(self, op: Op, lanes: int) -> str:
         """Writes the value of a Let, or of a scalar expression such as a loop's extent."""

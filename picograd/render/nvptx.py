@@ -20,6 +20,7 @@ from picograd import dtype as dtypes
 from picograd.device import Target
 from picograd.errors import VerifyError
 from picograd.ir.divisors import divisor_of
+from picograd.ir.intervals import exact_interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.stages import Program, Source
@@ -44,9 +45,9 @@ from picograd.ir.statements import (
 )
 from picograd.ir.symbolic import to_op
 from picograd.render.blocks import (
-    MAX_GRID,
     Phase,
     asked_for,
+    grid_interval,
     is_rolled,
     launch_of_blocks,
     least_blocks,
@@ -54,7 +55,6 @@ from picograd.render.blocks import (
     take_apart,
     too_much_shared,
 )
-from picograd.render.intervals import interval_of
 from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
 from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
@@ -80,6 +80,11 @@ MULTIPLY = {
 }
 ROUGH_EXP2 = "call float @llvm.nvvm.ex2.approx.ftz.f(float {})"
 AS_TF32 = "call i32 @llvm.nvvm.f2tf32.rna(float {})"
+
+# Instructions for integers of 32 bits: sums and products that do not wrap, quotients of what is not negative.
+EXACT = {
+    OpCode.ADD: "add nsw", OpCode.SUB: "sub nsw", OpCode.MUL: "mul nsw", OpCode.IDIV: "udiv", OpCode.MOD: "urem",
+}  # fmt: skip
 
 # What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
 REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
@@ -143,6 +148,7 @@ class KernelWriter(FunctionWriter):
 
     shared:   name of SHARED memory -> its definition
     divisors: of integer VARs
+    steps:    VAR that is a constant more than another -> that other, and the constant
     aligned:  parameters are taken to start at a multiple of 16 bytes
     checked:  whether an access has made use of that
     """
@@ -158,6 +164,7 @@ class KernelWriter(FunctionWriter):
         """Begins a body: nothing is named yet but arguments."""
         self.values, self.held = {}, {}
         self.divisors: dict[Op, int] = {}
+        self.steps: dict[Op, tuple[Op, int]] = {}
         self.intervals, self.constants, self.ranges, self.depths, self.waiting = {}, {}, {}, {}, {}
         self.in_block = self.phase.block == 1  # with one thread every statement is that thread's
         self.guarded = False  # not all threads of the block run this
@@ -226,7 +233,9 @@ class KernelWriter(FunctionWriter):
                 self.write_grid(grid, self.emit(f"sub i64 %block, {first}"))
 
     def write_grid(self, loop: For, position: str) -> None:
-        self.intervals[loop.range] = 0, MAX_GRID
+        self.intervals[loop.range] = grid_interval(loop, self.intervals)
+        if loop.range.dtype is dtypes.int32:
+            position = "%block.32" if position == "%block" else self.emit(f"trunc i64 {position} to i32")
         self.ranges[loop.range.arg[0]] = position
         self.statements(loop.body)
 
@@ -239,7 +248,7 @@ class KernelWriter(FunctionWriter):
             raise self.broken("a BLOCK loop stands in another")
         extent = loop.range.src[0]
         self.intervals[loop.range] = 0, max(0, min(interval_of(extent, self.intervals)[1], self.phase.block) - 1)
-        self.ranges[loop.range.arg[0]] = "%thread"
+        self.ranges[loop.range.arg[0]] = "%thread.32" if loop.range.dtype is dtypes.int32 else "%thread"
         outer, self.in_block = self.in_block, True
         if extent.code is OpCode.CONST and extent.arg == self.phase.block:
             self.statements(loop.body)
@@ -286,6 +295,8 @@ class KernelWriter(FunctionWriter):
         elif not isinstance(statement, Prefetch):  # a GPU has other threads to run while one waits for memory
             if isinstance(statement, Let) and statement.value.dtype.is_int:
                 self.divisors[statement.var] = divisor_of(statement.value, self.divisors)
+                self.intervals[statement.var] = interval_of(statement.value, self.intervals)
+                self.note_step(statement.var, statement.value)
             super().statement(statement)
 
     def write_store(self, store: Store) -> None:
@@ -394,7 +405,53 @@ class KernelWriter(FunctionWriter):
         if op.code is OpCode.MOD and op.dtype.is_float:
             a, b = (self.operand(s, lanes) for s in op.src)
             return with_sign_of_divisor(self.emit, op.dtype, remainder(self.emit, op, a, b, lanes), b, lanes)
+        if op.dtype is dtypes.int32 and (written := self.exact_integer(op, lanes)):
+            return written
         return super().operation(op, lanes)
+
+    def exact_integer(self, op: Op, lanes: int) -> str | None:
+        """Writes arithmetic that surely does not wrap; None where it may, or is no sum, product or quotient.
+
+        Why: LLVM widens a sum of 32 bits to an address part by part, and finds constants in it, if it cannot wrap.
+        """
+        if op.code not in EXACT or not self.is_exact(op):
+            return None
+        if op.code in (OpCode.IDIV, OpCode.MOD) and interval_of(op.src[0], self.intervals)[0] < 0:
+            return None
+        a, b = (self.operand(s, lanes) for s in op.src)
+        return self.emit(f"{EXACT[op.code]} {type_of(op.dtype, lanes)} {a}, {b}")
+
+    def is_exact(self, op: Op) -> bool:
+        """True where an operation on integers surely does not wrap."""
+        exact = exact_interval(op, self.intervals)
+        return exact is not None and int(op.dtype.min) <= exact[0] and exact[1] <= int(op.dtype.max)
+
+    def is_index(self, value: Op) -> bool:
+        return value.dtype is dtypes.int64 or (value.dtype is dtypes.int32 and self.is_exact(value))
+
+    def note_step(self, var: Op, value: Op) -> None:
+        """Remembers an index that is another one and a constant, which an access adds by itself."""
+        if value.code is not OpCode.ADD or value.src[1].code is not OpCode.CONST or not self.is_index(value):
+            return
+        base, constant = self.steps.get(value.src[0], (value.src[0], 0))
+        self.steps[var] = base, constant + int(value.src[1].arg)
+
+    def address(self, memory: Op, index: Op) -> str:
+        """Returns the address of one element: an index of 32 bits is widened without its constant part."""
+        if index.dtype is not dtypes.int32 or (self.loops and self._sum_of(index) is not None):
+            return super().address(memory, index)
+        kind, (base, constant) = memory_type(memory.dtype), self.steps.get(index, (index, 0))
+        wide = self.wide(base, self.lines)
+        pointer = self.emit(f"getelementptr {kind}, ptr {self.pointers[memory]}, i64 {wide}")
+        return self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {constant}") if constant else pointer
+
+    def wide(self, op: Op, lines: list[str]) -> str:
+        if op.dtype is dtypes.int64:
+            return self._value(op)
+        value, name = self._value(op), self.name()
+        how = "zext nneg" if interval_of(op, self.intervals)[0] >= 0 else "sext"
+        lines.append(f"  {name} = {how} i32 {value} to i64")
+        return name
 
 
 def remainder(emit: Emit, op: Op, a: str, b: str, lanes: int) -> str:

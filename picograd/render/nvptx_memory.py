@@ -177,8 +177,8 @@ def _lane_address(write: Writer, memory: Op, index: Op, lane: int, lanes: int) -
     """Returns the address of one lane: each has an index of its own, or they are neighbours."""
     scalar = memory_type(memory.dtype)
     if lanes_of(index) > 1:
-        at = write.emit(f"extractelement <{lanes} x i64> {write.operand(index, lanes)}, i64 {lane}")
-        return write.emit(f"getelementptr {scalar}, ptr {write.pointers[memory]}, i64 {at}")
+        at = write.emit(f"extractelement {type_of(index.dtype, lanes)} {write.operand(index, lanes)}, i64 {lane}")
+        return write.emit(f"getelementptr {scalar}, ptr {write.pointers[memory]}, {type_of(index.dtype)} {at}")
     address = write.address(memory, index)
     return write.emit(f"getelementptr {scalar}, ptr {address}, i64 {lane}") if lane else address
 

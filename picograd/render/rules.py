@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType, Scalar
+from picograd.ir.intervals import Intervals, exact_interval, interval_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import COMPARE, OpCode
-from picograd.render.intervals import Intervals, exact_interval, interval_of
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 kernel __attribute__((reqd_work_group_size(128, 1, 1))) void two_grids_0(global float32 *buffer0, int64 at0, global float32 *buffer1, int64 at1, int64 n_n) {
   global float32 *p0 = (global float32 *)((global char *)buffer0 + at0);
   global float32 *p1 = (global float32 *)((global char *)buffer1 + at1);
-  const int64 block = get_group_id(0);
+  const int32 block = get_group_id(0);
   if (block < 3) {
     const int64 g0 = block;
     const int64 t1 = get_local_id(0);

@@ -1,7 +1,7 @@
 #include "primitives.h"
 
 extern "C" __global__ void __launch_bounds__(128) two_grids_0(Global<float32> p0, Global<float32> p1, int64 n_n) {
-  const int64 block = blockIdx.x;
+  const int32 block = blockIdx.x;
   if (block < 3) {
     const int64 g0 = block;
     const int64 t1 = threadIdx.x;

@@ -2,8 +2,7 @@
 
 In:    an integer operation, and what is known of the VARs and RANGEs it reads
 Out:   `Interval`, `interval_of`, `exact_interval`
-Called by: render/llvm.py, render/cstyle.py, render/c.py, render/rules.py, render/blocks.py.
-Next:  picograd/compile/llvm.py
+Next:  picograd/ir/dims.py
 """
 
 from __future__ import annotations
