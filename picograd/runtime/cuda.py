@@ -31,6 +31,7 @@ from picograd.runtime.cuda_memory import Memory, Pool
 from picograd.runtime.cuda_plan import CudaPlan
 from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import load_host
+from picograd.runtime.launches import runner_by_steps
 
 LOG_NBYTES = 1 << 14  # of what the driver's compiler says
 
@@ -214,7 +215,7 @@ class CudaDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it does not wait for them."""
-        return CudaPlan(self, schedule, executables)
+        return runner_by_steps(schedule, lambda variables: CudaPlan(self, schedule, executables, variables))
 
 
 def _new_segment(nbytes: int) -> int | None:

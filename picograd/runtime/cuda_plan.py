@@ -192,10 +192,15 @@ def _node_params(launch: Started) -> Any:
 
 
 class CudaPlan:
-    """Runs a schedule on a GPU: submits everything, and waits only where kernels report what they have checked."""
+    """Runs a schedule on a GPU: submits everything, and waits only where kernels report what they have checked.
 
-    def __init__(self, device: QueueDevice, schedule: Schedule, executables: Sequence[Executable]):
-        listed = list_launches(schedule, executables)
+    Its loops have the numbers of steps that symbolic integers of these values say.
+    """
+
+    def __init__(
+        self, device: QueueDevice, schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int]
+    ):
+        listed = list_launches(schedule, executables, variables)
         self._device, self._executables = device, tuple(executables)  # whose modules must stay loaded
         self._arena_nbytes = listed.temporary_nbytes
         self._stages = [cut(calls) for calls in listed.parts]  # after each of which the reports are looked at

@@ -26,7 +26,7 @@ from picograd.ir.holders import out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.host_calls import HostFunction, array_at, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
 from picograd.runtime.libraries import load_library
 
 TARGET = Target(
@@ -114,7 +114,13 @@ class CudaSimDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables, may_stop); temporaries are poisoned before each run."""
-        launches = list_launches(schedule, executables)
+        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+
+    def _make_runner(
+        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
+    ) -> Runner:
+        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
+        launches = list_launches(schedule, executables, steps)
         arena = self.allocate(launches.temporary_nbytes)
 
         reports = self.allocate(REPORT_NBYTES * len(launches.checks))

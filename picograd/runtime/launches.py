@@ -1,24 +1,28 @@
 """What a schedule launches, as data that a GPU's runner walks: which function, on which memory.
 
 In:    Schedule, Executables
-Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need
+Out:   `LaunchList`: calls in order, and how many bytes of temporaries they need; `runner_by_steps`
 Called by: runtime/cuda_plan.py, runtime/opencl.py, runtime/cudasim.py.    Next: picograd/compile/libraries.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 from picograd.dtype import DType
-from picograd.errors import UnsupportedOp
-from picograd.ir.op import Dim, Op, greatest
-from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Schedule, ScheduleItem
+from picograd.ir.dims import dim_value
+from picograd.ir.op import Buffer, Dim, Op, greatest
+from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Runner, Schedule, ScheduleItem, Settled
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
 ALIGNMENT = 256  # bytes, of scratch memory: whole cache lines
+MOST_KEPT = 8  # numbers of steps of a plan's loops for which launches are remembered
+NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,60 @@ class LaunchList:
         return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
-def list_launches(schedule: Schedule, executables: Sequence[Executable]) -> LaunchList:
+def list_launches(
+    schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int] = NONE
+) -> LaunchList:
     """Lists what a schedule launches, loops step by step.
 
-    Raises:
-      UnsupportedOp: the number of steps of a loop is symbolic.
+    Args:
+      variables: values of the symbolic integers that `symbolic_steps` reads
     """
-    found = _Lister(*place_scratch(schedule, executables, ALIGNMENT))
+    found = _Lister(*place_scratch(schedule, executables, ALIGNMENT), variables)
     home = [Home("output" if use.role == "hosted" else use.role, use.source) for use in schedule.buffers]
     found.add_items(schedule, home, executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
+
+
+def symbolic_steps(schedule: Schedule) -> list[Dim]:
+    """Returns the numbers of steps of a schedule's loops, and of loops in their bodies, that only a run tells."""
+    found: dict[Dim, None] = {}
+    for item in schedule.items:
+        if isinstance(item, LoopItem):
+            found.update(dict.fromkeys([] if isinstance(item.steps, int) else [item.steps]))
+            found.update(dict.fromkeys(symbolic_steps(item.body)))
+    return list(found)
+
+
+def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runner]) -> Runner:
+    """Returns a Runner of a schedule: where a loop has a symbolic number of steps, one for each number that comes.
+
+    Args:
+      make: gives the Runner for values of the symbolic integers, of which only numbers of steps may matter
+
+    Cost: what another number of steps costs is listing its launches; the last `MOST_KEPT` numbers are remembered.
+    """
+    steps = symbolic_steps(schedule)
+    if not steps:
+        return make(NONE)
+    kept: dict[tuple[int, ...], Runner] = {}
+    one_by_one = Lock()
+
+    def run(
+        inputs: Sequence[Buffer],
+        outputs: Sequence[Buffer],
+        variables: Mapping[str, int],
+        may_stop: bool = True,
+        settled: Settled | None = None,
+    ) -> None:
+        numbers = tuple(dim_value(each, variables) for each in steps)
+        with one_by_one:
+            runner = kept.pop(numbers, None) or make(variables)
+            kept[numbers] = runner
+            if len(kept) > MOST_KEPT:
+                del kept[next(iter(kept))]  # the one that was not asked for the longest time
+        runner(inputs, outputs, variables, may_stop, settled)
+
+    return run
 
 
 @dataclass(frozen=True)
@@ -97,8 +145,8 @@ class Home:
 class _Lister:
     """A list of launches under construction."""
 
-    def __init__(self, scratch: list[list[Piece]], temporary_nbytes: int):
-        self.scratch, self.temporary_nbytes = scratch, temporary_nbytes
+    def __init__(self, scratch: list[list[Piece]], temporary_nbytes: int, variables: Mapping[str, int]):
+        self.scratch, self.temporary_nbytes, self.variables = scratch, temporary_nbytes, variables
         self.calls: list[Call] = []
         self.commit = 0
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
@@ -109,10 +157,9 @@ class _Lister:
             if number and number == schedule.commit:
                 self.commit = len(self.calls)
             if isinstance(item, LoopItem):
-                if not isinstance(item.steps, int):
-                    raise UnsupportedOp(f"LOOP: a loop of {item.steps} steps, a symbolic number, runs on the CPU only.")
-                for r in range(item.steps):
-                    self.add_items(item.body, _step_home(item, home, r, item.steps), executables, first)
+                steps = dim_value(item.steps, self.variables)
+                for r in range(steps):
+                    self.add_items(item.body, _step_home(item, home, r, steps), executables, first)
                 first += len(item.body.kernel_items())
             else:
                 self.add_kernel(item, [home[i] for i in item.buffers], executables[first], first)

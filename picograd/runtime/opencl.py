@@ -25,7 +25,7 @@ from picograd.ir.holders import format_nbytes, out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
 from picograd.runtime.host_calls import Array, HostFunction, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
+from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
 
 BLOCK_THREADS, LEAST_THREADS = 256, 32
 SHARED_NBYTES = 48 * 1024
@@ -206,7 +206,13 @@ class OpenClDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which submits every launch; it waits for them where there are Checks."""
-        listed = list_launches(schedule, executables)
+        return runner_by_steps(schedule, lambda variables: self._make_runner(schedule, executables, variables))
+
+    def _make_runner(
+        self, schedule: Schedule, executables: Sequence[Executable], steps: Mapping[str, int]
+    ) -> Runner:
+        """Returns a Runner for loops of the numbers of steps that symbolic integers of these values say."""
+        listed = list_launches(schedule, executables, steps)
         arena = self.allocate(listed.temporary_nbytes)
         words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
         reports = self.allocate(REPORT_NBYTES * len(listed.checks))

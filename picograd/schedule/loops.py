@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from picograd.dtype import bool_, int64
 from picograd.ir.bodies import WITH_BODY, body_of, carry_and_steps, map_bodies, with_body
-from picograd.ir.build import reshape, shrink, swap_last
+from picograd.ir.build import expand, reshape, shrink, swap_last, where
 from picograd.ir.lines import copy_lines
-from picograd.ir.op import Op, toposort
+from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.stages import Feed, LoopItem, Result, Schedule
 from picograd.ir.substitute import param, substitute
+from picograd.ir.symbolic import bounds, plus, to_op
 from picograd.schedule.draft import nbytes
 from picograd.schedule.memory import aligned
 
@@ -28,7 +30,8 @@ def settle_loops(roots: Sequence[Op]) -> list[Op]:
     """Returns graphs whose LOOPs and CALLs, inner ones first, store every result somewhere of its own, once.
 
     After:   a carry that never changes is read from the LOOP's source; a carry that is stacked too is the last row; equal
-             results are one; a body stores what it only passes on; no LOOP of no steps is left.
+             results are one; a body stores what it only passes on; no LOOP of no steps is left;
+             where a symbolic number of steps may be 0, what the LOOP begins with is chosen then.
     Example: OUTPUT(LOOP(w, x; body = SINK(%0, %0 * %1)), 0)  ->  w
     """
     return _settled(map_bodies(roots, _settled))
@@ -103,11 +106,18 @@ def _result(op: Op) -> Op:
     if i < num_carry and steps == 0:
         carry: Op = producer.src[i]
         return carry
-    if i < num_carry and roots[i] in roots[num_carry:]:
+    if i >= num_carry:
+        return op.replace(arg=roots.index(roots[i], num_carry))
+    if roots[i] in roots[num_carry:]:
         rows = op.replace(arg=roots.index(roots[i], num_carry))
-        last = tuple((dim - 1, dim) if axis == 0 else (0, dim) for axis, dim in enumerate(rows.shape))
-        return reshape(shrink(rows, last), roots[i].shape)
-    return op.replace(arg=roots.index(roots[i], 0 if i < num_carry else num_carry))
+        last = tuple((plus(dim, -1), dim) if axis == 0 else (0, dim) for axis, dim in enumerate(rows.shape))
+        carry = reshape(shrink(rows, last), roots[i].shape)
+    else:
+        carry = op.replace(arg=roots.index(roots[i]))
+    if bounds(steps)[0] > 0:
+        return carry
+    some = Op(OpCode.CMPLT, bool_, (const(0, int64), to_op(steps)))  # without a step nothing is stored
+    return where(expand(some, carry.shape), carry, producer.src[i])
 
 
 # ---- after fusion ----
