@@ -1,4 +1,4 @@
-"""A loop whose number of steps only a run tells: on each device, with gradients, with none, and with another one each time."""
+"""A loop whose number of steps only a run tells: on each device, with gradients, with none, with another one each time."""
 
 from __future__ import annotations
 
