@@ -22,7 +22,7 @@ from picograd.device import Target
 from picograd.errors import CompileError
 from picograd.ir.stages import Binary, Source
 
-PRIMITIVES = Path(__file__).parent.parent / "kernels" / "cuda" / "primitives.h"
+KERNELS = Path(__file__).parent.parent / "kernels" / "cuda"
 
 # No fast math: contraction off, division and square root correctly rounded, denormals kept.
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
@@ -98,8 +98,9 @@ def _nvrtc() -> Any:
 
 
 @cache
-def _primitives() -> bytes:
-    return PRIMITIVES.read_bytes()
+def _headers() -> dict[bytes, bytes]:
+    """Returns the text of each header that a source may include, by its name."""
+    return {path.name.encode(): path.read_bytes() for path in sorted(KERNELS.glob("*.h"))}
 
 
 def _check_architecture(nvrtc: Any, arch: str) -> None:
@@ -117,10 +118,9 @@ def _compile(source: Source, target: Target, *options: str) -> tuple[bytes, str]
     """Returns the cubin and the log."""
     nvrtc = _nvrtc()
     _check_architecture(nvrtc, target.arch)
-    file_name = f"{source.name}.cu".encode()
-    program = _checked(
-        nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, 1, [_primitives()], [b"primitives.h"])
-    )
+    file_name, headers = f"{source.name}.cu".encode(), _headers()
+    texts, names = list(headers.values()), list(headers)
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, len(headers), texts, names))
     try:
         given = [option.encode() for option in (f"--gpu-architecture={target.arch}", *OPTIONS, *options)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)

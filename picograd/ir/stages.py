@@ -258,6 +258,22 @@ class Program:
 
 
 @dataclass(frozen=True)
+class TileMap:
+    """An array in a parameter's memory, of which a GPU copies one box at a time to shared memory or back.
+
+    param:     slot of the parameter
+    shape:     of the array, which lies without gaps
+    box:       how much of each axis one copy moves
+    swizzles:  the pieces of each row of 128 bytes change places on their way, as matrix instructions read them
+    """
+
+    param: int
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzles: bool = True
+
+
+@dataclass(frozen=True)
 class Launch:
     """How one phase is started.
 
@@ -266,6 +282,7 @@ class Launch:
     block:   threads of a block; 1 on a CPU
     work:    rough cost of one GRID iteration, in elements touched or FLOPs: decides whether threads share it
     shared_nbytes:  SHARED memory of a block that has to be asked for at each launch, being more than a function can declare
+    tile_maps:      passed between the buffers and the variables, to kernels written by hand
     """
 
     symbol: str
@@ -273,6 +290,7 @@ class Launch:
     block: int
     work: int
     shared_nbytes: int = 0
+    tile_maps: tuple[TileMap, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,9 @@ from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
+from picograd.runtime.tile_maps import encoded
 
+MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
 
 
@@ -55,18 +57,30 @@ class Started:
 
     call:      what it launches
     values:    its arguments: addresses, then symbolic integers
-    pointers:  the address of each of them
+    pointers:  the address of each of them, maps of tiles between
     grid:      blocks; with none it is left out
     """
 
-    __slots__ = ("call", "values", "pointers", "grid")
+    __slots__ = ("call", "values", "pointers", "grid", "_maps", "_first_map")
 
     def __init__(self, call: Call):
-        count = max(1, len(call.places) + len(call.variables))
+        count, tile_maps = max(1, len(call.places) + len(call.variables)), call.launch.tile_maps
         self.call, self.grid = call, 0
         self.values = (ctypes.c_int64 * count)()
-        start = ctypes.addressof(self.values)
-        self.pointers = (ctypes.c_void_p * count)(*[start + 8 * i for i in range(count)])
+        start, behind = ctypes.addressof(self.values), len(call.places)
+        self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
+        self._first_map = 0 if self._maps is None else -(-ctypes.addressof(self._maps) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        pointers = [start + 8 * i for i in range(count)]
+        pointers[behind:behind] = [self._first_map + MAP_NBYTES * i for i in range(len(tile_maps))]
+        self.pointers = (ctypes.c_void_p * len(pointers))(*pointers)
+
+    def set_address(self, number: int, address: int) -> None:
+        """Puts an address into an argument, and into the maps that are of its memory."""
+        self.values[number] = address
+        for i, tile_map in enumerate(self.call.launch.tile_maps):
+            if tile_map.param == number:
+                made = encoded(tile_map, self.call.places[number].dtype, address)
+                ctypes.memmove(self._first_map + MAP_NBYTES * i, made, MAP_NBYTES)
 
 
 class Part:
@@ -250,7 +264,7 @@ class CudaPlan:
             return
         self._addresses[key] = address
         for part, launch, i, offset in self._places.get(key, ()):
-            part.launches[launch].values[i] = address + offset
+            part.launches[launch].set_address(i, address + offset)
             part.changed.add(launch)
 
     def _bind(self, variables: Mapping[str, int]) -> None:

@@ -8,8 +8,10 @@
 //   - shared memory or a register is read that nothing has written in this block,
 //   - what is copied in the background is touched before its thread has waited for it (cudasim_copies.h),
 //   - a barrier is not reached by all threads of the block, or not the same barrier,
-//   - a shuffle or a product of a warp is not reached by all its threads, or not the same one.
+//   - a shuffle or a product of a warp or a warpgroup is not reached by all its threads, or not the same one,
+//   - threads wait for an mbarrier that nothing completes any more.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
+// What Hopper added (kernels/cuda/hopper.h) is in cudasim_mbarriers.h, cudasim_tiles.h and cudasim_warpgroups.h.
 
 #ifndef PICOGRAD_CUDASIM_H
 #define PICOGRAD_CUDASIM_H
@@ -38,10 +40,11 @@ struct Index { uint32 x, y, z; };
 // How threads and blocks follow each other.
 enum Order : int64 { FORWARD = 0, BACKWARD = 1, SHUFFLED = 2 };
 
-// What a thread does: it runs, waits for its warp or its block, or has ended.
-enum State : int32 { RUNS, AT_SHUFFLE, AT_BARRIER, ENDED };
+// What a thread does: it runs, waits for its warp, its warpgroup, an mbarrier or its block, or has ended.
+enum State : int32 { RUNS, AT_SHUFFLE, AT_WARP, AT_PRODUCT, AT_WARPGROUP, AT_MBARRIER, AT_BARRIER, ENDED, NUM_STATES };
 
-// A thread of the running block. line: of the text, where it waits.
+// A thread of the running block. line: of the text, where it waits. actor, count: who it is for others, and what it has
+// reached (cudasim_order.h).
 struct Fiber {
   void* stack_pointer;
   char* stack;
@@ -49,9 +52,11 @@ struct Fiber {
   State state;
   int32 line;
   int32 num_meetings;
+  int32 actor;
+  uint32 count;
 };
 
-static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, MOST_GIVEN = 48, STACK_BYTES = 128 * 1024;
+static const int64 MAX_THREADS = 1024, WARP_THREADS = 32, WARPGROUP_THREADS = 128, MOST_GIVEN = 48, STACK_BYTES = 128 * 1024;
 static const int64 SPARE_BYTES = 4 << 20;  // below the lowest stack: a thread that overflows it is caught by its canary
 static const uint64 CANARY = 0x5afec0de5afec0deull;
 
@@ -63,6 +68,8 @@ static void (*run_thread)();
 struct alignas(8) Given { char bytes[MOST_GIVEN]; };
 static Given given[2][MAX_THREADS];  // what each thread shows to its warp: two in turn, for one may be ahead of another
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
+static int64 num_threads, num_actors, thread_order, chosen_lane, num_waiting[NUM_STATES];
+static bool keeps_clocks;  // this block orders threads by more than its barriers
 static const char* kernel_name;
 static char message[512];
 static bool failed;
@@ -124,30 +131,48 @@ static inline void switch_to_fiber() { swapcontext(&scheduler_context, &contexts
 
 // ---- errors ----
 static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
-// Ends the launch with a message; does not return to the thread that failed.
-__attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const char* form, ...) {
+static void say_values(const char* form, va_list values) {
   int64 length = snprintf(message, sizeof message, "kernel %s, block %u, thread %lld: ", kernel_name, block.x,
                           thread_number(running));
+  vsnprintf(message + length, sizeof message - length, form, values);
+  failed = true;
+}
+// Ends the launch with a message, where no thread runs.
+__attribute__((noinline, format(printf, 1, 2))) static void say(const char* form, ...) {
   va_list values;
   va_start(values, form);
-  vsnprintf(message + length, sizeof message - length, form, values);
+  say_values(form, values);
   va_end(values);
-  failed = true;
+}
+// Ends the launch with a message; does not return to the thread that failed.
+__attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const char* form, ...) {
+  va_list values;
+  va_start(values, form);
+  say_values(form, values);
+  va_end(values);
   switch_to_scheduler();
   abort();  // the scheduler never comes back to a failed launch
 }
 
-}  // namespace cudasim
-#include "cudasim_memory.h"  // which needs what stands above
-#include "cudasim_copies.h"
-namespace cudasim {
-
-// ---- threads ----
+static const char* mbarrier_name(int32 actor);
+static uint64 next_random();
 static inline void wait(State state, int32 line) {
   running->state = state;
   running->line = line;
+  num_waiting[state]++;
   switch_to_scheduler();
 }
+
+}  // namespace cudasim
+#include "cudasim_order.h"  // which, and those below, need what stands above
+#include "cudasim_memory.h"
+#include "cudasim_copies.h"
+#include "cudasim_mbarriers.h"
+#include "cudasim_tiles.h"
+#include "cudasim_warpgroups.h"
+namespace cudasim {
+
+// ---- threads ----
 static inline void wait_at_barrier(int32 line) { wait(AT_BARRIER, line); }
 
 // Shows a value to the other threads of the warp and learns where theirs are; returns the thread's number in the warp.
@@ -164,6 +189,7 @@ template <class T> static inline int64 meet(const T& value, const T* (&all)[WARP
 static void start_thread() {
   run_thread();
   check_copies_are_done();
+  if (keeps_clocks) check_stores_are_done(), check_products_are_done();
   wait(ENDED, 0);
   abort();  // the scheduler never comes back to a thread that has ended
 }
@@ -174,6 +200,11 @@ static uint64 next_random() {
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ z >> 27) * 0x94d049bb133111ebull;
   return z ^ z >> 31;
+}
+
+// The thread of each warp that acts for it: one and the same all through a launch.
+static uint32 elected_lane() {
+  return thread_order == FORWARD ? 0 : thread_order == BACKWARD ? 31 : (uint32)(chosen_lane % WARP_THREADS);
 }
 
 static void put_in_order(int64* items, int64 count, int64 order) {
@@ -201,21 +232,50 @@ static bool check_together(int64 first, int64 count, const char* what) {
   return true;
 }
 
-// Lets every warp go on of which a thread waits at a shuffle, if all do; returns whether there was one.
-static bool release_warps(int64 threads) {
+// Where some threads of a block wait for each other. orders: what one did before, the others know behind.
+struct Meeting {
+  State state;
+  int64 count;
+  bool orders;
+  const char *what, *name;
+};
+static const Meeting MEETINGS[] = {
+    {AT_SHUFFLE, WARP_THREADS, false, "shuffle", "a warp that shuffles"},
+    {AT_WARP, WARP_THREADS, true, "barrier of a warp", "a warp with a barrier"},
+    {AT_PRODUCT, WARPGROUP_THREADS, false, "instruction of a warpgroup", "a warpgroup"},
+    {AT_WARPGROUP, WARPGROUP_THREADS, true, "barrier of a warpgroup", "a warpgroup"},
+};
+
+// Lets threads first .. first + count - 1 go on, of whom one waits at a meeting, if all do. One that can go on itself, or that
+// waits for an mbarrier or for its warp, may still come.
+static bool release_meeting(const Meeting& meeting, int64 first, int64 count) {
+  for (int64 i = first; i < first + count; i++) {
+    const State state = fibers[i].state;
+    if (state == RUNS || state == AT_MBARRIER) return false;
+    if (meeting.count > WARP_THREADS && (state == AT_SHUFFLE || state == AT_WARP)) return false;
+  }
+  failed = !check_together(first, count, meeting.what);
+  if (!failed && count < meeting.count) {
+    snprintf(message, sizeof message, "kernel %s: %s has %lld threads.", kernel_name, meeting.name, count);
+    failed = true;
+  }
+  if (failed) return false;
+  for (int64 i = first; i < first + count; i++) fibers[i].state = RUNS;
+  num_waiting[meeting.state] -= count;
+  if (meeting.orders && keeps_clocks) tell_each_other(first, count);
+  return true;
+}
+
+// Lets every warp and warpgroup go on of which a thread waits at a meeting, if all do; returns whether there was one.
+static bool release_meetings(int64 threads) {
   bool released = false;
-  for (int64 first = 0; first < threads && !failed; first += WARP_THREADS) {
-    const int64 count = threads - first < WARP_THREADS ? threads - first : WARP_THREADS;
-    bool shuffles = false;
-    for (int64 i = first; i < first + count; i++) shuffles |= fibers[i].state == AT_SHUFFLE;
-    if (!shuffles) continue;
-    failed = !check_together(first, count, "shuffle");
-    if (!failed && count < WARP_THREADS) {
-      snprintf(message, sizeof message, "kernel %s: a warp that shuffles has %lld threads.", kernel_name, count);
-      failed = true;
+  for (const Meeting& meeting : MEETINGS) {
+    for (int64 first = 0; num_waiting[meeting.state] && first < threads && !failed; first += meeting.count) {
+      const int64 count = threads - first < meeting.count ? threads - first : meeting.count;
+      bool waits = false;
+      for (int64 i = first; i < first + count; i++) waits |= fibers[i].state == meeting.state;
+      if (waits) released |= release_meeting(meeting, first, count);
     }
-    for (int64 i = first; i < first + count; i++) fibers[i].state = RUNS;
-    released = true;
   }
   return released;
 }
@@ -238,22 +298,29 @@ static void run_threads(const int64* turns, int64 threads) {
 static void run_block(int64 threads, int64 order) {
   static int64 turns[MAX_THREADS];
   block_epoch = ++epoch;
+  keeps_clocks = false;
+  for (int64& waiting : num_waiting) waiting = 0;
   for (int64 i = 0; i < threads; i++) {
     fibers[i].state = RUNS;
     fibers[i].num_meetings = 0;
+    fibers[i].count = 1;
     copies[i].count = copies[i].num_groups = 0;
     prepare_stack(fibers[i], start_thread);
   }
   for (bool ended = false; !ended && !failed; epoch++) {
     put_in_order(turns, threads, order);
     do run_threads(turns, threads);
-    while (!failed && release_warps(threads));
+    while (!failed && (release_meetings(threads) || release_mbarriers()));
     if (!failed) failed = !check_together(0, threads, "barrier");
     ended = true;
+    num_waiting[AT_BARRIER] = 0;
     for (int64 i = 0; i < threads && !failed; i++) {
       ended &= fibers[i].state == ENDED;
       if (fibers[i].state == AT_BARRIER) fibers[i].state = RUNS;
+      fibers[i].count++;
     }
+    if (keeps_clocks && !failed) tell_each_other(0, threads);
+    if (ended && keeps_clocks && !failed) check_bulk_copies_are_done();
   }
 }
 
@@ -265,6 +332,7 @@ static bool make_fibers(int64 threads, char* stacks) {
   for (int64 i = 0; i < threads; i++) {
     fibers[i].stack = stacks + SPARE_BYTES + i * STACK_BYTES;
     fibers[i].thread = {(uint32)i, 0, 0};
+    fibers[i].actor = FIRST_THREAD + (int32)i;
     *(uint64*)fibers[i].stack = CANARY;
   }
   return true;
@@ -276,6 +344,9 @@ struct Argument { int64 value, nbytes; };
 
 template <class P> struct Passed {
   static P from(const Argument& argument, const char*) { return (P)argument.value; }
+};
+template <> struct Passed<TileMap> {
+  static TileMap from(const Argument& argument, const char*) { return *(const TileMap*)argument.value; }
 };
 template <class T> struct Passed<GlobalMemory<T>> {
   static GlobalMemory<T> from(const Argument& argument, const char* name) {
@@ -311,6 +382,10 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
   failed = false;
   block_shape = {(uint32)threads, 1, 1};
   grid_shape = {(uint32)grid, 1, 1};
+  num_threads = threads;
+  num_actors = FIRST_THREAD + threads;
+  thread_order = order;
+  chosen_lane = seed & 0xffff;
   const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (!make_fibers(threads, stacks)) return message;

@@ -24,10 +24,11 @@ from picograd.ir.checks import first_report
 from picograd.ir.dims import dim_value
 from picograd.ir.holders import out_of_memory
 from picograd.ir.op import Buffer
-from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled
+from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled, TileMap
 from picograd.runtime.host_calls import HostFunction, array_at, load_host
 from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
 from picograd.runtime.libraries import load_library
+from picograd.runtime.tile_maps import check_inside, numbers_of
 
 TARGET = Target(
     "CUDASIM", "cuda", "sim", vector_bytes=16, block_threads=256, shared_bytes=99 * 1024, has_mma=True,
@@ -168,6 +169,9 @@ class CudaSimDevice:
         arguments: list[int] = []
         for place, address in zip(call.places, addresses):
             arguments += [address, dim_value(place.numel, variables) * place.dtype.itemsize]
+        maps = [_simulated(tile_map, call.places, addresses, variables) for tile_map in call.launch.tile_maps]
+        for one in maps:
+            arguments += [ctypes.addressof(one), ctypes.sizeof(one)]
         for variable in call.variables:
             arguments += [variables[variable.arg[0]], -1]
         packed = (ctypes.c_int64 * len(arguments))(*arguments)
@@ -175,3 +179,13 @@ class CudaSimDevice:
             message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
         if message is not None:
             raise DeviceError(f"CUDASIM: {message.decode()}")
+
+
+def _simulated(
+    tile_map: TileMap, places: Sequence[Place], addresses: Sequence[int], variables: Mapping[str, int]
+) -> ctypes.Array[ctypes.c_int64]:
+    """Returns a map of a parameter's memory as the simulator reads it."""
+    place = places[tile_map.param]
+    check_inside(tile_map, dim_value(place.numel, variables))
+    numbers = numbers_of(tile_map, place.dtype, addresses[tile_map.param])
+    return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -7,67 +7,69 @@
 
 namespace cudasim {
 
-// What is known of one shared element. MANY: several threads have read it, or changed it by atomics, since the last barrier.
-// copied_block: the block that has a copy on its way to it.
+// What is known of one shared element: who wrote it, who has read it since, who changed it by atomics.
 struct Cell {
-  uint64 written_epoch, read_epoch, changed_epoch, copied_block;
-  int32 writer, reader, changer;
+  Access written, read, changed;
+  Several *readers, *changers;
 };
-static const int32 MANY = -1;
 
 static void check_bounds(int64 index, int64 numel, const char* name, const char* verb) {
   if (__builtin_expect((uint64)index >= (uint64)numel, 0))
     fail("%s %s[%lld], which has %lld elements.", verb, name, index, numel);
 }
 
-// Fails where other threads have changed an element by atomics since the last barrier.
-static inline void check_unchanged(const Cell& cell, int32 thread, const char* name, int64 index, const char* verb) {
-  if (cell.changed_epoch == epoch && cell.changer != thread)
-    fail("race: %s %s[%lld], which another thread changed by an atomic since the last barrier.", verb, name, index);
+// Whether an access may race with one of `actor`: a barrier of the block does not stand between.
+static inline bool is_near(const Access& access, int32 actor) { return access.epoch >= epoch && access.actor != actor; }
+
+// ---- the checks behind the first, for which a clock is asked ----
+__attribute__((noinline)) static void check_written(const Cell& cell, const char* name, int64 index, const char* does) {
+  if (!comes_before(cell.written, nullptr, own_knowledge().known)) fail_race(does, name, index, cell.written, "wrote");
+}
+__attribute__((noinline)) static void check_read(const Cell& cell, const char* name, int64 index, const char* does) {
+  if (!comes_before(cell.read, cell.readers, own_knowledge().known)) fail_race(does, name, index, cell.read, "read");
+}
+__attribute__((noinline)) static void check_changed(const Cell& cell, const char* name, int64 index, const char* does) {
+  if (comes_before(cell.changed, cell.changers, own_knowledge().known)) return;
+  fail("race: %s %s[%lld], which another thread changed by an atomic since the last barrier.", does, name, index);
+}
+static inline void check_there(const Cell& cell, const char* name, int64 index, const char* does) {
+  if (cell.written.epoch < block_epoch || is_of_another_block(cell.written))
+    fail("%s %s[%lld], which this block has not written.", does, name, index);
+}
+static inline Access own_access() { return {epoch, running->actor, running->count}; }
+__attribute__((noinline)) static void add_read(Cell& cell) {
+  add_access(cell.read, cell.readers, own_access(), own_knowledge().known);
 }
 
-static inline void check_arrived(const Cell& cell, const char* name, int64 index, const char* verb) {
-  if (cell.copied_block == block_epoch) fail("%s %s[%lld], to which a copy is on its way.", verb, name, index);
+// ---- accesses of threads ----
+static inline void check_write(const Cell& cell, const char* name, int64 index, const char* does) {
+  const int32 actor = running->actor;
+  if (is_near(cell.written, actor)) check_written(cell, name, index, does);
+  if (is_near(cell.changed, actor)) check_changed(cell, name, index, does);
+  if (is_near(cell.read, actor)) check_read(cell, name, index, does);
 }
 
 static inline void note_write(Cell& cell, const char* name, int64 index) {
-  const int32 thread = (int32)thread_number(running);
-  check_arrived(cell, name, index, "writes");
-  check_unchanged(cell, thread, name, index, "writes");
-  if (cell.written_epoch == epoch && cell.writer != thread)
-    fail("race: writes %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
-  if (cell.read_epoch == epoch && cell.reader != thread) {
-    if (cell.reader == MANY)
-      fail("race: writes %s[%lld], which other threads read since the last barrier.", name, index);
-    fail("race: writes %s[%lld], which thread %d read since the last barrier.", name, index, cell.reader);
-  }
-  cell.written_epoch = epoch;
-  cell.writer = thread;
+  check_write(cell, name, index, "writes");
+  cell.written = own_access();
 }
 
 static inline void note_read(Cell& cell, const char* name, int64 index) {
-  const int32 thread = (int32)thread_number(running);
-  if (cell.written_epoch < block_epoch) fail("reads %s[%lld], which this block has not written.", name, index);
-  check_arrived(cell, name, index, "reads");
-  check_unchanged(cell, thread, name, index, "reads");
-  if (cell.written_epoch == epoch && cell.writer != thread)
-    fail("race: reads %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
-  if (cell.read_epoch != epoch) cell.reader = thread;
-  else if (cell.reader != thread) cell.reader = MANY;
-  cell.read_epoch = epoch;
+  check_there(cell, name, index, "reads");
+  const int32 actor = running->actor;
+  if (is_near(cell.written, actor)) check_written(cell, name, index, "reads");
+  if (is_near(cell.changed, actor)) check_changed(cell, name, index, "reads");
+  if (is_near(cell.read, actor)) add_read(cell);
+  else cell.read = own_access();
 }
 
 // An atomic races with what reads or writes, not with other atomics.
 static inline void note_atomic(Cell& cell, const char* name, int64 index) {
-  const int32 thread = (int32)thread_number(running);
-  check_arrived(cell, name, index, "changes");
-  if (cell.written_epoch < block_epoch) fail("changes %s[%lld], which this block has not written.", name, index);
-  if (cell.written_epoch == epoch && cell.writer != thread)
-    fail("race: an atomic on %s[%lld], which thread %d wrote since the last barrier.", name, index, cell.writer);
-  if (cell.read_epoch == epoch && cell.reader != thread)
-    fail("race: an atomic on %s[%lld], which another thread read since the last barrier.", name, index);
-  cell.changer = cell.changed_epoch == epoch && cell.changer != thread ? MANY : thread;
-  cell.changed_epoch = epoch;
+  check_there(cell, name, index, "changes");
+  const int32 actor = running->actor;
+  if (is_near(cell.written, actor)) check_written(cell, name, index, "an atomic on");
+  if (is_near(cell.read, actor)) check_read(cell, name, index, "an atomic on");
+  add_access(cell.changed, cell.changers, own_access(), own_knowledge().known);
 }
 
 // `memory[i]` on its way to being read or written: Memory has `read(i)` and `write(i, value)`.
@@ -141,19 +143,25 @@ template <class T, int64 N> struct SharedMemory {
   Element<T, const SharedMemory> operator[](int64 i) const { return {this, i}; }
 };
 
+// What a register holds: nothing; what its thread has written; what wgmma_fence has shown to the matrix unit; what that is
+// adding to.
+enum Holds : uint8 { NOTHING = 0, WRITTEN = 1, SHOWN = 2, BUSY = 3 };
+
 template <class T, int64 N> struct RegisterMemory {
   using Type = T;
   const char* name;
   T elements[N];
-  bool written[N];
+  Holds holds[N];
   T read(int64 i) const {
     check_bounds(i, N, name, "reads");
-    if (!written[i]) fail("reads %s[%lld], which this thread has not written.", name, i);
+    if (holds[i] == NOTHING) fail("reads %s[%lld], which this thread has not written.", name, i);
+    if (holds[i] == BUSY) fail("reads %s[%lld], to which a wgmma adds: no wgmma_wait for it came before.", name, i);
     return elements[i];
   }
   T write(int64 i, T value) {
     check_bounds(i, N, name, "writes");
-    written[i] = true;
+    if (holds[i] == BUSY) fail("writes %s[%lld], to which a wgmma adds: no wgmma_wait for it came before.", name, i);
+    holds[i] = WRITTEN;
     return elements[i] = value;
   }
   Element<T, RegisterMemory> operator[](int64 i) { return {this, i}; }

@@ -1,0 +1,180 @@
+// Products that the matrix unit of the simulated GPU adds up beside the threads of a warpgroup: wgmma.
+//
+// Included by cudasim.h. A product is done when the first of its 128 threads waits for its group, and not before: a kernel
+// that gives its tiles to a copy too early, or touches what it adds to, is stopped.
+
+#ifndef PICOGRAD_CUDASIM_WARPGROUPS_H
+#define PICOGRAD_CUDASIM_WARPGROUPS_H
+
+namespace cudasim {
+
+static const int64 PRODUCT_ROWS = 64, PRODUCT_DEPTH = 16, MOST_COLUMNS = 256, MOST_PRODUCTS = 32;
+
+// A matrix of 16-bit floats in a tile whose rows lie along K: element (row, k) of each 8 rows of 128 bytes, swizzled.
+struct Operand {
+  Tile tile;
+  float32 (*widen)(const char* element);
+  int64 index_of(int64 row, int64 k) const {
+    return swizzled(tile.first + row / 8 * 1024 + row % 8 * SWIZZLE_BYTES + k * tile.itemsize) / tile.itemsize;
+  }
+};
+// What one thread brings: its part of the result.
+struct Part {
+  Operand lhs, rhs;
+  int64 columns;
+  bool adds;
+  float32* sums;
+  Holds* holds;
+};
+// left: threads that have not been told that it is done.
+struct Product {
+  Part parts[WARPGROUP_THREADS];
+  int64 group, left;
+  bool is_done;
+};
+struct Warpgroup {
+  Product products[MOST_PRODUCTS];
+  int64 first, num_issued;
+};
+// Of a thread. next: the first product that it has not been told of.
+struct Issuer {
+  int64 num_issued, num_groups, next;
+  bool has_fenced;
+};
+static Warpgroup warpgroups[MOST_WARPGROUPS];
+static Issuer issuers[MAX_THREADS];
+static Part brought[MAX_THREADS];
+
+static void begin_products() {
+  for (Warpgroup& warpgroup : warpgroups) warpgroup.first = warpgroup.num_issued = 0;
+  for (Issuer& issuer : issuers) issuer = {0, 0, 0, false};
+}
+static Warpgroup& own_warpgroup() { return warpgroups[thread_number(running) / WARPGROUP_THREADS]; }
+static int32 warpgroup_actor() { return FIRST_WARPGROUP + (int32)(thread_number(running) / WARPGROUP_THREADS); }
+
+// ---- starting ----
+static void check_operand(const Operand& operand, int64 rows, const char* which) {
+  const Tile& tile = operand.tile;
+  if (tile.first % 16 || tile.first / SWIZZLE_BYTES % 8 || tile.first % SWIZZLE_BYTES + 2 * PRODUCT_DEPTH > SWIZZLE_BYTES)
+    fail("%s of a wgmma begins at byte %lld of %s: no 16 of K are there in the first of 8 rows.", which, tile.first, tile.name);
+  check_bounds((tile.first / 1024 * 1024 + rows / 8 * 1024 - 1) / tile.itemsize, tile.numel, tile.name, "a wgmma reads");
+}
+
+static void note_operand(const Operand& operand, int64 rows, uint32 count, const Knowledge& of) {
+  for (int64 row = 0; row < rows; row++) {
+    for (int64 k = 0; k < PRODUCT_DEPTH; k++) {
+      const int64 index = operand.index_of(row, k);
+      note_bulk_read(operand.tile.cells[index], operand.tile.name, index, warpgroup_actor(), count, of, "a wgmma reads");
+    }
+  }
+}
+
+// Adds the product that all threads of the warpgroup have brought to those on their way.
+static void issue(int64 first, int64 group) {
+  Warpgroup& warpgroup = own_warpgroup();
+  if (warpgroup.num_issued - warpgroup.first == MOST_PRODUCTS) fail("has more than %lld wgmmas on their way.", MOST_PRODUCTS);
+  Product& product = warpgroup.products[warpgroup.num_issued++ % MOST_PRODUCTS];
+  static Knowledge of;  // what all of them know
+  of = knowledge[first];
+  for (int64 i = 0; i < WARPGROUP_THREADS; i++) {
+    product.parts[i] = brought[first + i];
+    const Part &part = product.parts[i], &one = product.parts[0];
+    if (part.lhs.tile.bytes + part.lhs.tile.first != one.lhs.tile.bytes + one.lhs.tile.first ||
+        part.rhs.tile.bytes + part.rhs.tile.first != one.rhs.tile.bytes + one.rhs.tile.first || part.adds != one.adds)
+      fail("gives a wgmma other operands than thread %lld.", first + i);
+    of.known.meet(knowledge[first + i].known);
+    of.seen.meet(knowledge[first + i].seen);
+  }
+  product.group = group;
+  product.left = WARPGROUP_THREADS;
+  product.is_done = false;
+  const Part& part = product.parts[0];
+  note_operand(part.lhs, PRODUCT_ROWS, (uint32)group + 1, of);
+  note_operand(part.rhs, part.columns, (uint32)group + 1, of);
+}
+
+static void start_product(const Part& part, const char* name, int64 at, int64 numel, int32 line) {
+  begin_clocks();
+  const int64 thread = thread_number(running), first = thread - thread % WARPGROUP_THREADS, count = part.columns / 2;
+  Issuer& own = issuers[thread];
+  check_bounds(at, numel, name, "a wgmma adds to");
+  check_bounds(at + count - 1, numel, name, "a wgmma adds to");
+  check_operand(part.lhs, PRODUCT_ROWS, "lhs");
+  check_operand(part.rhs, part.columns, "rhs");
+  if (!own.has_fenced) fail("starts a wgmma before any wgmma_fence.");
+  for (int64 i = 0; i < count; i++) {
+    if (part.holds[i] == WRITTEN) fail("a wgmma adds to %s[%lld], written with no wgmma_fence behind it.", name, at + i);
+    if (part.holds[i] == NOTHING && part.adds)
+      fail("a wgmma adds to %s[%lld], which this thread has not written.", name, at + i);
+  }
+  brought[thread] = part;
+  wait(AT_PRODUCT, line);
+  for (int64 i = 0; i < count; i++) part.holds[i] = BUSY;
+  if (own_warpgroup().num_issued == own.num_issued) issue(first, own.num_groups);  // the first that goes on, for all
+  own.num_issued++;
+}
+
+static void show_registers(Holds* holds, const char* name, int64 at, int64 count, int64 numel) {
+  begin_clocks();
+  check_bounds(at, numel, name, "shows");
+  check_bounds(at + count - 1, numel, name, "shows");
+  for (int64 i = at; i < at + count; i++) holds[i] = holds[i] == WRITTEN ? SHOWN : holds[i];
+  issuers[thread_number(running)].has_fenced = true;
+}
+
+// ---- waiting ----
+// PTX ISA 9.7.15.5.1, wgmma, register fragment D: element i of a thread is (16 warp + lane / 4 + 8 (i / 2 % 2),
+// 8 (i / 4) + 2 (lane % 4) + i % 2).
+static void run_product(const Product& product) {
+  static float32 lhs[PRODUCT_ROWS][PRODUCT_DEPTH], rhs[MOST_COLUMNS][PRODUCT_DEPTH];
+  const Part& one = product.parts[0];
+  auto value = [](const Operand& operand, int64 row, int64 k) {
+    return operand.widen(operand.tile.bytes + operand.index_of(row, k) * operand.tile.itemsize);
+  };
+  for (int64 k = 0; k < PRODUCT_DEPTH; k++) {
+    for (int64 row = 0; row < PRODUCT_ROWS; row++) lhs[row][k] = value(one.lhs, row, k);
+    for (int64 column = 0; column < one.columns; column++) rhs[column][k] = value(one.rhs, column, k);
+  }
+  for (int64 thread = 0; thread < WARPGROUP_THREADS; thread++) {
+    const int64 warp = thread / 32, lane = thread % 32;
+    for (int64 i = 0; i < one.columns / 2; i++) {
+      const int64 row = 16 * warp + lane / 4 + 8 * (i / 2 % 2), column = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+      float32 sum = one.adds ? product.parts[thread].sums[i] : 0.0f;
+      for (int64 k = 0; k < PRODUCT_DEPTH; k++) sum += lhs[row][k] * rhs[column][k];
+      product.parts[thread].sums[i] = sum;
+    }
+  }
+}
+
+// Runs the products of all but the last `still` groups of the thread, if no other of its warpgroup has.
+static void finish_products(int64 still) {
+  begin_clocks();
+  const int64 thread = thread_number(running), own_part = thread % WARPGROUP_THREADS;
+  Warpgroup& warpgroup = own_warpgroup();
+  Issuer& own = issuers[thread];
+  const int64 end = own.num_groups - still;
+  for (; own.next < own.num_issued; own.next++) {
+    Product& product = warpgroup.products[own.next % MOST_PRODUCTS];
+    if (product.group >= end) break;
+    if (!product.is_done) run_product(product);
+    product.is_done = true;
+    const Part& part = product.parts[own_part];
+    for (int64 i = 0; i < part.columns / 2; i++) part.holds[i] = SHOWN;
+    if (--product.left == 0) warpgroup.first++;
+  }
+  for (int64 n = own.next; n < own.num_issued; n++) {  // the same registers may be part of one that goes on
+    const Part& part = warpgroup.products[n % MOST_PRODUCTS].parts[own_part];
+    for (int64 i = 0; i < part.columns / 2; i++) part.holds[i] = BUSY;
+  }
+  uint32& known = own_knowledge().known.at[warpgroup_actor()];
+  if (end > (int64)known) known = (uint32)end;
+}
+
+static void check_products_are_done() {
+  const Issuer& own = issuers[thread_number(running)];
+  if (own.next < own.num_issued) fail("ends while a wgmma is on its way.");
+}
+
+}  // namespace cudasim
+
+#endif
