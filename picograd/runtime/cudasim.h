@@ -11,7 +11,8 @@
 //   - a shuffle or a product of a warp or a warpgroup is not reached by all its threads, or not the same one,
 //   - threads wait for an mbarrier that nothing completes any more.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
-// What Hopper added (kernels/cuda/hopper.h) is in cudasim_mbarriers.h, cudasim_tiles.h and cudasim_warpgroups.h.
+// What Hopper added (kernels/cuda/hopper.h) is in cudasim_clocks.h, cudasim_mbarriers.h, cudasim_tiles.h and
+// cudasim_warpgroups.h.
 
 #ifndef PICOGRAD_CUDASIM_H
 #define PICOGRAD_CUDASIM_H
@@ -68,8 +69,7 @@ static void (*run_thread)();
 struct alignas(8) Given { char bytes[MOST_GIVEN]; };
 static Given given[2][MAX_THREADS];  // what each thread shows to its warp: two in turn, for one may be ahead of another
 static uint64 epoch, block_epoch, random_state;  // epoch: rises at every barrier and block
-static int64 num_threads, num_actors, thread_order, chosen_lane, num_waiting[NUM_STATES];
-static bool keeps_clocks;  // this block orders threads by more than its barriers
+static int64 num_threads, thread_order, num_waiting[NUM_STATES];
 static const char* kernel_name;
 static char message[512];
 static bool failed;
@@ -154,8 +154,6 @@ __attribute__((noinline, noreturn, format(printf, 1, 2))) static void fail(const
   abort();  // the scheduler never comes back to a failed launch
 }
 
-static const char* mbarrier_name(int32 actor);
-static uint64 next_random();
 static inline void wait(State state, int32 line) {
   running->state = state;
   running->line = line;
@@ -167,9 +165,6 @@ static inline void wait(State state, int32 line) {
 #include "cudasim_order.h"  // which, and those below, need what stands above
 #include "cudasim_memory.h"
 #include "cudasim_copies.h"
-#include "cudasim_mbarriers.h"
-#include "cudasim_tiles.h"
-#include "cudasim_warpgroups.h"
 namespace cudasim {
 
 // ---- threads ----
@@ -189,7 +184,7 @@ template <class T> static inline int64 meet(const T& value, const T* (&all)[WARP
 static void start_thread() {
   run_thread();
   check_copies_are_done();
-  if (keeps_clocks) check_stores_are_done(), check_products_are_done();
+  if (clocks) clocks->check_thread_is_done();
   wait(ENDED, 0);
   abort();  // the scheduler never comes back to a thread that has ended
 }
@@ -200,11 +195,6 @@ static uint64 next_random() {
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ z >> 27) * 0x94d049bb133111ebull;
   return z ^ z >> 31;
-}
-
-// The thread of each warp that acts for it: one and the same all through a launch.
-static uint32 elected_lane() {
-  return thread_order == FORWARD ? 0 : thread_order == BACKWARD ? 31 : (uint32)(chosen_lane % WARP_THREADS);
 }
 
 static void put_in_order(int64* items, int64 count, int64 order) {
@@ -262,7 +252,7 @@ static bool release_meeting(const Meeting& meeting, int64 first, int64 count) {
   if (failed) return false;
   for (int64 i = first; i < first + count; i++) fibers[i].state = RUNS;
   num_waiting[meeting.state] -= count;
-  if (meeting.orders && keeps_clocks) tell_each_other(first, count);
+  if (meeting.orders) clocks->tell_each_other(first, count);
   return true;
 }
 
@@ -298,7 +288,7 @@ static void run_threads(const int64* turns, int64 threads) {
 static void run_block(int64 threads, int64 order) {
   static int64 turns[MAX_THREADS];
   block_epoch = ++epoch;
-  keeps_clocks = false;
+  clocks = nullptr;
   for (int64& waiting : num_waiting) waiting = 0;
   for (int64 i = 0; i < threads; i++) {
     fibers[i].state = RUNS;
@@ -310,7 +300,7 @@ static void run_block(int64 threads, int64 order) {
   for (bool ended = false; !ended && !failed; epoch++) {
     put_in_order(turns, threads, order);
     do run_threads(turns, threads);
-    while (!failed && (release_meetings(threads) || release_mbarriers()));
+    while (!failed && (release_meetings(threads) || (clocks && clocks->release())));
     if (!failed) failed = !check_together(0, threads, "barrier");
     ended = true;
     num_waiting[AT_BARRIER] = 0;
@@ -319,8 +309,8 @@ static void run_block(int64 threads, int64 order) {
       if (fibers[i].state == AT_BARRIER) fibers[i].state = RUNS;
       fibers[i].count++;
     }
-    if (keeps_clocks && !failed) tell_each_other(0, threads);
-    if (ended && keeps_clocks && !failed) check_bulk_copies_are_done();
+    if (clocks && !failed) clocks->tell_each_other(0, threads);
+    if (clocks && !failed && ended) clocks->check_block_is_done();
   }
 }
 
@@ -344,9 +334,6 @@ struct Argument { int64 value, nbytes; };
 
 template <class P> struct Passed {
   static P from(const Argument& argument, const char*) { return (P)argument.value; }
-};
-template <> struct Passed<TileMap> {
-  static TileMap from(const Argument& argument, const char*) { return *(const TileMap*)argument.value; }
 };
 template <class T> struct Passed<GlobalMemory<T>> {
   static GlobalMemory<T> from(const Argument& argument, const char* name) {
@@ -383,9 +370,7 @@ static const char* launch(const char* name, void (*thread)(), const Argument* gi
   block_shape = {(uint32)threads, 1, 1};
   grid_shape = {(uint32)grid, 1, 1};
   num_threads = threads;
-  num_actors = FIRST_THREAD + threads;
   thread_order = order;
-  chosen_lane = seed & 0xffff;
   const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
   char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (!make_fibers(threads, stacks)) return message;

@@ -37,7 +37,7 @@ static void start_copy(const SharedMemory<T, N>& memory, int64 index, const T* v
           count * (int64)sizeof(T), own.num_groups, {}};
   memcpy(copy.bytes, values, (size_t)copy.nbytes);
   for (int64 i = 0; i < count; i++) {
-    check_write(copy.cells[i], copy.name, index + i, "copies to");
+    check_write(copy.cells[i], "copies to", copy.name, index + i);
     copy.cells[i].written = {BESIDE | block_epoch, ON_ITS_WAY, 0};
   }
 }
@@ -53,7 +53,7 @@ static void finish_copies(int64 still) {
       continue;
     }
     for (int64 i = 0; i < copy.count; i++) {
-      copy.cells[i].written = {epoch, running->actor, running->count};
+      copy.cells[i].written = own_access();
     }
     memcpy(copy.to, copy.bytes, (size_t)copy.nbytes);
   }

@@ -1,6 +1,6 @@
 // Barriers in shared memory of the simulated GPU, and what completes on them: mbarrier, cp.async.bulk.
 //
-// Included by cudasim.h. An mbarrier counts arrivals of threads and bytes of copies; when none is missing its phase is
+// Included by kernels/cuda/hopper.h. An mbarrier counts arrivals of threads and bytes of copies; when none is missing its phase is
 // complete and the next begins. Copies arrive as late as can be, when all threads wait, and one after the other, so that
 // nobody gets what it has not waited for. If then nothing completes a phase that threads wait for, that is a deadlock.
 
@@ -67,22 +67,12 @@ static void look_at(MBarrier& barrier) {
   barrier.complete = barrier.told;
 }
 
-static void begin_products();
-static void begin_stores();
-// Clears what a block before has left. NOTE: the first of all that keeps clocks, for actors are given anew.
-static void begin_clocks() {
-  if (keeps_clocks) return;
-  keep_clocks();
-  num_mbarriers = 0;
-  num_bulk_copies = 0;
-  begin_products();
-  begin_stores();
-}
+static void begin_mbarriers() { num_mbarriers = num_bulk_copies = 0; }
 
 static MBarrier& used(const MBarrier& barrier, const char* does) {
   if (barrier.block != block_epoch) fail("%s an mbarrier that this block has not initialised.", does);
   if (barrier.thread != thread_number(running) && barrier.initialised.epoch == epoch &&
-      !comes_before(barrier.initialised, nullptr, own_knowledge().known))
+      !comes_before_own(barrier.initialised, nullptr))
     fail("%s %s[%lld], which thread %d initialised since the last barrier.", does, barrier.name, barrier.index,
          barrier.thread);
   return const_cast<MBarrier&>(barrier);
@@ -164,7 +154,7 @@ static void finish_bulk_copy() {
   look_at(barrier);
 }
 
-static void check_bulk_copies_are_done() {
+static void check_block_is_done() {
   if (!num_bulk_copies) return;
   running = &fibers[bulk_copies[0].thread];
   say("the block ends while a copy is on its way, of line %d: nobody waits for %s[%lld].", bulk_copies[0].line,
@@ -203,6 +193,7 @@ static void say_deadlock() {
     length = length + written < (int64)sizeof message - 1 ? length + written : (int64)sizeof message - 1;
     told = barrier;
   }
+  snprintf(message + length, sizeof message - (size_t)length, ".");
 }
 
 // Lets threads that wait for mbarriers go on, copies arriving where nothing else can happen; returns whether one does.

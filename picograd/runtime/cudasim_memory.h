@@ -18,58 +18,51 @@ static void check_bounds(int64 index, int64 numel, const char* name, const char*
     fail("%s %s[%lld], which has %lld elements.", verb, name, index, numel);
 }
 
-// Whether an access may race with one of `actor`: a barrier of the block does not stand between.
-static inline bool is_near(const Access& access, int32 actor) { return access.epoch >= epoch && access.actor != actor; }
-
-// ---- the checks behind the first, for which a clock is asked ----
-__attribute__((noinline)) static void check_written(const Cell& cell, const char* name, int64 index, const char* does) {
-  if (!comes_before(cell.written, nullptr, own_knowledge().known)) fail_race(does, name, index, cell.written, "wrote");
+// ---- accesses of threads ----
+// did: of atomics, whoever did them.
+static inline void check_changed(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
+  if (is_near(cell.changed, actor)) check_order(cell.changed, cell.changers, does, name, index, "changed by an atomic");
 }
-__attribute__((noinline)) static void check_read(const Cell& cell, const char* name, int64 index, const char* does) {
-  if (!comes_before(cell.read, cell.readers, own_knowledge().known)) fail_race(does, name, index, cell.read, "read");
+static inline void check_read(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
+  if (is_near(cell.read, actor)) check_order(cell.read, cell.readers, does, name, index, "read");
 }
-__attribute__((noinline)) static void check_changed(const Cell& cell, const char* name, int64 index, const char* does) {
-  if (comes_before(cell.changed, cell.changers, own_knowledge().known)) return;
-  fail("race: %s %s[%lld], which another thread changed by an atomic since the last barrier.", does, name, index);
+static inline void check_written(const Cell& cell, int32 actor, const char* does, const char* name, int64 index) {
+  if (is_near(cell.written, actor)) check_order(cell.written, nullptr, does, name, index, "wrote");
 }
-static inline void check_there(const Cell& cell, const char* name, int64 index, const char* does) {
+static inline void check_there(const Cell& cell, const char* does, const char* name, int64 index) {
   if (cell.written.epoch < block_epoch || is_of_another_block(cell.written))
     fail("%s %s[%lld], which this block has not written.", does, name, index);
 }
-static inline Access own_access() { return {epoch, running->actor, running->count}; }
-__attribute__((noinline)) static void add_read(Cell& cell) {
-  add_access(cell.read, cell.readers, own_access(), own_knowledge().known);
-}
 
-// ---- accesses of threads ----
-static inline void check_write(const Cell& cell, const char* name, int64 index, const char* does) {
+static inline void check_write(const Cell& cell, const char* does, const char* name, int64 index) {
   const int32 actor = running->actor;
-  if (is_near(cell.written, actor)) check_written(cell, name, index, does);
-  if (is_near(cell.changed, actor)) check_changed(cell, name, index, does);
-  if (is_near(cell.read, actor)) check_read(cell, name, index, does);
+  check_written(cell, actor, does, name, index);
+  check_changed(cell, actor, does, name, index);
+  check_read(cell, actor, does, name, index);
 }
 
 static inline void note_write(Cell& cell, const char* name, int64 index) {
-  check_write(cell, name, index, "writes");
+  check_write(cell, "writes", name, index);
   cell.written = own_access();
 }
 
 static inline void note_read(Cell& cell, const char* name, int64 index) {
-  check_there(cell, name, index, "reads");
   const int32 actor = running->actor;
-  if (is_near(cell.written, actor)) check_written(cell, name, index, "reads");
-  if (is_near(cell.changed, actor)) check_changed(cell, name, index, "reads");
-  if (is_near(cell.read, actor)) add_read(cell);
+  check_there(cell, "reads", name, index);
+  check_written(cell, actor, "reads", name, index);
+  check_changed(cell, actor, "reads", name, index);
+  if (is_near(cell.read, actor)) add_access(cell.read, cell.readers);
   else cell.read = own_access();
 }
 
 // An atomic races with what reads or writes, not with other atomics.
 static inline void note_atomic(Cell& cell, const char* name, int64 index) {
-  check_there(cell, name, index, "changes");
   const int32 actor = running->actor;
-  if (is_near(cell.written, actor)) check_written(cell, name, index, "an atomic on");
-  if (is_near(cell.read, actor)) check_read(cell, name, index, "an atomic on");
-  add_access(cell.changed, cell.changers, own_access(), own_knowledge().known);
+  check_there(cell, "changes", name, index);
+  check_written(cell, actor, "an atomic on", name, index);
+  check_read(cell, actor, "an atomic on", name, index);
+  if (is_near(cell.changed, actor)) add_access(cell.changed, cell.changers);
+  else cell.changed = own_access();
 }
 
 // `memory[i]` on its way to being read or written: Memory has `read(i)` and `write(i, value)`.

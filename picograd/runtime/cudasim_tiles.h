@@ -1,6 +1,6 @@
 // Tiles of the simulated GPU's shared memory: what copies and products that run beside the threads read and write.
 //
-// Included by cudasim.h. These go by the asynchronous proxy: they see what threads have written only behind a fence of it,
+// Included by kernels/cuda/hopper.h. These go by the asynchronous proxy: they see what threads have written only behind a fence of it,
 // and threads know that they are done only from whom they wait for.
 
 #ifndef PICOGRAD_CUDASIM_TILES_H
@@ -39,26 +39,25 @@ template <class T, int64 N> static Tile tile_at(const SharedTile<T, N>& memory, 
 // ---- accesses by the asynchronous proxy ----
 // A copy that thread and actor start to an element: all that was done with it before must come before.
 static void note_bulk_write(Cell& cell, const char* name, int64 index, int32 actor, uint32 count) {
-  const Clock& known = own_knowledge().known;
-  if (!comes_before(cell.written, nullptr, known)) fail_race("copies to", name, index, cell.written, "wrote");
-  if (!comes_before(cell.read, cell.readers, known)) fail_race("copies to", name, index, cell.read, "read");
-  if (!comes_before(cell.changed, cell.changers, known)) fail_race("copies to", name, index, cell.changed, "changed");
+  check_order(cell.written, nullptr, "copies to", name, index, "wrote");
+  check_order(cell.read, cell.readers, "copies to", name, index, "read");
+  check_order(cell.changed, cell.changers, "copies to", name, index, "changed by an atomic");
   cell.written = {BESIDE | block_epoch, actor, count};
 }
 
 // An actor reads an element on behalf of those who know all of `of`.
 static void note_bulk_read(Cell& cell, const char* name, int64 index, int32 actor, uint32 count, const Knowledge& of,
                            const char* does) {
-  check_there(cell, name, index, does);
+  check_there(cell, does, name, index);
   const Access& written = cell.written;
   if (!comes_before(written, nullptr, of.known)) fail_race(does, name, index, written, "wrote");
-  if (!comes_before(cell.changed, cell.changers, of.known)) fail_race(does, name, index, cell.changed, "changed");
+  if (!comes_before(cell.changed, cell.changers, of.known)) fail_race(does, name, index, cell.changed, "changed by an atomic");
   if (written.actor >= FIRST_THREAD && written.count > of.seen.at[written.actor])
     fail("%s %s[%lld], which thread %d wrote with no fence_async_proxy behind it.", does, name, index,
          written.actor - FIRST_THREAD);
   const Access own = {BESIDE | block_epoch, actor, count};
   if (cell.read.actor == actor && cell.read.epoch == own.epoch) cell.read = own;
-  else add_access(cell.read, cell.readers, own, of.known);
+  else add_to(cell.read, cell.readers, own, of.known);
 }
 
 // What the thread knows of is seen by the asynchronous proxy from here on.
@@ -205,10 +204,16 @@ static void finish_stores(int64 still) {
   if (own.actor >= 0 && own.num_groups > still) own_knowledge().known.at[own.actor] = (uint32)(own.num_groups - still);
 }
 
-static void check_stores_are_done() {
+static void check_products_are_done();
+static void check_thread_is_done() {
+  check_products_are_done();
   for (int64 n = 0; n < num_stores; n++)
     if (stores[n].thread == thread_number(running)) fail("ends while it stores from %s.", stores[n].work.tile.name);
 }
+
+template <> struct Passed<TileMap> {
+  static TileMap from(const Argument& argument, const char*) { return *(const TileMap*)argument.value; }
+};
 
 }  // namespace cudasim
 

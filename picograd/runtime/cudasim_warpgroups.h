@@ -1,6 +1,6 @@
 // Products that the matrix unit of the simulated GPU adds up beside the threads of a warpgroup: wgmma.
 //
-// Included by cudasim.h. A product is done when the first of its 128 threads waits for its group, and not before: a kernel
+// Included by kernels/cuda/hopper.h. A product is done when the first of its 128 threads waits for its group, and not before: a kernel
 // that gives its tiles to a copy too early, or touches what it adds to, is stopped.
 
 #ifndef PICOGRAD_CUDASIM_WARPGROUPS_H
