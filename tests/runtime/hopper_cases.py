@@ -1,0 +1,180 @@
+"""What each primitive of kernels/cuda/hopper.h means, as primitive_cases.py has it for the other header."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from picograd import dtype as dtypes
+from picograd.ir.stages import TileMap
+from tests.runtime.primitive_cases import Case
+
+FROM_HOPPER, OF_HOPPER = ("sm_90a", "sm_100a"), ("sm_90a",)
+CASES: dict[str, Case] = {}
+
+# ---- threads ----
+_x = np.arange(128, dtype=np.int32)
+CASES["one of a warp"] = Case(
+    """SHARED(int32, count, 4);
+  if (i < 4) count[i] = 0;
+  __syncthreads();
+  if (is_elected()) atomic_add(count, i / 32, 1);
+  __syncthreads();
+  if (i < 4) p2[i] = count[i] + p0[i];""",
+    (_x,), _x[:4] + 1, FROM_HOPPER, threads=128,
+)  # fmt: skip
+CASES["threads of a warp"] = Case(
+    "SHARED(int32, own, 128);\n  own[i] = p0[i];\n  sync_warp();\n  p2[i] = own[i ^ 9];",
+    (_x,), _x[_x ^ 9], FROM_HOPPER, threads=128,
+)  # fmt: skip
+_x = np.arange(256, dtype=np.int32)
+CASES["threads of a warpgroup"] = Case(
+    "SHARED(int32, own, 256);\n  own[i] = p0[i];\n  sync_warpgroup();\n  p2[i] = own[i ^ 77];",
+    (_x,), _x[_x ^ 77], FROM_HOPPER, threads=256,
+)  # fmt: skip
+CASES["registers of a warpgroup"] = Case(
+    "if (i < 128) fewer_registers<40>();\n  else more_registers<232>();\n  p2[i] = p0[i];",
+    (_x,), _x, FROM_HOPPER, threads=256,
+)  # fmt: skip
+
+# ---- mbarriers ----
+CASES["an mbarrier"] = Case(
+    """SHARED(int32, own, 64);
+  MBARRIERS(written, 1);
+  if (i == 0) mbarrier_init(written, 0, 64);
+  __syncthreads();
+  for (int32 turn = 0; turn < 3; turn++) {
+    if (i < 64) {
+      own[i] = p0[i] + turn;
+      mbarrier_arrive(written, 0);
+      mbarrier_wait(written, 0, turn % 2);
+      p2[64 * turn + i] = own[63 - i];
+    }
+    __syncthreads();
+  }""",
+    (_x[:64],), np.concatenate([_x[:64][::-1] + turn for turn in range(3)]), FROM_HOPPER, threads=96,
+)  # fmt: skip
+
+# ---- copies of tiles ----
+_x = np.arange(20 * 48, dtype=np.float32).reshape(20, 48)
+_box = np.zeros((8, 32), np.float32)
+_box[:4, :16] = _x[16:, 32:]
+LOAD = """SHARED_TILE(T, tile, 256);
+  MBARRIERS(full, 1);
+  if (i == 0) {
+    mbarrier_init(full, 0, 1);
+    fence_mbarriers();
+    mbarrier_arrive_expecting(full, 0, 1024);
+    load_tile(tile, 0, map0, full, 0, PLACES);
+  }
+  __syncthreads();
+  mbarrier_wait(full, 0, 0);
+  for (int32 k = i; k < 256; k += 64) p2[k] = tile[INDEX];"""
+for _name, _index, _swizzles in (("a tile", "k", False), ("a tile, swizzled", "swizzled<T>(k)", True)):
+    CASES[f"{_name}, past the end"] = Case(
+        LOAD.replace("PLACES", "32, 16").replace("INDEX", _index),
+        (_x,), _box, FROM_HOPPER, maps=(TileMap(0, (20, 48), (8, 32), _swizzles),),
+    )  # fmt: skip
+for _axes, _shape, _boxed in (
+    (1, (512,), (256,)), (3, (3, 6, 64), (2, 4, 32)), (4, (3, 3, 6, 64), (1, 2, 4, 32)), (5, (2, 2, 2, 6, 64), (2, 1, 1, 4, 32)),
+):  # fmt: skip
+    _whole = np.arange(np.prod(_shape), dtype=np.float32).reshape(_shape)
+    _part = _whole[tuple(slice(size - box, size) for size, box in zip(_shape, _boxed))]
+    _places = ", ".join(str(size - box) for size, box in zip(_shape[::-1], _boxed[::-1]))
+    CASES[f"a tile of {_axes} axes"] = Case(
+        LOAD.replace("PLACES", _places).replace("INDEX", "k"),
+        (_whole,), _part.reshape(-1).copy(), FROM_HOPPER, maps=(TileMap(0, _shape, _boxed, False),),
+    )  # fmt: skip
+CASES["a tile that is stored"] = Case(
+    """SHARED_TILE(T, tile, 256);
+  for (int32 turn = 0; turn < 2; turn++) {
+    for (int32 k = i; k < 256; k += 64) tile[swizzled<T>(k)] = p0[256 * turn + k];
+    fence_async_proxy();
+    __syncthreads();
+    if (i == 0) {
+      store_tile(map0, tile, 0, 0, 8 * turn);
+      commit_stores();
+      wait_stores<0>();
+    }
+    __syncthreads();
+  }""",
+    (np.arange(512, dtype=np.float32),), np.arange(12 * 32, dtype=np.float32), FROM_HOPPER,
+    maps=(TileMap(1, (12, 32), (8, 32)),),
+)  # fmt: skip
+# Each of two consumers reads what the producer copies, and says so by all of its threads, or by one a warp.
+STREAM = """SHARED_TILE(T, tiles, 512);
+  MBARRIERS(full, 2);
+  MBARRIERS(empty, 2);
+  if (i == 0) {
+    for (int32 stage = 0; stage < 2; stage++) {
+      mbarrier_init(full, stage, 1);
+      mbarrier_init(empty, stage, ARRIVALS);
+    }
+    fence_mbarriers();
+  }
+  __syncthreads();
+  if (i == 64) {
+    for (int32 k = 0; k < 5; k++) {
+      mbarrier_wait(empty, k % 2, k / 2 % 2 ^ 1);
+      mbarrier_arrive_expecting(full, k % 2, 1024);
+      load_tile(tiles, k % 2 * 256, map0, full, k % 2, 0, 8 * k);
+    }
+  }
+  if (i < 64) {
+    float32 sum = 0.0f;
+    for (int32 k = 0; k < 5; k++) {
+      mbarrier_wait(full, k % 2, k / 2 % 2);
+      for (int32 lane = 0; lane < 256; lane += 4) sum += tiles[k % 2 * 256 + swizzled<T>((lane + i) % 256)];
+      ARRIVES
+    }
+    p2[i] = sum;
+  }"""
+_x = np.arange(40 * 32, dtype=np.float32).reshape(40, 32)
+_sums = _x.reshape(-1, 4).sum(0)[np.arange(64) % 4]
+for _name, _arrivals, _arrives in (
+    ("all threads", 64, "mbarrier_arrive(empty, k % 2);"),
+    ("a thread a warp", 2, "sync_warp(); if (i % 32 == 7) mbarrier_arrive(empty, k % 2);"),
+):
+    CASES[f"a stream that {_name} give back"] = Case(
+        STREAM.replace("ARRIVALS", str(_arrivals)).replace("ARRIVES", _arrives),
+        (_x,), _sums, FROM_HOPPER, threads=96, maps=(TileMap(0, (40, 32), (8, 32)),),
+    )  # fmt: skip
+
+# ---- matrix instructions of a warpgroup ----
+PRODUCT = """SHARED_TILE(T, lhs, 4096);
+  SHARED_TILE(T, rhs, COLUMNS * 64);
+  MBARRIERS(full, 1);
+  if (i == 0) {
+    mbarrier_init(full, 0, 1);
+    fence_mbarriers();
+    mbarrier_arrive_expecting(full, 0, 8192 + COLUMNS * 128);
+    load_tile(lhs, 0, map0, full, 0, 0, 0);
+    load_tile(rhs, 0, map1, full, 0, 0, 0);
+  }
+  __syncthreads();
+  mbarrier_wait(full, 0, 0);
+  REGISTERS(float32, acc, COLUMNS / 2);
+#pragma unroll
+  for (int32 k = 0; k < COLUMNS / 2; k++) acc[k] = 1.0f;
+  wgmma_fence<COLUMNS / 2>(acc, 0);
+  wgmma_m64k16<COLUMNS>(acc, 0, lhs, 16, rhs, 16, true);
+  wgmma_m64k16<COLUMNS>(acc, 0, lhs, 48, rhs, 48, true);
+  wgmma_commit();
+  wgmma_wait<0, COLUMNS / 2>(acc, 0);
+  const int32 warp = i / 32, g = i % 32 / 4, t = i % 4;
+#pragma unroll
+  for (int32 k = 0; k < COLUMNS / 2; k++)
+    p2[(16 * warp + g + k / 2 % 2 * 8) * COLUMNS + k / 4 * 8 + 2 * t + k % 2] = acc[k];"""
+_rng = np.random.default_rng(6)
+for _narrow, _columns in ((dtypes.bfloat16, 64), (dtypes.float16, 128), (dtypes.bfloat16, 192), (dtypes.float16, 256)):
+    for _kind in ("whole", "rough"):
+        _a, _b = (
+            (_rng.integers(-8, 9, (rows, 64)) if _kind == "whole" else _rng.standard_normal((rows, 64))).astype(_narrow.numpy)
+            for rows in (64, _columns)
+        )
+        _lhs, _rhs = (m.astype(np.float64)[:, [*range(16, 32), *range(48, 64)]] for m in (_a, _b))
+        # Hardware adds the 16 products in an order and with bits of its own.
+        CASES[f"wgmma of {_narrow}, {_columns} columns, {_kind} numbers"] = Case(
+            PRODUCT.replace("COLUMNS", str(_columns)), (_a, _b), (1 + _lhs @ _rhs.T).astype(np.float32), OF_HOPPER,
+            threads=128, tolerance=0.0 if _kind == "whole" else 1e-6,
+            maps=(TileMap(0, (64, 64), (64, 64)), TileMap(1, (_columns, 64), (_columns, 64))),
+        )  # fmt: skip
