@@ -75,8 +75,11 @@ for _name, _index, _swizzles in (("a tile", "k", False), ("a tile, swizzled", "s
         (_x,), _box, FROM_HOPPER, maps=(TileMap(0, (20, 48), (8, 32), _swizzles),),
     )  # fmt: skip
 for _axes, _shape, _boxed in (
-    (1, (512,), (256,)), (3, (3, 6, 64), (2, 4, 32)), (4, (3, 3, 6, 64), (1, 2, 4, 32)), (5, (2, 2, 2, 6, 64), (2, 1, 1, 4, 32)),
-):  # fmt: skip
+    (1, (512,), (256,)),
+    (3, (3, 6, 64), (2, 4, 32)),
+    (4, (3, 3, 6, 64), (1, 2, 4, 32)),
+    (5, (2, 2, 2, 6, 64), (2, 1, 1, 4, 32)),
+):
     _whole = np.arange(np.prod(_shape), dtype=np.float32).reshape(_shape)
     _part = _whole[tuple(slice(size - box, size) for size, box in zip(_shape, _boxed))]
     _places = ", ".join(str(size - box) for size, box in zip(_shape[::-1], _boxed[::-1]))
@@ -168,7 +171,9 @@ _rng = np.random.default_rng(6)
 for _narrow, _columns in ((dtypes.bfloat16, 64), (dtypes.float16, 128), (dtypes.bfloat16, 192), (dtypes.float16, 256)):
     for _kind in ("whole", "rough"):
         _a, _b = (
-            (_rng.integers(-8, 9, (rows, 64)) if _kind == "whole" else _rng.standard_normal((rows, 64))).astype(_narrow.numpy)
+            (_rng.integers(-8, 9, (rows, 64)) if _kind == "whole" else _rng.standard_normal((rows, 64))).astype(
+                _narrow.numpy
+            )
             for rows in (64, _columns)
         )
         _lhs, _rhs = (m.astype(np.float64)[:, [*range(16, 32), *range(48, 64)]] for m in (_a, _b))

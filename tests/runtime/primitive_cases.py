@@ -1,7 +1,7 @@
 """What each primitive of kernels/cuda/primitives.h means: a small kernel, what goes in, and what NumPy says comes out.
 
-tests/runtime/test_primitives.py runs them on the simulator and on a GPU. A kernel reads p0, and p1 where it has two inputs, and
-writes p2; i is the number of its thread in the grid. Those of kernels/cuda/hopper.h are in hopper_cases.py.
+tests/runtime/test_primitives.py runs them on the simulator and on a GPU. A kernel reads p0, and p1 where it has two inputs,
+and writes p2; i is the number of its thread in the grid. Those of kernels/cuda/hopper.h are in hopper_cases.py.
 """
 
 from __future__ import annotations
@@ -71,6 +71,14 @@ def integers(dtype: Any) -> Array:
     info = np.iinfo(dtype)
     less = [-1, -2, -7, info.min, info.min + 1] if info.min else [200]
     return np.array([0, 1, 2, 3, 7, 31, 100, info.max - 1, info.max, *less], dtype)
+
+
+def cut(x: float, dtype: Any) -> int:
+    """Returns the nearest integer of a type, towards zero; 0 for NaN."""
+    info = np.iinfo(dtype)
+    if np.isnan(x):
+        return 0
+    return int(x) if info.min < x < info.max else info.max if x > 0 else info.min
 
 
 # ---- bits, lanes, warps ----
@@ -167,16 +175,18 @@ for _dtype in (np.float32, np.float64):
     each(f"float_mod {np.dtype(_dtype)}", "float_mod(p0[i], p1[i])", _a, _b, expected=_rest)
     each(f"float_floor_div {np.dtype(_dtype)}", "float_floor_div(p0[i], p1[i])", _a, _b, expected=_quotient)
     for _to_type in (np.int8, np.uint8, np.int32, np.int64, np.uint64):
-        _x = np.concatenate([floats(_dtype), np.array([127.9, 128, -128.5, -129, 255.5, 256, 2**31, 2**63, -(2.0**63)], _dtype)])
-        _info = np.iinfo(_to_type)
-        _cut = [0 if x != x else max(_info.min, min(_info.max, int(x))) if np.isfinite(x) else _info.max if x > 0 else _info.min
-                for x in _x]  # fmt: skip
+        _x = np.concatenate(
+            [floats(_dtype), np.array([127.9, 128, -128.5, -129, 255.5, 256, 2**31, 2**63, -(2.0**63)], _dtype)]
+        )
+        _cut = [cut(float(x), _to_type) for x in _x]
         each(f"{np.dtype(_dtype)} to {np.dtype(_to_type)}", f"to_integer<{np.dtype(_to_type)}>(p0[i])", _x,
              expected=np.array(_cut, _to_type))  # fmt: skip
 
 # ---- narrow floats ----
-PROBES = np.array([0.0, -0.0, 1.0, 1 / 3, -1e-3, 2.0**-24, 2.0**-25, 6e-8, 5e-41, 447.0, 449.0, 464.0, 465.0, 65504.0, 65519.0,
-                   65520.0, 1e9, -3e38, 1.00048828125, 1.0 + 2.0**-11 + 2.0**-30, np.inf, -np.inf, np.nan])  # fmt: skip
+PROBES = np.array(
+    [0.0, -0.0, 1.0, 1 / 3, -1e-3, 2.0**-24, 2.0**-25, 6e-8, 5e-41, 447.0, 449.0, 464.0, 465.0, 65504.0, 65519.0, 65520.0]
+    + [1e9, -3e38, 1.00048828125, 1.0 + 2.0**-11 + 2.0**-30, np.inf, -np.inf, np.nan]
+)
 NARROW = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2)
 for _narrow in NARROW:
     with np.errstate(all="ignore"):
