@@ -1,4 +1,4 @@
-"""Threads that mbarriers and warps order, with no barrier of the block between: a race of those who say too little is found.
+"""Threads that mbarriers and warps order, with no barrier of the block between: who says too little has a race.
 
 The kernels are hopper_cases.py's: a thread copies tiles to two stages, two warps read them and give them back.
 """
