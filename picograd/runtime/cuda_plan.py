@@ -32,7 +32,7 @@ from picograd.runtime.cuda_queue import CommandQueue
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.interrupts import held_back
 from picograd.runtime.launches import Call, list_launches
-from picograd.runtime.tile_maps import encoded
+from picograd.runtime.tile_maps import check_inside, encode
 
 MAP_NBYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 MOST_NODES = 1 << 14  # of a graph: what a loop of thousands of steps has more is launched kernel by kernel
@@ -79,8 +79,7 @@ class Started:
         self.values[number] = address
         for i, tile_map in enumerate(self.call.launch.tile_maps):
             if tile_map.param == number:
-                made = encoded(tile_map, self.call.places[number].dtype, address)
-                ctypes.memmove(self._first_map + MAP_NBYTES * i, made, MAP_NBYTES)
+                encode(tile_map, self.call.places[number].dtype, address, self._first_map + MAP_NBYTES * i)
 
 
 class Part:
@@ -274,6 +273,8 @@ class CudaPlan:
         self._variables = dict(variables)
         for part in self._parts:
             for number, each in enumerate(part.launches):
+                for tile_map in each.call.launch.tile_maps:
+                    check_inside(tile_map, dim_value(each.call.places[tile_map.param].numel, variables))
                 if each.call.variables or each.grid == 0:
                     each.grid = dim_value(each.call.launch.grid, variables)
                     for i, variable in enumerate(each.call.variables, len(each.call.places)):

@@ -1,7 +1,7 @@
 """Maps of tiles as a kernel takes them: for the simulator a record of numbers, for a GPU what its driver encodes.
 
 In:    TileMaps of a Launch, the dtype and address of the memory they are of
-Out:   `numbers_of`, `encoded`
+Out:   `numbers_of`, `encode`, `check_inside`
 Called by: runtime/cudasim.py, runtime/cuda_plan.py
 
 kernels/cuda/hopper.h says what a kernel does with one. Its axes begin with the innermost, as the driver counts them.
@@ -10,6 +10,7 @@ kernels/cuda/hopper.h says what a kernel does with one. Its axes begin with the 
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -19,9 +20,9 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import DeviceError
 from picograd.ir.stages import TileMap
-from picograd.runtime.cuda_driver import call, driver
+from picograd.runtime.cuda_driver import call, driver, failed
 
-MOST_AXES = 5
+MOST_AXES, CUDA_WITH_MAPS = 5, 12000
 PIECE_NBYTES, ROW_NBYTES = 16, 128  # what copies move at once; a row of a swizzled tile
 MOST_BOX = 256  # elements along one axis: CUDA Driver API, cuTensorMapEncodeTiled
 KINDS = {
@@ -42,30 +43,34 @@ def numbers_of(tile_map: TileMap, dtype: DType, address: int) -> list[int]:
     return [address, len(box), dtype.itemsize, int(tile_map.swizzles), *axes[0], *axes[1], *axes[2]]
 
 
-def encoded(tile_map: TileMap, dtype: DType, address: int) -> bytes:
-    """Returns the 128 bytes that the driver makes of a map.
+def encode(tile_map: TileMap, dtype: DType, address: int, into: int) -> None:
+    """Has the driver write a map to 128 bytes of this process, at an address that is a multiple of 64.
 
     Raises:
       DeviceError: a rule of the driver's is broken, or it has another.
     """
     extents, strides, box = _checked(tile_map, dtype, address)
     names, count = driver(), len(box)
-    swizzle = names.CUtensorMapSwizzle
-    made = call(
-        "cuTensorMapEncodeTiled",
-        names.CUtensorMapDataType[f"CU_TENSOR_MAP_DATA_TYPE_{KINDS[dtype]}"], count, address,
-        [names.cuuint64_t(each) for each in extents], [names.cuuint64_t(each) for each in strides[1:]],
-        [names.cuuint32_t(each) for each in box], [names.cuuint32_t(1)] * count,
-        names.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        swizzle.CU_TENSOR_MAP_SWIZZLE_128B if tile_map.swizzles else swizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-        names.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        names.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    kind = getattr(names.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{KINDS[dtype]}")
+    swizzles = names.CUtensorMapSwizzle
+    swizzle = swizzles.CU_TENSOR_MAP_SWIZZLE_128B if tile_map.swizzles else swizzles.CU_TENSOR_MAP_SWIZZLE_NONE
+    status = _encoder()(
+        into, int(kind), count, address, (ctypes.c_uint64 * count)(*extents), (ctypes.c_uint64 * count)(*strides[1:], 0),
+        (ctypes.c_uint32 * count)(*box), (ctypes.c_uint32 * count)(*[1] * count),
+        int(names.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE), int(swizzle),
+        int(names.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+        int(names.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )  # fmt: skip
-    return _bytes_of(made)
+    if status:
+        raise failed("cuTensorMapEncodeTiled", names.CUresult(status))
 
 
-def _bytes_of(made: Any) -> bytes:
-    return ctypes.string_at(int(made.getPtr()), 128)
+@cache
+def _encoder() -> Any:
+    """Returns the driver's function. NOTE: the bindings' own gives it memory at a multiple of 16, and it asks for 64."""
+    place, _ = call("cuGetProcAddress", b"cuTensorMapEncodeTiled", CUDA_WITH_MAPS, 0)
+    word, memory = ctypes.c_int, ctypes.c_void_p
+    return ctypes.CFUNCTYPE(word, memory, word, word, memory, *[memory] * 4, *[word] * 4)(place)
 
 
 def _checked(tile_map: TileMap, dtype: DType, address: int) -> tuple[list[int], list[int], list[int]]:

@@ -33,7 +33,7 @@ EXPORT int cuCtxSetCurrent(uint64_t context) {
   return context == CONTEXT ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 101376 : attribute == 16 ? 132 : -1;  // CUdevice_attribute
+  *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 97 ? 232448 : attribute == 16 ? 132 : -1;  // CUdevice_attribute
   return SUCCESS;
 }
 EXPORT int cuMemGetInfo(size_t* left, size_t* total) { NEEDS_CONTEXT; *left = limit - held; *total = limit; return SUCCESS; }
@@ -247,18 +247,38 @@ EXPORT int cuModuleGetFunction(struct Function** function, void* module, const c
   *function = made;
   return SUCCESS;
 }
+// ---- maps of tiles: a word that tells one, then where the record is that runtime/cudasim_tiles.h has ----
+static const uint64_t IS_MAP = 0x70616d20656c6974;
+EXPORT int cuTensorMapEncodeTiled(uint64_t* map, int kind, unsigned num_axes, void* address, const uint64_t* extents,
+                                  const uint64_t* strides, const unsigned* box, const unsigned* steps, int interleave,
+                                  int swizzle, int promotion, int fill) {
+  static const int64_t itemsizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};  // CUtensorMapDataType
+  if ((uint64_t)map % 64 || kind > 9 || num_axes - 1 > 4 || (uint64_t)address % 16) return INVALID_VALUE;
+  if (interleave || (swizzle && swizzle != 3) || fill) return INVALID_VALUE;
+  int64_t* record = calloc(19, sizeof(int64_t));
+  record[0] = (int64_t)address, record[1] = num_axes, record[2] = itemsizes[kind], record[3] = swizzle == 3;
+  for (unsigned axis = 0; axis < num_axes; axis++) {
+    if (steps[axis] != 1 || (axis && strides[axis - 1] % 16)) return INVALID_VALUE;
+    record[4 + axis] = (int64_t)extents[axis];
+    record[9 + axis] = axis ? (int64_t)strides[axis - 1] : itemsizes[kind];
+    record[14 + axis] = box[axis];
+  }
+  map[0] = IS_MAP, map[1] = (uint64_t)record;
+  return SUCCESS;
+}
 // A launch as it is stored: arguments with the bytes behind each, by which the simulator checks accesses.
 static int64_t* copied_arguments(const struct Function* function, void** params) {
   int64_t* arguments = malloc(2 * sizeof(int64_t) * (size_t)function->num_arguments + 1);
   for (int64_t i = 0; i < function->num_arguments; i++) {
-    arguments[2 * i] = *(int64_t*)params[i];
-    arguments[2 * i + 1] = nbytes_from(arguments[2 * i]);
+    const uint64_t* value = params[i];
+    arguments[2 * i] = (int64_t)(value[0] == IS_MAP ? value[1] : value[0]);
+    arguments[2 * i + 1] = nbytes_from((uint64_t)arguments[2 * i]);
   }
   return arguments;
 }
 EXPORT int cuFuncSetAttribute(struct Function* function, int attribute, int value) {
   NEEDS_CONTEXT;
-  if (attribute != 8 || value > 101376) return INVALID_VALUE;  // CUfunction_attribute
+  if (attribute != 8 || value > 232448) return INVALID_VALUE;  // CUfunction_attribute
   function->most_shared = (unsigned)value;
   return SUCCESS;
 }
@@ -339,6 +359,7 @@ EXPORT int fake_driver_graph_launches(void) { return num_graph_launches; }
 // The bindings ask for every function by name.
 EXPORT int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
   void* self = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (version >= 12000 && strcmp(name, "cuGetProcAddress") == 0) name = "cuGetProcAddress_v2";
   *function = dlsym(self ? self : RTLD_DEFAULT, name);
   if (status) *status = *function ? 0 : 1;
   return *function ? SUCCESS : NOT_FOUND;

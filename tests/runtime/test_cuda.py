@@ -102,7 +102,7 @@ check_row_sums(device, load(row_sums(3, 100)), 3, 100)
 check_matmul(device, load(matmul(64, 16, 32)), 64, 16, 32)
 print(device.target.arch, device.target.block_threads, device.target.shared_bytes)
 """
-    assert run_on(fake_driver, code) == "sm_90a 256 101376"
+    assert run_on(fake_driver, code) == "sm_90a 256 232448"
 
 
 @pytest.mark.req("E4")
@@ -231,7 +231,7 @@ for broken in (replace(binary, data=b"no text of PTX\\0"), replace(binary, data=
         print(error.fact)
 """
     assert run_on(fake_driver, code).splitlines() == [
-        "sm_90 +ptx78 nvptx 256 101376",
+        "sm_90 +ptx78 nvptx 256 232448",
         "row_sums_3_100 1 True",
         "PTX: kernel row_sums_3_100 cannot be loaded: CUDA: cuModuleLoadData failed with 218 (CUDA_ERROR_INVALID_PTX). "
         'Its compiler says "ptxas application ptx input, line 1; fatal   : no version". '

@@ -21,6 +21,7 @@ from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source, TileMap
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.fake_driver import run_on
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params
 
@@ -231,3 +232,26 @@ def test_a_bug_is_found(name: str) -> None:
         assert any(isinstance(each, str) and re.search(says, each) for each in found), found
     else:
         assert False in found, found
+
+
+MAPPED = """
+from tests.runtime.test_hopper_product import *
+kernel = device.load(right_one())
+lhs, rhs, expected = operands()
+for turn in range(3):  # in other memory each time, and again
+    held = device.allocate(4096 * turn + 1)
+    found = np.zeros_like(expected)
+    run(device, kernel, [lhs, rhs, found])
+    np.testing.assert_array_equal(found, expected)
+maps = (*MAPS[:2], TileMap(2, (M + 1, N), (64, 32)))
+try:
+    outcome(device, replace(right_one(), launches=source_of(TEXT, maps).launches))
+except DeviceError as error:
+    print(error.fact)
+"""
+
+
+@needs_compiler
+def test_a_gpus_plan_has_the_driver_make_maps(fake_driver: Path) -> None:
+    """On a driver that keeps its memory on the host."""
+    assert run_on(fake_driver, MAPPED) == "tile map of parameter 2: (201, 100) is more than its 20000 elements."
