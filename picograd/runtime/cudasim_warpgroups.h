@@ -123,7 +123,7 @@ static void show_registers(Holds* holds, const char* name, int64 at, int64 count
 }
 
 // ---- waiting ----
-// PTX ISA 9.7.15.5.1, wgmma, register fragment D: element i of a thread is (16 warp + lane / 4 + 8 (i / 2 % 2),
+// PTX ISA, wgmma, register fragment D: element i of a thread is (16 warp + lane / 4 + 8 (i / 2 % 2),
 // 8 (i / 4) + 2 (lane % 4) + i % 2).
 static void run_product(const Product& product) {
   static float32 lhs[PRODUCT_ROWS][PRODUCT_DEPTH], rhs[MOST_COLUMNS][PRODUCT_DEPTH];

@@ -1,5 +1,6 @@
 // What Hopper (sm_90a) added to the primitives: barriers in shared memory, copies of tiles by a map, matrix instructions of
-// 128 threads. Part of primitives.h as to its rules; a file of its own, for few kernels read it and all read the other.
+// 128 threads. The second half of primitives.h, with its rules; a file of its own, for every kernel reads the first half
+// and few this one. No name of a device is anywhere else.
 //
 //   MBARRIERS(name, n)                    n mbarriers of a block
 //   SHARED_TILE(T, name, n)               n shared elements, at a multiple of 1024 bytes
@@ -53,7 +54,7 @@ template <class T> PRIMITIVE int64 swizzled(int64 index) {
 
 // ---- threads ----
 // Whether this is the one thread of its warp that acts for it; all 32 call it, and always the same is chosen.
-// PTX ISA 9.7.13, elect.sync (sm_90).
+// PTX ISA, elect.sync (sm_90).
 #ifdef __CUDACC_RTC__
 PRIMITIVE bool is_elected() {
   uint32 chosen;
@@ -64,7 +65,7 @@ PRIMITIVE bool is_elected() {
 PRIMITIVE void sync_warp() { __syncwarp(); }
 PRIMITIVE void sync_warpgroup() { asm volatile("bar.sync %0, 128;" ::"r"(1 + (uint32)threadIdx.x / 128) : "memory"); }
 // The warpgroup gives back registers of its threads, or waits until so many are free: a thread has N behind it.
-// PTX ISA 9.7.19.5, setmaxnreg (sm_90a).
+// PTX ISA, setmaxnreg (sm_90a).
 template <int N> PRIMITIVE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 template <int N> PRIMITIVE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
 #else
@@ -93,7 +94,7 @@ template <int N> PRIMITIVE void more_registers(int32 line = __builtin_LINE()) {
 // ---- mbarriers ----
 // A phase is complete once `count` arrivals and all bytes that were announced are there; then the next begins. mbarrier_wait
 // returns when the phase of that parity is complete: 0 for the first, 1 for the second; with 1, at once before the first is.
-// PTX ISA 9.7.13.15, mbarrier (sm_90).
+// PTX ISA, Parallel Synchronization and Communication Instructions: mbarrier (sm_90).
 #ifdef __CUDACC_RTC__
 PRIMITIVE void mbarrier_init(MBarriers barriers, int64 index, int32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_of(barriers, index)), "r"(count) : "memory");
@@ -137,7 +138,7 @@ PRIMITIVE void mbarrier_wait(const cudasim::MBarriers<N>& barriers, int64 index,
 // load_tile: the box of a map from `at` on, to shared[index..], by one thread; its bytes arrive at an mbarrier, and elements
 // outside of the array are zeros. store_tile: the other way; what is outside stays. Stores are closed in groups by their thread, and
 // wait_stores<N> waits until all but the last N have read shared memory.
-// PTX ISA 9.7.9.25.5, cp.async.bulk.tensor (sm_90).
+// PTX ISA, Tensors; cp.async.bulk.tensor (sm_90).
 #ifdef __CUDACC_RTC__
 // What threads wrote to shared memory before, copies of tiles and matrix instructions read behind it.
 PRIMITIVE void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -199,7 +200,7 @@ template <int N> PRIMITIVE void wait_stores() { cudasim::finish_stores(N); }
 // g = lane / 4 and t = lane % 4, element i is (16 warp + g + 8 (i / 2 % 2), 8 (i / 4) + 2t + i % 2).
 // It runs beside the threads. wgmma_fence<COUNT> stands before the first, and where the thread has written acc; wgmma_commit closes
 // a group; wgmma_wait<GROUPS, COUNT> waits for all groups but the last, after which acc and the tiles can be used.
-// PTX ISA 9.7.15.5, wgmma (sm_90a); 9.7.15.5.1.2.2, matrix descriptor.
+// PTX ISA, Asynchronous Warpgroup Level Matrix Instructions: wgmma, matrix descriptor (sm_90a).
 #ifdef __CUDACC_RTC__
 // NOTE: nothing else tells the compiler that registers change at the wait, not at the instruction that names them.
 template <int COUNT> PRIMITIVE void hold_registers(float32* acc, int64 at) {

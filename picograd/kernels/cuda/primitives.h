@@ -2,7 +2,8 @@
 // operators of the language, nothing else.
 //
 // Every primitive has one meaning and up to two bodies: for the GPU (NVRTC defines __CUDACC_RTC__) and for the
-// simulator (any C++17 compiler, through runtime/cudasim.h). Where no body is named, one serves both.
+// simulator (any C++17 compiler, through runtime/cudasim.h). Where no body is named, one serves both. Those that only Hopper
+// has are in hopper.h.
 //
 //   Global<T>                memory of the device: p[i] reads or writes element i
 //   SHARED(T, name, n)       n elements that the threads of a block share
