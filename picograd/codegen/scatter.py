@@ -4,7 +4,8 @@ In:    Nest (kind SCATTER), whose anchor is the SCATTER
 Out:   two phases of statements in the free form: copy, update
 Called by: codegen/lower.py.    Next: picograd/codegen/scatter_gpu.py
 
-Updates of one element follow each other in one thread, so a sum has the same bits on every run.
+Updates of one element follow each other in one thread, so a sum has the same bits on every run. On a GPU that is a thread a
+column: for few updates, many rows of indices, and lengths known only when it runs. All else is codegen/scatter_gpu.py's.
 """
 
 from __future__ import annotations
