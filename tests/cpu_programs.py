@@ -24,7 +24,7 @@ I64, F32, BOOL = dtypes.int64, dtypes.float32, dtypes.bool_
 
 
 class Body:
-    """Names values one after the other, as codegen/linearize.py does; `lanes` > 1 makes vectors."""
+    """Names values one after the other, as codegen/passes/linearize.py does; `lanes` > 1 makes vectors."""
 
     count = 0
 

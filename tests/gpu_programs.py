@@ -25,7 +25,7 @@ N = Op(OpCode.VARIABLE, I64, (), ("n", 0, 1 << 20))
 
 
 class Body:
-    """Names values one after the other, as codegen/linearize.py does."""
+    """Names values one after the other, as codegen/passes/linearize.py does."""
 
     count = 0
 

@@ -2,7 +2,7 @@
 
 In:    Nest (kind ELEMENTWISE)
 Out:   statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/turned.py
+Called by: codegen/lower.py.    Next: picograd/codegen/cpu/turned.py
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
+from picograd.codegen.cpu.turned import Turned, emit_tiles, may_be_turned
+from picograd.codegen.gpu.turned import emit_turned_gpu, fills_tiles
 from picograd.codegen.index import elements_anywhere, elements_within
 from picograd.codegen.loops import along, nested, split
-from picograd.codegen.turned import Turned, emit_tiles, may_be_turned
-from picograd.codegen.turned_gpu import emit_turned_gpu, fills_tiles
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op

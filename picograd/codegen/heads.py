@@ -2,8 +2,9 @@
 
 In:    an ATTENTION or ATTENTION_GRAD
 Out:   `Heads`
-Called by: codegen/head_strips.py, codegen/attention_gpu.py, codegen/attention_few.py, codegen/attention_grad_gpu.py.
-Next: picograd/codegen/head_strips.py
+Called by: codegen/cpu/head_strips.py, codegen/gpu/attention.py, codegen/gpu/attention_few.py,
+           codegen/gpu/attention_grad.py.
+Next: picograd/codegen/cpu/head_strips.py
 
 Letters: B batch, H heads, G heads of keys and values (H / G heads share one), T queries, S keys, D features of queries and
 keys, E of values. Query t stands at position t + S - T among the keys.

@@ -11,36 +11,36 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from picograd import dtype as dtypes
-from picograd.codegen.attention import emit_attention
-from picograd.codegen.attention_few import emit_attention_few
-from picograd.codegen.attention_gpu import emit_attention_gpu
-from picograd.codegen.attention_grad import emit_attention_grad
-from picograd.codegen.attention_grad_gpu import emit_attention_grad_gpu
-from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.convolution import emit_convolution
-from picograd.codegen.convolution_direct import emit_direct
-from picograd.codegen.convolution_gpu import emit_convolution_gpu
-from picograd.codegen.direct import is_direct
+from picograd.codegen.cpu.attention import emit_attention
+from picograd.codegen.cpu.attention_grad import emit_attention_grad
+from picograd.codegen.cpu.convolution import emit_convolution
+from picograd.codegen.cpu.convolution_direct import emit_direct
+from picograd.codegen.cpu.direct import is_direct
+from picograd.codegen.cpu.few_rows import as_reduction, emit_few_rows, has_few_rows
+from picograd.codegen.cpu.matmul import emit_matmul
+from picograd.codegen.cpu.reduce import emit_reduce
+from picograd.codegen.cpu.reduce_both import emit_reduce_both, in_one_pass
+from picograd.codegen.cpu.sort_network import emit_sort_network, has_network
 from picograd.codegen.elementwise import emit_elementwise
-from picograd.codegen.few_rows import as_reduction, emit_few_rows, has_few_rows
-from picograd.codegen.legalize import legalize_statements
-from picograd.codegen.linearize import linearize
-from picograd.codegen.matmul import emit_matmul
-from picograd.codegen.matmul_gpu import emit_matmul_gpu
-from picograd.codegen.narrow_indices import narrow_indices
+from picograd.codegen.gpu.attention import emit_attention_gpu
+from picograd.codegen.gpu.attention_few import emit_attention_few
+from picograd.codegen.gpu.attention_grad import emit_attention_grad_gpu
+from picograd.codegen.gpu.convolution import emit_convolution_gpu
+from picograd.codegen.gpu.matmul import emit_matmul_gpu
+from picograd.codegen.gpu.reduce import emit_reduce_gpu
+from picograd.codegen.gpu.scan import emit_scan_gpu
+from picograd.codegen.gpu.scatter import emit_scatter_gpu, sorts_updates
+from picograd.codegen.gpu.sort import Phase, emit_sort_gpu
 from picograd.codegen.opts import guess
-from picograd.codegen.reduce import emit_reduce
-from picograd.codegen.reduce_both import emit_reduce_both, in_one_pass
-from picograd.codegen.reduce_gpu import emit_reduce_gpu
+from picograd.codegen.passes.bounds import prove_bounds
+from picograd.codegen.passes.legalize import legalize_statements
+from picograd.codegen.passes.linearize import linearize
+from picograd.codegen.passes.narrow_indices import narrow_indices
+from picograd.codegen.passes.tables import in_tables, may_look_up
 from picograd.codegen.scan import emit_scan
-from picograd.codegen.scan_gpu import emit_scan_gpu
 from picograd.codegen.scatter import emit_scatter
-from picograd.codegen.scatter_gpu import emit_scatter_gpu, sorts_updates
 from picograd.codegen.sort import emit_sort
-from picograd.codegen.sort_gpu import Phase, emit_sort_gpu
-from picograd.codegen.sort_network import emit_sort_network, has_network
-from picograd.codegen.tables import in_tables, may_look_up
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType

@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from picograd.codegen.few_rows import has_few_rows
-from picograd.codegen.matmul import MOST_REPEATS, is_alone, lanes_of
-from picograd.codegen.panels import contiguous_axis, packs_slowly
+from picograd.codegen.cpu.few_rows import has_few_rows
+from picograd.codegen.cpu.matmul import MOST_REPEATS, is_alone, lanes_of
+from picograd.codegen.cpu.panels import contiguous_axis, packs_slowly
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
 from picograd.device import Target
@@ -106,7 +106,7 @@ def _register_tile(nest: Nest, turned: bool, target: Target) -> RegisterTile:
 def _ragged_overhead(nest: Nest, lanes: int) -> float:
     """Returns what storing by way of memory adds to the time of a product, as a part of that of its sums.
 
-    All tiles go by way of memory as soon as their rows do not divide M (codegen/matmul.py). 0 where an epilogue needs that
+    All tiles go by way of memory as soon as their rows do not divide M (codegen/cpu/matmul.py). 0 where an epilogue needs that
     anyway.
     """
     k = _product(nest).src[0].shape[-1]

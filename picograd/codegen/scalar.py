@@ -2,9 +2,9 @@
 
 In:    scalar Ops
 Out:   scalar Ops
-Called by: codegen/exponentials.py, codegen/trigonometry.py, codegen/integers.py, codegen/narrow.py,
-           codegen/without_fma.py
-Next:  picograd/codegen/exponentials.py
+Called by: codegen/passes/exponentials.py, codegen/passes/trigonometry.py, codegen/passes/integers.py,
+           codegen/passes/narrow.py, codegen/passes/without_fma.py
+Next:  picograd/codegen/passes/exponentials.py
 """
 
 from __future__ import annotations

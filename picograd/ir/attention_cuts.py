@@ -38,7 +38,7 @@ ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
 class Cut:
     """What a block of threads has of an attention.
 
-    by_warps:  products are matrix instructions' (codegen/warp_rows.py), else multiply-adds (codegen/thread_rows.py)
+    by_warps:  products are matrix instructions' (codegen/gpu/warp_rows.py), else multiply-adds (codegen/gpu/thread_rows.py)
     dtype:     in shared memory
     threads:   of the block
     high:      row tiles of a warp, or rows of a thread

@@ -6,7 +6,7 @@ Out:   For, If, Alloc, Let, Load, Store, Transpose, Prefetch, CopyAsync, CommitC
 Next:  picograd/ir/stages.py
 
 Two forms share these records. Emitters write the free form: expressions are trees with LOADs in them, loops may be
-UNROLL or VECTOR. `codegen/linearize.py` makes the linear form, which renderers read: every expression is one
+UNROLL or VECTOR. `codegen/passes/linearize.py` makes the linear form, which renderers read: every expression is one
 operation on VARs, RANGEs and CONSTs; LOADs are Load statements; only GRID, BLOCK and LOOP loops are left; a VAR has
 a number of lanes, and a value with several lanes is a vector.
 """

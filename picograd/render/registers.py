@@ -7,7 +7,7 @@ Called by: picograd/render/llvm.py, picograd/render/llvm_memory.py.    Next: pic
 
 REGISTER memory has no address: in the linear form it is read and written at constant places, each place always with
 the same number of lanes. So a place is a name for the value stored last, and nothing is left for LLVM to find out. A table
-(codegen/tables.py) is one place, and lanes of it are chosen.
+(codegen/passes/tables.py) is one place, and lanes of it are chosen.
 
     for r in loop(48):                   loop1:
       load v1 = acc[0]                     %acc = phi float [ %zero, %entry ], [ %sum, %loop1 ]

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from picograd.codegen.bounds import prove_bounds
 from picograd.codegen.lower import lower
+from picograd.codegen.passes.bounds import prove_bounds
 from picograd.device import Target
 from picograd.engine.plan import parametrize, schedule_graphs, template
 from picograd.ir.stages import Kernel, Program

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from picograd.codegen.bounds import prove_bounds
+from picograd.codegen.passes.bounds import prove_bounds
 from picograd.compile import hostcxx
 from picograd.errors import DeviceError, VerifyError
 from picograd.evaluator.program import evaluate_program

@@ -4,8 +4,8 @@ In:    Tensors
 Out:   `fused`, one kernel; `two_passes`, which stores the product first and reads it again
 Next:  picograd/tools/ladder/peak.py
 
-The kernel is picograd/codegen/matmul.py's: rungs 1 to 6 in one emitter, with an epilogue that is any expression. A second
-pass over c costs 8 bytes of traffic for each element, which no arithmetic hides.
+The kernel is picograd/codegen/cpu/matmul.py's: rungs 1 to 6 in one emitter, with an epilogue that is any expression. A
+second pass over c costs 8 bytes of traffic for each element, which no arithmetic hides.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from picograd.codegen.legalize import legalize_statements
-from picograd.codegen.linearize import linearize
+from picograd.codegen.passes.legalize import legalize_statements
+from picograd.codegen.passes.linearize import linearize
 from picograd.device import Target
 from picograd.engine.compiler import Compiler
 from picograd.ir.dims import dim_value

@@ -1,0 +1,320 @@
+"""The loops of the gradients of an attention on a CPU: all three in one go over blocks of keys and queries.
+
+In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
+Out:   one or two phases of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/windows.py
+
+Lanes run over keys: keys and values are packed so that those of a strip lie side by side; all else is read where it lies.
+
+    for each head of keys, for each block of keys:  dk, dv = 0, 0       on the stack, packed
+        for each head of queries that shares them, for each block of queries that see any:
+            P = exp(cap(scale q k) - logsumexp), 0 where not visible    (queries, keys), on the stack
+            C = scale P (grad v - delta) (1 - tanh^2 where capped)
+            dv += grad.T P;   dk += q.T C;   dq += C k                  dq is in memory, and adds up over blocks of keys
+
+Five products, where what keeps the scores has four, and reads and writes them five times. What adds to dq are blocks of
+keys one after the other, always in the same order.
+
+Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, algorithm 4. FLOPs: 2 (3 D + 2 E) a query and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.cpu.head_strips import HeadStrips, columns_of, strips_of
+from picograd.codegen.heads import Element, is_there, last_at, num_blocks
+from picograd.codegen.loops import along, split
+from picograd.codegen.rows import PIECE_ELEMENTS
+from picograd.codegen.tile import Tile
+from picograd.device import Target
+from picograd.ir.build import cast, unary, where
+from picograd.ir.coordinates import flatten
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, at_least_0, floordiv, minimum, mul, subtract
+
+DQ, DK, DV = range(3)  # the results
+UNITS = 4  # iterations of GRID at least, where heads are few and keys are many
+
+
+def emit_attention_grad(
+    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes the gradients of an attention: GRID over heads of keys, and over parts of the keys of few heads.
+
+    Each part has a dq of its own, and these are added up in order: in a second phase, or, where a batch makes iterations
+    enough, by each of them, which takes one part after the other. The bits are the same.
+    """
+    assert nest.anchor is not None
+    heads = strips_of(nest.anchor, target)
+    H, G, T, _, D, _ = heads.sizes
+    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
+    beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
+    own = dq if dq is None or parts == 1 else scratch(heads.dtype, mul(length, beside))
+    with build.loop(numel((heads.batch, G, beside)), AxisKind.GRID) as position:
+        b, group, first_part = split(position, [heads.batch, G, beside])
+        start, count = flatten((b, mul(group, H // G), 0, 0), (heads.batch, H, T, D)), H // G * T * D
+        offset = mul(first_part, length)
+        keys = Keys(heads, build, b, group)
+        if dq is not None and beside < parts:
+            heads.fill(build, dq, start, count, 0)
+        with build.loop(parts // beside, AxisKind.LOOP) as step:
+            if own is not None:
+                heads.fill(build, own, add(offset, start), count, 0)
+            keys.take(add(first_part, step), parts, own, offset, slots)
+            if dq is not None and own is not None and beside < parts:
+                whole, part = dq, own
+                along(build, start, count, heads.lanes, lambda i: build.store(whole, i, read(whole, i) + read(part, i)))
+    if dq is not None and own is not None and beside > 1:
+        _add_up(heads, after, own, parts, dq)
+
+
+def num_parts(heads: HeadStrips) -> int:
+    """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide."""
+    _, G, _, S, _, _ = heads.sizes
+    return max(1, min(-(-S // heads.block) // 2, -(-UNITS // G)))
+
+
+def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:
+    """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
+    H, _, T, _, D, _ = heads.sizes
+    length = numel((heads.batch, H, T, D))
+    with build.loop(floordiv(add(length, PIECE_ELEMENTS - 1), PIECE_ELEMENTS), AxisKind.GRID) as piece:
+        first = mul(piece, PIECE_ELEMENTS)
+
+        def put(i: Dim) -> None:
+            total = read(partial, i)
+            for part in range(1, parts):
+                total = total + read(partial, add(mul(length, part), i))
+            build.store(dq, i, cast(total, heads.anchor.dtype))
+
+        along(build, first, minimum(subtract(length, first), PIECE_ELEMENTS), heads.lanes, put)
+
+
+class Queries:
+    """What is read of the queries of one head: q, the gradient of the result, logsumexp and delta; and where dq goes.
+
+    offset:  of the dq of the part at hand
+    """
+
+    def __init__(self, heads: HeadStrips, b: Dim, head: Dim, dq: Op | None, offset: Dim):
+        H, _, T, _, D, _ = heads.sizes
+        self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
+        self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
+        self.dq = dq
+        self.where: Callable[[Dim, Dim], Dim] = lambda t, d: add(
+            offset, flatten((b, head, t, d), (heads.batch, H, T, D))
+        )
+
+
+class Keys:
+    """A block of keys and values, strip by strip: packed, and the sums of their gradients so far.
+
+    first:        key of the block
+    count:        strips that have a key
+    rows:         queries of a tile
+    query_block:  queries that are looked at together
+    """
+
+    def __init__(self, heads: HeadStrips, build: Builder, b: Dim, group: Dim):
+        _, _, T, _, D, E = heads.sizes
+        self.heads, self.build, self.b, self.group = heads, build, b, group
+        self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
+        self.rows = heads.tile_rows(T)
+        self.query_block = -(-min(T, heads.block) // self.rows) * self.rows
+        self.k, self.dk = (heads.memory(build, heads.block * D) for _ in range(2))
+        self.v, self.dv = (heads.memory(build, heads.block * E) for _ in range(2))
+        self.weights = heads.memory(build, self.query_block * heads.width)  # P, of the strip at hand
+        self.slopes = heads.memory(build, self.query_block * heads.block)  # C, of the block
+        self.sums = heads.memory(build, self.rows * heads.width)  # of a tile of dq
+
+    def take(self, part: Dim, parts: int, dq: Op | None, offset: Dim, slots: dict[int, Op]) -> None:
+        """Does every `parts`-th block of keys, from number `part` on.
+
+        Args:
+          dq, offset:  memory of the gradients of queries, and where those of the part at hand begin
+        """
+        build, heads = self.build, self.heads
+        H, G, T, S, _, _ = heads.sizes
+        blocks = -(-S // heads.block)
+        with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
+            self.begin(mul(add(mul(number, parts), part), heads.block))
+            first, stop = heads.queries_of(self.first, heads.block)
+            first = mul(floordiv(first, self.rows), self.rows)
+            steps = minimum(num_blocks(subtract(stop, first), self.query_block), -(-T // self.query_block))
+            with build.loop(H // G, AxisKind.LOOP) as index:
+                queries = Queries(heads, self.b, add(mul(self.group, H // G), index), dq, offset)
+                with build.loop(steps, AxisKind.LOOP) as step:
+                    self.look_at(queries, add(first, mul(step, self.query_block)))
+            self.store(slots)
+
+    def begin(self, first: Dim) -> None:
+        """Packs the block of keys from `first` on."""
+        build, heads = self.build, self.heads
+        _, _, _, S, D, E = heads.sizes
+        self.first = first
+        self.count = minimum(num_blocks(subtract(S, first), heads.width), heads.strips)
+        heads.pack(build, 1, self.key, first, self.count, self.k)
+        heads.pack(build, 2, self.value, first, self.count, self.v)
+        heads.fill(build, self.dk, 0, heads.block * D, 0)
+        heads.fill(build, self.dv, 0, heads.block * E, 0)
+
+    def _of_weight(self, query: Dim, column: Dim) -> Dim:
+        return add(mul(query, self.heads.width), column)
+
+    def _of_slope(self, query: Dim, key: Dim) -> Dim:
+        return add(mul(query, self.heads.block), key)
+
+    def _inside(self, query: Dim) -> Dim:
+        return last_at(query, self.heads.sizes[2], self.rows)
+
+    # ---- a block of queries ----
+    def look_at(self, queries: Queries, first: Dim) -> None:
+        """Adds what a block of queries gives to the gradients of this block of keys, and the other way round."""
+        build, T = self.build, self.heads.sizes[2]
+        tiles = minimum(num_blocks(subtract(T, first), self.rows), self.query_block // self.rows)
+        with build.loop(self.count, AxisKind.LOOP) as strip:
+            self._look_from(queries, first, tiles, strip)
+        if queries.dq is not None:
+            with build.loop(tiles, AxisKind.LOOP) as index:
+                self._move_queries(queries, first, mul(index, self.rows))
+
+    def _look_from(self, queries: Queries, first: Dim, tiles: Dim, strip: Dim) -> None:
+        """Adds what those queries of a block give that see any key of a strip."""
+        build, heads = self.build, self.heads
+        column = mul(strip, heads.width)
+        begin, _ = heads.queries_of(add(self.first, column), heads.width)
+        unseen = minimum(floordiv(at_least_0(subtract(begin, first)), self.rows), tiles)
+        seen = subtract(tiles, unseen)
+        with build.loop(seen, AxisKind.LOOP) as index:
+            self._weigh(queries, first, mul(add(unseen, index), self.rows), strip)
+        start = mul(unseen, self.rows)
+
+        def weight(c: Dim, t: Dim) -> Op:
+            return read(self.weights, self._of_weight(add(start, t), c))
+
+        def slope(c: Dim, t: Dim) -> Op:
+            return read(self.slopes, self._of_slope(add(start, t), add(column, c)))
+
+        def grad(t: Dim, e: Dim) -> Op:
+            return queries.grad(self._inside(add(first, add(start, t))), e)
+
+        def q(t: Dim, d: Dim) -> Op:
+            return queries.q(self._inside(add(first, add(start, t))), d)
+
+        count = mul(seen, self.rows)
+        self._add(self.dv, heads.sizes[5], grad, weight, count, strip)
+        self._add(self.dk, heads.sizes[4], q, slope, count, strip)
+
+    def _weigh(self, queries: Queries, first: Dim, row: Dim, strip: Dim) -> None:
+        """Stores the weights of a tile of queries and keys, and their slopes."""
+        build, heads = self.build, self.heads
+        _, _, T, _, D, E = heads.sizes
+        tile, column = heads.tile(self.rows), mul(strip, heads.width)
+
+        def query(i: Dim) -> Dim:
+            return self._inside(add(first, add(row, i)))
+
+        def put_weight(i: Dim, c: Dim, at: Dim) -> None:
+            score, bent = heads.scaled(build.load(products, at))
+            weight = unary(OpCode.EXP, score - queries.logsumexp(query(i)))
+            t, s = add(first, add(row, i)), add(self.first, add(column, c))
+            seen = heads.seen(t, s, is_there(t, T, self.rows))
+            weight = weight if seen is None else where(seen, weight, const(0, weight.dtype))
+            slope = weight * heads.arg.scale
+            slope = slope if bent is None else slope * (bent.filled(1) - bent * bent)
+            build.store(self.weights, self._of_weight(add(row, i), c), weight)
+            build.store(self.slopes, self._of_slope(add(row, i), add(column, c)), slope)
+
+        def put_slope(i: Dim, c: Dim, at: Dim) -> None:
+            place = self._of_slope(add(row, i), add(column, c))
+            towards = build.load(gradients, at) - queries.delta(query(i))
+            build.store(self.slopes, place, build.load(self.slopes, place) * towards)
+
+        products = tile.multiply(
+            build, tile.new(build), D,
+            lambda i, d: queries.q(query(i), d),
+            lambda c, d: read(self.k, heads.place(strip, D, d, c)),
+        )  # fmt: skip
+        tile.each(build, put_weight)
+        gradients = tile.multiply(
+            build, tile.new(build), E,
+            lambda i, e: queries.grad(query(i), e),
+            lambda c, e: read(self.v, heads.place(strip, E, e, c)),
+        )  # fmt: skip
+        tile.each(build, put_slope)
+
+    def _add(self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim) -> None:
+        """Adds the sum over `count` queries of x times their factors to the packed gradients of a strip."""
+        for start, tiles, rows in self.heads.tiles_of(features):
+            with self.build.loop(tiles, AxisKind.LOOP) as index:
+                feature = add(start, mul(index, rows))
+                self._add_tile(memory, features, x, factor, count, strip, feature, rows)
+
+    def _add_tile(
+        self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim, feature: Dim, rows: int
+    ) -> None:
+        build, tile = self.build, self.heads.tile(rows)
+
+        def place(i: Dim, c: Dim) -> Dim:
+            return self.heads.place(strip, features, add(feature, i), c)
+
+        before = tile.new(build, lambda i, c: build.load(memory, place(i, c)))
+        sums = tile.multiply(build, before, count, lambda i, t: x(t, add(feature, i)), factor)
+        tile.each(build, lambda i, c, at: build.store(memory, place(i, c), build.load(sums, at)))
+
+    # ---- the gradients of queries ----
+    def _move_queries(self, queries: Queries, first: Dim, row: Dim) -> None:
+        """Adds what this block of keys gives to the gradients of a tile of queries."""
+        _, _, _, _, D, _ = self.heads.sizes
+        _, stop = self.heads.keys_of(add(first, row), self.rows)
+        count = minimum(at_least_0(subtract(stop, self.first)), self.heads.block)
+        for start, tiles, vectors, lanes in columns_of(D, self.heads.lanes):
+            with self.build.loop(tiles, AxisKind.LOOP) as index:
+                tile = self.heads.tile(self.rows, vectors, lanes)
+                self._move_tile(queries, first, row, add(start, mul(index, tile.columns)), count, tile)
+
+    def _move_tile(self, queries: Queries, first: Dim, row: Dim, feature: Dim, count: Dim, tile: Tile) -> None:
+        """Adds to a tile of dq, by way of the stack: of its queries not all may be there."""
+        build, heads, dq = self.build, self.heads, queries.dq
+        assert dq is not None
+        _, _, T, S, _, _ = heads.sizes
+        sums = tile.multiply(
+            build, tile.new(build), count,
+            lambda i, s: read(self.slopes, self._of_slope(add(row, i), s)),
+            lambda c, s: self.key(minimum(add(self.first, s), S - 1), add(feature, c)),
+        )  # fmt: skip
+        tile.each(build, lambda i, c, at: build.store(self.sums, at, build.load(sums, at)))
+        with build.loop(minimum(subtract(T, add(first, row)), self.rows), AxisKind.LOOP) as i:
+
+            def put(c: Dim) -> None:
+                place = queries.where(add(first, add(row, i)), add(feature, c))
+                build.store(dq, place, build.load(dq, place) + read(self.sums, add(mul(i, tile.columns), c)))
+
+            along(build, 0, tile.columns, tile.lanes, put)
+
+    # ---- the gradients of keys and values ----
+    def store(self, slots: dict[int, Op]) -> None:
+        """Stores the gradients of the block of keys."""
+        _, _, _, _, D, E = self.heads.sizes
+        for number, memory, features in ((DK, self.dk, D), (DV, self.dv, E)):
+            if number in slots:
+                self._store(memory, features, slots[number])
+
+    def _store(self, memory: Op, features: int, out: Op) -> None:
+        build, heads = self.build, self.heads
+        _, G, _, S, _, _ = heads.sizes
+        with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
+            strip, column = split(key, [heads.strips, heads.width])
+
+            def put(feature: Dim) -> None:
+                value = read(memory, heads.place(strip, features, feature, column))
+                index = flatten((self.b, self.group, add(self.first, key), feature), (heads.batch, G, S, features))
+                build.store(out, index, cast(value, heads.anchor.dtype))
+
+            along(build, 0, features, heads.lanes, put)

@@ -1,0 +1,276 @@
+"""The loops of a convolution on a CPU: a matrix product whose columns are windows, packed a block of K at a time.
+
+In:    Nest (kind CONV), whose anchor is the CONV
+Out:   two phases of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/gpu/matmul.py
+
+A GRID iteration computes a block of the result: some output channels of some vectors of positions. It walks K in
+blocks; for each it packs the windows on its stack and multiplies them as codegen/cpu/matmul.py does. So beside the stack
+there is the packed weight where that is small, and the parts of a sum over a long K that threads share: SCRATCH_NBYTES each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from picograd import dtype as dtypes
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.cpu.blocks import Blocks, blocks_of
+from picograd.codegen.cpu.matmul import store_outputs
+from picograd.codegen.loops import along, split
+from picograd.codegen.tile import Tile
+from picograd.device import Target
+from picograd.ir.build import cast
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, minimum, mod, mul, subtract
+
+SCRATCH_NBYTES = 1 << 20  # for the packed weight, and for the parts of split sums
+ENOUGH = 16  # GRID iterations; with fewer, the long sum of a gradient by a weight is split
+
+Panel = Callable[[Dim, Dim], Op]  # (row of the panel, k in the block) -> an element of the packed weight
+Weight = Callable[[Dim, Dim, Dim], Panel]  # (group, number of the panel in it, block of K) -> that panel over that block
+
+
+def emit_convolution(
+    nest: Nest, params: Sequence[Op], first: Builder, second: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes a convolution: the weight packed in `first` if it is small, blocks of the result in `second`.
+
+    A sum over a long K for a small gradient by a weight is split: its parts in `first`, their sums in `second`.
+    """
+    assert nest.anchor is not None
+    blocks = blocks_of(nest.anchor, target)
+    splits = _num_splits(blocks)
+    if splits > 1:
+        _split_sums(nest, params, blocks, splits, first, second, scratch)
+        return
+    weight = _packed_weight(blocks, first, scratch)
+    extents = [blocks.windows.groups, blocks.num_pieces, blocks.num_columns]
+    with second.loop(numel(extents), AxisKind.GRID) as number:
+        group, piece, column = split(number, extents)
+        done = _multiply(blocks, group, piece, column, 0, blocks.num_k_blocks, weight, second)
+        first_vector = mul(column, blocks.width)
+        with second.loop(minimum(subtract(blocks.num_vectors, first_vector), blocks.width), AxisKind.LOOP) as v:
+
+            def value(row: Dim, lane: Dim) -> Op:
+                return second.load(done, _place(blocks, row, v, lane))
+
+            start = mul(piece, blocks.panels * blocks.rows)
+            height = minimum(subtract(blocks.windows.m, start), blocks.panels * blocks.rows)
+            _store_rows(nest, params, blocks, group, start, height, add(first_vector, v), value, second)
+
+
+def _num_splits(blocks: Blocks) -> int:
+    """Into how many parts the sum over K is split: by shapes alone, so that its bits do not depend on threads.
+
+    Not where axis 0 is a batch: an image has the same bits alone or among others.
+    """
+    windows = blocks.windows
+    parts, columns = windows.groups * blocks.num_pieces, blocks.num_columns
+    if not windows.arg.of_weight or not isinstance(columns, int) or parts * columns >= ENOUGH:
+        return 1
+    nbytes = windows.groups * windows.m * columns * blocks.width * blocks.lanes * blocks.dtype.itemsize
+    return max(1, min(ENOUGH, blocks.num_k_blocks // 2, SCRATCH_NBYTES // nbytes))
+
+
+def _split_sums(
+    nest: Nest, params: Sequence[Op], blocks: Blocks, splits: int, first: Builder, second: Builder, scratch: Scratch
+) -> None:
+    """Writes parts of the sums, then their sums in order."""
+    windows, columns = blocks.windows, blocks.num_columns
+    length = mul(columns, blocks.width * blocks.lanes)
+    shape = (splits, windows.groups, windows.m, length)
+    memory = scratch(blocks.dtype, numel(shape))
+    each = -(-blocks.num_k_blocks // splits)
+
+    def place(part: Dim, group: Dim, row: Dim, vector: Dim, lane: Dim) -> Dim:
+        whole = add(mul(add(mul(part, windows.groups), group), windows.m), row)
+        return add(mul(whole, length), add(mul(vector, blocks.lanes), lane))
+
+    extents = [splits, windows.groups, blocks.num_pieces, columns]
+    with first.loop(numel(extents), AxisKind.GRID) as number:
+        part, group, piece, column = split(number, extents)
+        start = mul(part, each)
+        count = minimum(subtract(blocks.num_k_blocks, start), each)
+        done = _multiply(blocks, group, piece, column, start, count, None, first)
+        top = mul(piece, blocks.panels * blocks.rows)
+        with (
+            first.loop(minimum(subtract(windows.m, top), blocks.panels * blocks.rows), AxisKind.LOOP) as row,
+            first.loop(blocks.width, AxisKind.LOOP) as v,
+            first.loop(blocks.lanes, AxisKind.VECTOR) as lane,
+        ):
+            where = place(part, group, add(top, row), add(mul(column, blocks.width), v), lane)
+            first.store(memory, where, first.load(done, _place(blocks, row, v, lane)))
+    with second.loop(mul(windows.groups, blocks.num_vectors), AxisKind.GRID) as number:
+        group, vector = split(number, [windows.groups, blocks.num_vectors])
+
+        def value(row: Dim, lane: Dim) -> Op:
+            total = read(memory, place(0, group, row, vector, lane))
+            for part in range(1, splits):
+                total = Op(OpCode.ADD, blocks.dtype, (total, read(memory, place(part, group, row, vector, lane))))
+            return total
+
+        _store_rows(nest, params, blocks, group, 0, windows.m, vector, value, second)
+
+
+def _store_rows(
+    nest: Nest, params: Sequence[Op], blocks: Blocks, group: Dim, start: Dim, height: Dim, vector: Dim,
+    value: Callable[[Dim, Dim], Op], build: Builder,
+) -> None:  # fmt: skip
+    """The epilogue: outputs of some channels at the positions of one vector."""
+    assert nest.anchor is not None
+    dtype = nest.anchor.dtype
+    with build.loop(height, AxisKind.LOOP) as i:
+
+        def store(lane: Dim) -> None:
+            b, at, _ = blocks.position(vector, lane)
+            channel = add(mul(group, blocks.windows.m), add(start, i))
+            store_outputs(nest, params, (b, channel, *at), cast(value(i, lane), dtype), build)
+
+        along(build, 0, blocks.count(vector), blocks.lanes, store)
+
+
+# ---- a block of the result ----
+def _place(blocks: Blocks, row: Dim, vector: Dim, lane: Dim) -> Dim:
+    """Returns where an element of a block of the result stands."""
+    return add(mul(row, blocks.width * blocks.lanes), add(mul(vector, blocks.lanes), lane))
+
+
+def _multiply(
+    blocks: Blocks, group: Dim, piece: Dim, column: Dim, start: Dim, count: Dim, weight: Weight | None, build: Builder
+) -> Op:
+    """Writes a block of the result, over some blocks of K, into memory on the stack, and returns that."""
+    height, lanes = blocks.panels * blocks.rows, blocks.lanes
+    done = build.alloc(blocks.dtype, height * blocks.width * lanes, MemorySpace.SHARED)
+    windows = build.alloc(blocks.dtype, blocks.depth * blocks.width * lanes, MemorySpace.SHARED)
+    own = None if weight else build.alloc(blocks.dtype, blocks.rows * blocks.depth, MemorySpace.SHARED)
+    with build.loop(height * blocks.width, AxisKind.LOOP) as vector, build.loop(lanes, AxisKind.VECTOR) as lane:
+        build.store(done, add(mul(vector, lanes), lane), const(0, blocks.dtype))
+    with build.loop(count, AxisKind.LOOP) as number:
+        block = add(start, number)
+        depth = _pack_windows(blocks, group, column, block, windows, build)
+        first_panel = mul(piece, blocks.panels)
+        with build.loop(minimum(subtract(blocks.row_panels, first_panel), blocks.panels), AxisKind.LOOP) as index:
+            panel = add(first_panel, index)
+            lhs = weight(group, panel, block) if weight else _own_panel(blocks, group, panel, block, own, build)
+            with build.loop(blocks.width // blocks.vectors, AxisKind.LOOP) as side:
+
+                def rhs(c: Dim, k: Dim) -> Op:
+                    return read(windows, _packed_place(blocks, side, k, c))
+
+                _multiply_tile(blocks, depth, lhs, rhs, done, mul(index, blocks.rows), side, build)
+    return done
+
+
+def _multiply_tile(
+    blocks: Blocks, depth: Dim, lhs: Panel, rhs: Callable[[Dim, Dim], Op], done: Op, row: Dim,
+    side: Dim, build: Builder,
+) -> None:  # fmt: skip
+    """The micro-kernel: a tile in registers over a block of K, added to what the blocks before gave.
+
+    A sum of sums: rounding errors of a long K do not pile up.
+    """
+    tile = Tile(blocks.rows, blocks.vectors, blocks.lanes, blocks.dtype, blocks.has_fma)
+    acc = tile.multiply(build, tile.new(build), depth, lhs, rhs)
+
+    def put(i: Dim, c: Dim, where: Dim) -> None:
+        place = _place(blocks, add(row, i), mul(side, blocks.vectors), c)
+        both = (build.load(done, place), build.load(acc, where))
+        build.store(done, place, Op(OpCode.OR if acc.dtype is dtypes.bool_ else OpCode.ADD, acc.dtype, both))
+
+    tile.each(build, put)
+
+
+# ---- packing ----
+def _first_channel(blocks: Blocks, block: Dim) -> Dim:
+    return mul(floordiv(block, blocks.num_tap_blocks), blocks.channels)
+
+
+def _first_tap(blocks: Blocks, block: Dim) -> Dim:
+    return mul(mod(block, blocks.num_tap_blocks), blocks.taps)
+
+
+def _packed_place(blocks: Blocks, side: Dim, k: Dim, c: Dim) -> Dim:
+    """Returns where an element of the packed windows stands: panels as wide as a tile, k after k."""
+    return add(mul(add(mul(side, blocks.depth), k), blocks.vectors * blocks.lanes), c)
+
+
+def _pack_windows(blocks: Blocks, group: Dim, column: Dim, block: Dim, memory: Op, build: Builder) -> Dim:
+    """Packs a block of the windows and returns how much of K it has.
+
+    Channels run innermost: where a tap falls is the same for all of them.
+    """
+    windows, dtype = blocks.windows, blocks.dtype
+    channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
+    num_channels = minimum(subtract(windows.channels, channel), blocks.channels)
+    num_taps = minimum(subtract(windows.num_taps, tap), blocks.taps)
+    with (
+        build.loop(blocks.width, AxisKind.LOOP) as v,
+        build.loop(num_taps, AxisKind.LOOP) as t,
+        build.loop(num_channels, AxisKind.LOOP) as c,
+        build.loop(blocks.lanes, AxisKind.VECTOR) as lane,
+    ):
+        b, at, known = blocks.position(add(mul(column, blocks.width), v), lane)
+        value = windows.column(b, at, group, add(channel, c), add(tap, t), known)
+        side, beside = floordiv(v, blocks.vectors), mul(mod(v, blocks.vectors), blocks.lanes)
+        where = _packed_place(blocks, side, add(mul(c, blocks.taps), t), add(beside, lane))
+        build.store(memory, where, cast(value, dtype))
+    return num_taps if blocks.channels == 1 else mul(num_channels, blocks.taps)
+
+
+def _packed_weight(blocks: Blocks, build: Builder, scratch: Scratch) -> Weight | None:
+    """Packs the whole weight, rows of K side by side; None where it is large: then each block packs its own."""
+    windows, dtype, rows = blocks.windows, blocks.dtype, blocks.rows
+    length = windows.k + 16  # with a K of a power of two all rows would share one cache set
+    count = windows.groups * blocks.row_panels
+    if count * rows * length * dtype.itemsize > SCRATCH_NBYTES:
+        return None
+    memory = scratch(dtype, count * rows * length)
+
+    def place(panel: Dim, i: Dim, k: Dim) -> Dim:
+        return add(mul(add(mul(panel, rows), i), length), k)
+
+    with build.loop(count, AxisKind.GRID) as panel:
+        group, first = floordiv(panel, blocks.row_panels), mul(mod(panel, blocks.row_panels), rows)
+        height = minimum(subtract(windows.m, first), rows)
+        with build.loop(height, AxisKind.LOOP) as i:
+            o = add(mul(group, windows.m), add(first, i))
+            along(build, 0, windows.k, blocks.lanes,
+                  lambda k: build.store(memory, place(panel, i, k), cast(windows.weight_row(o, k), dtype)))
+        with build.loop(subtract(rows, height), AxisKind.LOOP) as i:
+            along(build, 0, windows.k, blocks.lanes,
+                  lambda k: build.store(memory, place(panel, add(height, i), k), const(0, dtype)))
+
+    def packed_panel(group: Dim, number: Dim, block: Dim) -> Panel:
+        panel = add(mul(group, blocks.row_panels), number)
+        first_k = add(mul(_first_channel(blocks, block), windows.num_taps), _first_tap(blocks, block))
+        return lambda i, k: read(memory, place(panel, i, add(first_k, k)))
+
+    return packed_panel
+
+
+def _own_panel(blocks: Blocks, group: Dim, panel: Dim, block: Dim, memory: Op | None, build: Builder) -> Panel:
+    """Packs a panel of rows of the weight over a block of K on the stack."""
+    assert memory is not None
+    windows, dtype, depth = blocks.windows, blocks.dtype, blocks.depth
+    first = mul(panel, blocks.rows)
+    height = minimum(subtract(windows.m, first), blocks.rows)
+    channel, tap = _first_channel(blocks, block), _first_tap(blocks, block)
+    with build.loop(height, AxisKind.LOOP) as i:
+        o = add(mul(group, windows.m), add(first, i))
+        if blocks.num_tap_blocks > 1:
+            count = minimum(subtract(windows.num_taps, tap), blocks.taps)
+            along(build, 0, count, blocks.lanes, lambda t: build.store(
+                memory, add(mul(i, depth), t), cast(windows.weight(o, channel, add(tap, t)), dtype)))
+        else:
+            count = mul(minimum(subtract(windows.channels, channel), blocks.channels), windows.num_taps)
+            start = mul(channel, windows.num_taps)
+            along(build, 0, count, blocks.lanes, lambda k: build.store(
+                memory, add(mul(i, depth), k), cast(windows.weight_row(o, add(start, k)), dtype)))
+    with build.loop(subtract(blocks.rows, height), AxisKind.LOOP) as i:
+        row = add(height, i)
+        along(build, 0, depth, blocks.lanes, lambda k: build.store(memory, add(mul(row, depth), k), const(0, dtype)))
+    return lambda i, k: read(memory, add(mul(i, depth), k))

@@ -1,0 +1,228 @@
+"""The loops of two reduce nests over the same data, along its rows and down its columns: one pass over memory.
+
+In:    the phases of a Kernel: a reduce nest whose rows are the columns of another, in its phase or the next
+Out:   `in_one_pass`: the phases with partial sums in place of the other;  statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/gpu/reduce.py
+
+The backward pass of a layer norm reduces rows for the gradient of x, and columns for those of weight and bias. A block of
+rows adds up its own columns while they are in the cache, in a line of scratch memory; a nest in the other's place adds up
+the lines. Blocks depend on shapes alone, so sums have the same bits for any number of threads.
+
+Example:  phase 1: reduce (4096, 4096) over 1        phase 1: the same, and sums of 64 rows each, into scratch (64, 4096)
+          phase 2: reduce (4096, 4096) over 0   ->   phase 2: reduce (64, 4096) over 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from picograd.codegen.axes import vector_lanes
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.cpu.reduce import MOST_AT_ONCE, emit_rows, rows_at_once, some_rows, worth_keeping
+from picograd.codegen.index import elements_anywhere, put_in_all
+from picograd.codegen.loops import along
+from picograd.codegen.rows import (
+    PIECE_ELEMENTS,
+    Results,
+    Rows,
+    accumulator_dtype,
+    plan_rows,
+    start_of,
+)
+from picograd.device import Target
+from picograd.ir.build import cast, reduce
+from picograd.ir.coordinates import Coords, flatten, placeholders
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest, NestKind
+from picograd.ir.substitute import substitute
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+
+Phases = tuple[tuple[Nest, ...], ...]
+
+FEW_ELEMENTS = 1 << 15  # of a domain: no time to be saved
+FEWEST_ROWS = 32  # of a block: its partial sums are little beside them
+MOST_BLOCKS = 64
+FEWEST_BLOCKS = 8  # for as many threads, where there were as many before
+
+
+@dataclass(frozen=True)
+class Both:
+    """A reduce nest along rows, and what is added up down the columns meanwhile.
+
+    rows:      how it is walked;  lanes: of a vector
+    block:     rows whose columns are added up in one line
+    columns:   the axes of the domain that number the columns
+    sums:      a reduction down the columns -> memory with a line of its partial results for each block
+    values:    of each of these reductions what an element adds, at placeholders of the domain
+    own:       LOADs in `values` that name what the nest itself stores there -> that value
+    """
+
+    rows: Rows
+    lanes: int
+    block: int
+    columns: tuple[int, ...]
+    sums: dict[Op, Op]
+    values: list[Op]
+    own: dict[Op, Op]
+
+    @property
+    def width(self) -> Dim:
+        """Elements of a line."""
+        return numel(self.rows.nest.domain[axis] for axis in self.columns)
+
+    @property
+    def num_blocks(self) -> Dim:
+        return floordiv(add(numel(self.rows.row_extents), self.block - 1), self.block)
+
+
+# ---- which nests go together ----
+def in_one_pass(phases: Phases, params: Sequence[Op], target: Target, scratch: Scratch) -> tuple[Phases, dict[Nest, Both]]:
+    """Finds nests along rows and down the columns of the same data.
+
+    Returns: the phases, in which nests down columns only add up partial results; and for nests along rows what is added up
+             beside them.
+    """
+    found: dict[Nest, Both] = {}
+    if target.is_gpu:
+        return phases, found
+    made = [list(part) for nests in phases for part in (nests, ())]  # what is added up in a phase is whole behind it
+    for rows, number, columns, place in _crossed(phases):
+        if rows not in made[2 * number] or columns not in made[2 * place] or not found.keys().isdisjoint((rows, columns)):
+            continue  # one of them is in another pair
+        stored = {slot for nest in phases[number] for slot, _ in nest.outputs}
+        both = _joined(rows, columns, stored, params, target, scratch)
+        if both is not None:
+            found[rows] = both
+            made[2 * place].remove(columns)
+            made[2 * place + (place == number)].append(_totals(columns, both))
+    return tuple([tuple(nests) for nests in made if nests]), found
+
+
+def _crossed(phases: Phases) -> Iterator[tuple[Nest, int, Nest, int]]:
+    """Yields two reduce nests and their phases: the rows of the first, cut into blocks, are the columns of the second."""
+    reductions = [(nest, number) for number, nests in enumerate(phases) for nest in nests if nest.kind is NestKind.REDUCE]
+    for rows, number in reductions:
+        wide = {axis for axis, dim in enumerate(rows.domain) if dim != 1}
+        for columns, place in reductions:
+            crossed = wide.intersection(rows.reduced) == wide.intersection(columns.row_axes)
+            if crossed and rows.domain == columns.domain and 0 <= place - number <= 1 and _rows_of_block(rows):
+                yield rows, number, columns, place
+
+
+def _reductions(nest: Nest) -> list[Op]:
+    return [op for op in toposort([value for _, value in nest.outputs]) if op.code is OpCode.REDUCE]
+
+
+def _joined(
+    nest: Nest, columns: Nest, stored: set[int], params: Sequence[Op], target: Target, scratch: Scratch
+) -> Both | None:  # fmt: skip
+    """Returns how a nest along rows adds up columns, or None where it cannot.
+
+    Args:
+      stored: slots that the phase of `nest` writes: of these an element may only read what its own row has just stored
+    """
+    reductions = _reductions(columns)
+    sources = [r.src[0] for r in reductions]
+    has_elements = any(value.shape == columns.domain for _, value in columns.outputs)
+    if has_elements or any(op.code is OpCode.REDUCE for op in toposort(sources)):
+        return None  # it goes over its columns more than once
+    values = elements_anywhere(sources)
+    own = _stored_here(nest, params)
+    loads = {op for op in toposort(values) if op.code is OpCode.LOAD and op.src[0].arg[0] in stored}
+    rows, lanes_on_rows = plan_rows(nest, params, target, sources)
+    lanes = vector_lanes([value for _, value in nest.outputs], target)
+    runs_along_rows = not lanes_on_rows and not plan_rows(nest, params, target)[1]
+    if not runs_along_rows or not loads <= own.keys() or vector_lanes(sources, target) < lanes:
+        return None  # a row is added up as it is where there are fewer, and nothing goes together
+    block = _rows_of_block(nest)
+    num_blocks = -(-int(numel(nest.row_shape)) // block)
+    sums = {r: scratch(accumulator_dtype(r), mul(num_blocks, numel(r.shape))) for r in reductions}
+    return Both(rows, lanes, block, columns.row_axes, sums, values, {load: own[load] for load in loads})
+
+
+def _stored_here(nest: Nest, params: Sequence[Op]) -> dict[Op, Op]:
+    """Returns what an element reads where it reads what a nest stores for it or for its row, with the value stored."""
+    coords = placeholders(nest.domain)
+    row = [coords[axis] for axis in nest.row_axes]
+    found = {}
+    for slot, value in nest.outputs:
+        is_of_element = value.shape == nest.domain
+        found[read(params[slot], flatten(coords if is_of_element else row, value.shape))] = value
+    return found
+
+
+def _rows_of_block(nest: Nest) -> int:
+    """Returns how many rows add up their columns together: 0 where rows are too few for that."""
+    total, domain = numel(nest.row_shape), numel(nest.domain)
+    if not isinstance(total, int) or not isinstance(domain, int) or domain <= FEW_ELEMENTS:
+        return 0
+    of_piece = max(1, PIECE_ELEMENTS * total // domain)  # of a nest alone
+    block = max(FEWEST_ROWS, of_piece, -(-total // MOST_BLOCKS))
+    block += -block % MOST_AT_ONCE
+    return block if -(-total // block) >= max(2, min(FEWEST_BLOCKS, -(-total // of_piece))) else 0
+
+
+def _totals(columns: Nest, both: Both) -> Nest:
+    """Returns the nest that adds up the partial results."""
+    totals = {}
+    for r, memory in both.sums.items():
+        lines = Op(OpCode.PARAM, memory.dtype, (), (memory.arg[0], (both.num_blocks, *r.shape)))
+        totals[r] = cast(reduce(lines, r.arg[0], (0,)), r.dtype)
+    slots, values = zip(*columns.outputs)
+    outputs = tuple(zip(slots, substitute(values, totals)))
+    return Nest(NestKind.REDUCE, (both.num_blocks, *columns.row_shape), (0,), None, outputs)
+
+
+# ---- their loops ----
+def emit_reduce_both(both: Both, build: Builder) -> None:
+    """Writes the loops: GRID over blocks of rows, some rows at a time."""
+    rows, kept = both.rows, worth_keeping(both.rows)
+    elements = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    at_once = 1 if any(kept) else rows_at_once(rows, [*elements, *(r.src[0] for r in both.sums)])
+    with build.loop(both.num_blocks, AxisKind.GRID) as line:
+        start = mul(line, both.block)
+        _clear(both, line, build)
+
+        def write(n: Dim, count: int) -> None:
+            emit_rows(rows, add(start, n), count, build, both.lanes, kept, partial(_add_up, both, line, build))
+
+        some_rows(minimum(subtract(numel(rows.row_extents), start), both.block), at_once, build, write)
+
+
+def _clear(both: Both, line: Dim, build: Builder) -> None:
+    """Writes what the partial results of a block start from."""
+    width = both.width
+    for r, memory in both.sums.items():
+        start = start_of(r.arg[0], memory.dtype)
+        along(build, mul(line, width), width, both.lanes, partial(build.store, memory, value=start))
+
+
+def _add_up(both: Both, line: Dim, build: Builder, columns: list[Dim], here: list[tuple[list[Dim], Results]]) -> None:
+    """Adds one element of each of some rows to the partial results: in the order the rows stand in."""
+    rows = both.rows
+    place = _place(both, line, rows.coords(here[0][0], columns))
+    found = {r: build.load(memory, place) for r, memory in both.sums.items()}
+    for at, known in here:
+        for r, value in zip(found, _values_at(both, rows.coords(at, columns), rows.row_coords(at), known)):
+            found[r] = rows.accumulated(r, found[r], cast(value, found[r].dtype))
+    for r, memory in both.sums.items():
+        build.store(memory, place, found[r])
+
+
+def _place(both: Both, line: Dim, coords: Sequence[Dim]) -> Dim:
+    """Returns where the partial result of a column stands."""
+    shape = tuple([both.rows.nest.domain[axis] for axis in both.columns])
+    return add(mul(line, both.width), flatten([coords[axis] for axis in both.columns], shape))
+
+
+def _values_at(both: Both, coords: Coords, row: Coords, known: Results) -> list[Op]:
+    """Returns what an element adds to each sum; what its row has stored is not read again."""
+    marks = placeholders(both.rows.nest.domain)
+    there: dict[Op, Dim] = {mark: coord for mark, coord in zip(marks, coords) if isinstance(mark, Op)}
+    for load, value in both.own.items():
+        there[load] = both.rows.value(value, coords if value.shape == both.rows.nest.domain else row, known)
+    return put_in_all(both.values, there)

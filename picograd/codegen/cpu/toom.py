@@ -1,0 +1,146 @@
+"""Sums along windows with fewer multiplications: several neighbours together, as products of values at points.
+
+In:    how many results stand together, of how many taps
+Out:   `Toom`, its three matrices; `PLAIN`, one result of one tap; `toom_for` the taps and results of an axis
+Called by: codegen/cpu/direct.py, codegen/cpu/points.py, codegen/cpu/convolution_direct.py.
+Next: picograd/codegen/cpu/direct.py
+
+    out[a] = sum over k < r of x[a + k] w[k]                      m r multiplications
+           = sum over p of A[a, p] (B x)[p] (G w)[p]              m + r - 1
+
+Toom multiplies polynomials u and w, of m and r coefficients, by their values at m + r - 1 points: u w = C ((E u) * (G w)),
+where E and G are powers of the points and C interpolates. For a fixed w that is a matrix, T[n, a] = w[n - a]. Its
+transpose takes m + r - 1 numbers x to the sums over n of x[n] w[n - a], which are those of the window at a. So B is C
+transposed, and A is E transposed.
+
+B x is shared by all output channels, G w by all positions, and A is applied to the sum over all channels, so what is left
+of a long sum are its multiplications: 6 for 10 (two results of 5 taps), for 12 (four of 3). At the points 0, 1, -1, 2, -2
+and infinity float32 has about twice the error of the plain sum (2.0 of 3x3, 1.3 of 5x5, 32 channels; up to 3 in gradients).
+All coefficients are whole; one division, by 24 or less, comes last: of small whole numbers the results are whole, as long
+as 24 times the sums stay below 2**24.
+
+NOTE: results that stand together share their rounding. The error of each is relative to the largest of the m + r - 1 rows
+that they read, not of its own r; inf or NaN in one of these rows, or a value above about 1e36, makes NaN of all of them.
+Target.plain_sums, PICOGRAD_PLAIN_SUMS=1, is for who cannot have that: a masked convolution that must not see ahead.
+
+Sources: Toom 1963; Winograd 1980, "Arithmetic Complexity of Computations"; for convolutions Lavin and Gray 2015,
+arXiv:1509.09308; for the choice of points Barabasz et al. 2018, arXiv:1803.10986.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import lcm, prod
+
+from picograd.codegen.tile import multiply_add
+from picograd.ir.op import Op, const
+from picograd.ir.opcode import OpCode
+
+POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))  # and infinity
+MOST_LEFT = 0.8  # of the multiplications: otherwise nothing stands together
+
+Row = tuple[Fraction, ...]
+Matrix = tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Toom:
+    """m results of r taps from m + r - 1 multiplications.
+
+    results:  m
+    taps:     r
+    """
+
+    results: int
+    taps: int
+
+    @property
+    def num_points(self) -> int:
+        return self.results + self.taps - 1
+
+    @property
+    def _finite(self) -> tuple[Fraction, ...]:
+        return POINTS[: self.num_points - 1]
+
+    @cached_property
+    def _apart(self) -> tuple[Fraction, ...]:
+        """For each finite point the product of its distances from the others."""
+        others = [self._finite[:i] + self._finite[i + 1 :] for i in range(len(self._finite))]
+        return tuple(prod((p - q for q in rest), start=Fraction(1)) for p, rest in zip(self._finite, others))
+
+    @cached_property
+    def of_inputs(self) -> Matrix:
+        """B: for each point the polynomial that is 0 at all the others; for infinity the one that is 0 at all."""
+        polynomials = [_with_roots(self._finite[:i] + self._finite[i + 1 :]) for i in range(len(self._finite))]
+        polynomials.append(_with_roots(self._finite))
+        return tuple(row + (Fraction(0),) * (self.num_points - len(row)) for row in polynomials)
+
+    @cached_property
+    def of_taps(self) -> Matrix:
+        """G: the powers of each point."""
+        return (*(_powers(point, self.taps) for point in self._finite), _last(self.taps))
+
+    @cached_property
+    def divisor(self) -> int:
+        """Of all results."""
+        return lcm(*(int(abs(apart)) for apart in self._apart))
+
+    @cached_property
+    def of_results(self) -> Matrix:
+        """A: for each point its powers over the product of its distances from the others, times `divisor`."""
+        scales = [self.divisor / apart for apart in self._apart]
+        columns = [tuple(scale * power for power in _powers(p, self.results)) for p, scale in zip(self._finite, scales)]
+        return tuple(zip(*columns, tuple(self.divisor * value for value in _last(self.results))))
+
+
+PLAIN = Toom(1, 1)
+
+
+def toom_for(results: int, taps: int) -> Toom:
+    """Returns what needs the fewest multiplications along an axis: all taps of a few results, or all results of a few taps.
+
+    >>> toom_for(results=20, taps=5), toom_for(results=5, taps=20)  # a convolution, and the gradient of its weight
+    (Toom(results=2, taps=5), Toom(results=5, taps=2))
+    """
+    counts = range(1, len(POINTS) + 2)  # of points
+    choices = [Toom(n - taps + 1, taps) for n in counts if taps <= n]
+    choices += [Toom(results, n - results + 1) for n in counts if results <= n]
+
+    def multiplications(toom: Toom) -> int:
+        return toom.num_points * -(-results // toom.results) * -(-taps // toom.taps)
+
+    best = min(choices, key=lambda toom: (multiplications(toom), toom.num_points), default=PLAIN)
+    return best if multiplications(best) <= MOST_LEFT * results * taps else PLAIN
+
+
+def linear_combination(coefficients: Row, values: list[Op], has_fma: bool) -> Op:
+    """Returns the sum of coefficient * value; one of 0 is left out."""
+    terms = [(float(c), value) for c, value in zip(coefficients, values) if c]
+    terms.sort(key=lambda term: abs(term[0]) != 1.0)  # 1 and -1 need no multiplication
+    (c, total), *others = terms
+    total = total if c == 1.0 else Op(OpCode.MUL, total.dtype, (total, const(c, total.dtype)))
+    for c, value in others:
+        if abs(c) == 1.0:
+            total = Op(OpCode.ADD if c == 1.0 else OpCode.SUB, total.dtype, (total, value))
+        else:
+            total = multiply_add(value, const(c, value.dtype), total, has_fma)
+    return total
+
+
+def _with_roots(roots: tuple[Fraction, ...]) -> Row:
+    """Returns the coefficients, of the constant first, of the product of (x - root)."""
+    row: Row = (Fraction(1),)
+    for root in roots:
+        row = tuple(low - root * high for low, high in zip((Fraction(0), *row), (*row, Fraction(0))))
+    return row
+
+
+def _powers(point: Fraction, count: int) -> Row:
+    return tuple(point**i for i in range(count))
+
+
+def _last(length: int) -> Row:
+    """Returns what stands for infinity: of a polynomial its last coefficient."""
+    return (Fraction(0),) * (length - 1) + (Fraction(1),)

@@ -1,0 +1,185 @@
+"""The loops of the gradients of an attention on a GPU: blocks of keys see queries, then blocks of queries see keys.
+
+In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
+Out:   one or two phases of statements in the free form
+Called by: codegen/lower.py.    Next: picograd/codegen/scan.py
+
+    phase 1, a block of keys:       for each head that shares them, for each tile of queries:
+        P = exp(cap(scale k q) - logsumexp), 0 where not visible;   C = scale P (v grad - delta) (1 - tanh^2 where capped)
+        dv += P grad;   dk += C q
+    phase 2, a block of queries:    for each tile of keys:          P and C as above, turned round
+        dq += C k
+
+Seven products, where what adds to dq from blocks of keys has five: but then either the order of that sum, and with it its
+bits, would be the order in which blocks happen to run, or memory would hold a dq for each of them.
+
+Source: Dao 2023, arXiv:2307.08691, algorithm 2. FLOPs: 2 (4 D + 3 E) for each query and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picograd.codegen.builder import Builder
+from picograd.codegen.gpu.attention import rows_of, tiles_of
+from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel, walk
+from picograd.codegen.heads import Heads, is_there, last_at
+from picograd.codegen.loops import split
+from picograd.device import Target
+from picograd.ir.attention_cuts import cut_of_keys, cut_of_queries, padded
+from picograd.ir.build import cast, where
+from picograd.ir.coordinates import flatten
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind
+from picograd.ir.shape import numel
+from picograd.ir.stages import Nest
+from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
+
+DQ, DK, DV = range(3)  # the results
+
+
+def emit_attention_grad_gpu(nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target) -> None:
+    """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
+    assert nest.anchor is not None
+    heads = Heads(nest.anchor)
+    slots = {output.arg: params[slot] for slot, output in nest.outputs}
+    if DK in slots or DV in slots:
+        _emit_keys(heads, slots, build, target)
+    if DQ in slots:
+        _emit_queries(heads, slots[DQ], after, target)
+
+
+def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Target) -> None:
+    """Writes the gradients of keys and values: GRID over blocks of keys."""
+    H, G, T, S, D, E = heads.sizes
+    cut = cut_of_keys(heads.anchor, target)
+    assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
+    blocks = -(-S // cut.rows)
+    q, k, v, grad = heads.anchor.src[:4]
+    with build.loop(numel((heads.batch, G, blocks)), AxisKind.GRID) as position:
+        b, group, number = split(position, [heads.batch, G, blocks])
+        first = mul(number, cut.rows)
+        with build.loop(cut.threads, AxisKind.BLOCK) as thread:
+            rows = rows_of(build, cut, heads, thread, target)
+            keys, values = _held(rows, (k, v), (b, group), first, target)
+            queries, grads = (Panel(rows, matrix, cut.columns, target, is_walked=True) for matrix in (q, grad))
+            dk, dv = rows.zeros(padded(D)), rows.zeros(padded(E))
+            start, steps = tiles_of(heads.queries_of(first, cut.rows), cut)
+            with build.loop(H // G, AxisKind.LOOP) as index:
+                head = add(mul(group, H // G), index)
+                if H != G:
+                    build.barrier()  # the queries of another head are still looked at
+
+                def look_at(first_query: Dim) -> None:
+                    products, towards = rows.scores(keys, queries), rows.scores(values, grads)
+
+                    def put(i: Dim, column: Dim, at: Dim) -> None:
+                        query, key = add(first_query, column), add(first, rows.row(i))
+                        seen = heads.seen(query, key, is_there(query, T, cut.columns))
+                        here = Point(heads, b, head, minimum(query, T - 1), seen)
+                        weight, slope = here.weight_and_slope(*_loaded(build, products, towards, at))
+                        build.store(products.memory, at, weight)
+                        build.store(towards.memory, at, slope)
+
+                    rows.each(products, put)
+                    if DV in slots:
+                        rows.add_averages(dv, products, grads)
+                    if DK in slots:
+                        rows.add_averages(dk, towards, queries)
+
+                walk(rows, (queries, grads), (b, head), start, steps, look_at)
+            for result, sums, features in ((DK, dk, D), (DV, dv, E)):
+                if result in slots:
+                    _store(heads, rows, sums, slots[result], first, (b, group), (G, S, features))
+
+
+def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
+    """Writes the gradients of queries: GRID over blocks of queries."""
+    H, G, T, S, D, _ = heads.sizes
+    cut = cut_of_queries(heads.anchor, target)
+    assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
+    blocks = -(-T // cut.rows)
+    q, k, v, grad = heads.anchor.src[:4]
+    with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
+        b, head, number = split(position, [heads.batch, H, blocks])
+        first = mul(subtract(blocks - 1, number), cut.rows)  # of a causal one those first that see most keys
+        with build.loop(cut.threads, AxisKind.BLOCK) as thread:
+            rows = rows_of(build, cut, heads, thread, target)
+            queries, grads = _held(rows, (q, grad), (b, head), first, target)
+            keys, values = (Panel(rows, matrix, cut.columns, target, is_walked=True) for matrix in (k, v))
+            sums = rows.zeros(padded(D))
+
+            def look_at(first_key: Dim) -> None:
+                products, towards = rows.scores(queries, keys), rows.scores(grads, values)
+
+                def put(i: Dim, column: Dim, at: Dim) -> None:
+                    query, key = add(first, rows.row(i)), add(first_key, column)
+                    seen = heads.seen(query, key, is_there(key, S, cut.columns))
+                    here = Point(heads, b, head, last_at(query, T, cut.rows), seen)
+                    _, slope = here.weight_and_slope(*_loaded(build, products, towards, at))
+                    build.store(towards.memory, at, slope)
+
+                rows.each(products, put)
+                rows.add_averages(sums, towards, keys)
+
+            start, steps = tiles_of(heads.keys_of(first, cut.rows), cut)
+            walk(rows, (keys, values), (b, floordiv(head, H // G)), start, steps, look_at)
+            _store(heads, rows, sums, dq, first, (b, head), (H, T, D))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A query and a key.
+
+    query:  whose numbers are read, one that there is
+    seen:   whether it sees the key; None: certainly
+    """
+
+    heads: Heads
+    b: Dim
+    head: Dim
+    query: Dim
+    seen: Op | None
+
+    def weight_and_slope(self, product: Op, towards: Op) -> tuple[Op, Op]:
+        """Returns P and C.
+
+        Args:
+          product:  of the query and the key
+          towards:  of the gradient of the query's result and the value
+        """
+        logsumexp, delta = (self.heads.row(source, self.b, self.head)(self.query) for source in (4, 5))
+        score, bent = self.heads.scaled(product)
+        weight = self.heads.power(score - logsumexp)
+        slope = weight * (towards - delta) * self.heads.arg.scale
+        if bent is not None:
+            slope = slope * (bent.filled(1) - bent * bent)
+        if self.seen is None:
+            return weight, slope
+        return where(self.seen, weight, const(0, weight.dtype)), where(self.seen, slope, const(0, slope.dtype))
+
+
+def _held(rows: BlockRows, matrices: Sequence[Op], head: Sequence[Dim], first: Dim, target: Target) -> list[Panel]:
+    """Returns matrices of which a block keeps the rows from `first` on."""
+    panels = [Panel(rows, matrix, rows.cut.rows, target) for matrix in matrices]
+    for panel in panels:
+        panel.hold(head, first)
+    return panels
+
+
+def _loaded(build: Builder, products: Accumulators, towards: Accumulators, at: Dim) -> tuple[Op, Op]:
+    return build.load(products.memory, at), build.load(towards.memory, at)
+
+
+def _store(
+    heads: Heads, rows: BlockRows, sums: Accumulators, slot: Op, first: Dim, head: Sequence[Dim], shape: Sequence[int]
+) -> None:
+    """Stores a block's gradients; shape: heads, positions and features of the result."""
+    _, length, features = shape
+
+    def put(i: Dim, position: Dim, feature: Dim, value: Op) -> None:
+        index = flatten((*head, position, feature), (heads.batch, *shape))
+        rows.build.store(slot, index, cast(value, heads.anchor.dtype))
+
+    rows.store(sums, first, length, features, put)

@@ -1,0 +1,352 @@
+"""Decides whether an integer of the linear form is never below zero: by intervals, and exactly where these do not tell.
+
+In:    what the VARs of a Program name, and the conditions that hold at one place of it
+Out:   `Known`: whether a polynomial of atoms is never negative there
+Called by: codegen/passes/bounds.py.    Next: picograd/codegen/passes/sums.py
+
+To see that p >= 0, its youngest atom is eliminated with a fact f >= 0, as Fourier and Motzkin do: where the factors of
+the atom have one sign in both, s p - k f is free of it for some s, k > 0, and p >= (s p - k f) / s, rounded up, for p is
+a whole number. At last a number is left. A fact speaks of older atoms only, so the search ends.
+
+    block * 256 + thread <= 999, where block * 256 + thread < 1000:
+        999 - 256 b - t,  fact 999 - 256 b - t >= 0:  their difference is 0
+    start + i <= total - 1, where i < min(total - start, 64):
+        total - 1 - start - i,  fact m - 1 - i >= 0:  total - start - m,  fact total - start - m >= 0:  0
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
+
+from picograd import dtype as dtypes
+from picograd.codegen.passes.sums import INT64, Sum, Sums
+from picograd.codegen.passes.terms import Terms, added, factor_of, product_interval, times, youngest
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+
+FEW_STEPS, MOST_STEPS = 30, 400  # of a search: what takes longer is not proved
+MOST_DEPTH = 40
+MOST_DERIVED = 4  # facts after each other that follow from what a condition says
+MOST_FACTS = 12  # that are looked through for sharper ones
+ONE: Terms = {(): 1}
+Facts = tuple[tuple[Op, bool], ...]  # conditions, and whether they hold
+
+
+class Known:
+    """What is known of integers at one place of a Program.
+
+    named:       VAR -> the operation whose value it has; those that are loaded are not in it
+    variables:   symbolic integers
+    conditions:  those that hold there, and those that do not
+    """
+
+    def __init__(self, named: Mapping[Op, Op], variables: Sequence[Op], conditions: Facts = ()):
+        self.variables, self.conditions = variables, conditions
+        self.sums = Sums(named, dict(conditions), self.is_never_negative)
+        self.sum_of, self._atoms = self.sums.sum_of, self.sums.atoms
+        self._named = named
+        self._also: dict[tuple[Op, bool], Known] = {}
+        self._least: dict[frozenset[tuple[tuple[int, ...], int]], tuple[int, bool]] = {}
+        self._learned: list[Terms] = []
+        self._to_follow: list[Terms] = []
+        self._sharp: dict[tuple[int, bool], list[Terms]] = {}
+        self._steps = self._depth = 0
+        self._is_never = False  # the conditions contradict each other: nothing runs here
+        for op in variables:
+            self.sum_of(op)
+        for condition, holds in conditions:
+            self._learn(condition, holds)
+        self._least, self._sharp = {}, {}  # what was found meanwhile did not know all
+
+    def also(self, condition: Op) -> Known:
+        """Returns what is known where a condition holds as well."""
+        return self._with(condition, True, (*self.conditions, (condition, True)))
+
+    def chosen(self, condition: Op, holds: bool) -> Known:
+        """Returns what is known where a choice falls in one way; it is looked at first, since others are made of it."""
+        return self._with(condition, holds, ((condition, holds), *self.conditions))
+
+    def _with(self, condition: Op, holds: bool, conditions: Facts) -> Known:
+        if (condition, holds) not in self._also:
+            self._also[condition, holds] = Known(self._named, self.variables, conditions)
+        return self._also[condition, holds]
+
+    def choices(self, root: Op) -> list[Op]:
+        """Returns the conditions of the WHEREs that an integer is made of, but those that are known."""
+        found: dict[Op, None] = {}
+        seen = [root]
+        for op in seen:  # which grows
+            value = self._named.get(op, op)
+            seen += [s for s in value.src if s not in seen]
+            if value.code is OpCode.WHERE and value.src[0] not in self.sums.holds:
+                found[value.src[0]] = None
+        return list(found)
+
+    def is_never_negative(self, terms: Terms) -> bool:
+        """True where that was proved: of the polynomial itself, or with what is divided taken apart."""
+        if self._is_never:
+            return True
+        if self._is_shown(terms):
+            return True
+        if self._to_follow:  # what follows from the conditions is worked out where it is needed
+            for fact in self._to_follow:
+                self._follow(fact, MOST_DERIVED)
+            self._to_follow, self._least, self._sharp = [], {}, {}
+            return self._is_never or self._is_shown(terms)
+        return False
+
+    def _is_shown(self, terms: Terms) -> bool:
+        """True where a search finds a proof: a short one, one with what is divided taken apart, a long one."""
+        if self._search(terms, FEW_STEPS):
+            return True
+        was_cut = self._steps == 0
+        for choose in (operator.pos, operator.neg):
+            parts = self.sums.in_parts(terms, choose)
+            if parts != terms and self._search(parts, MOST_STEPS):
+                return True
+        return was_cut and self._search(terms, MOST_STEPS)
+
+    # ---- conditions ----
+    def _learn(self, condition: Op, holds: bool) -> None:
+        """Notes the facts that follow from a condition, or from that it does not hold."""
+        op = self._named.get(condition, condition)
+        if op.code is OpCode.EXPAND:
+            self._learn(op.src[0], holds)
+        elif op.code is (OpCode.AND if holds else OpCode.OR):
+            for part in op.src:
+                self._learn(part, holds)
+        elif op.code is OpCode.CMPNE and op.src[1].code is OpCode.CONST and op.src[1].arg is True:
+            self._learn(op.src[0], not holds)
+        elif op.code is OpCode.CMPLT and op.src[0].dtype.is_int:
+            a, b = op.src if holds else op.src[::-1]
+            self._learn_order(a, b, int(holds))
+        elif op.code is (OpCode.CMPEQ if holds else OpCode.CMPNE) and op.src[0].dtype.is_int:
+            a, b = op.src
+            self._learn_order(a, b, 0)
+            self._learn_order(b, a, 0)
+
+    def _learn_order(self, a: Op, b: Op, gap: int) -> None:
+        """Notes that a + gap <= b."""
+        bits = self._named.get(a, a)
+        if bits.code is OpCode.BITCAST and bits.dtype is dtypes.uint64 and bits.src[0].dtype is dtypes.int64:
+            if self.sum_of(b).high > INT64[1]:
+                return
+            a = bits.src[0]  # small as an unsigned integer, so it is not negative
+            self._note(self.sum_of(a).terms)
+            self._narrow(a, 0, INT64[1])
+        lhs, rhs = self.sum_of(a), self.sum_of(b)
+        self._note(added(added(rhs.terms, lhs.terms, -1), ONE, -gap))
+        self._narrow(a, lhs.low, rhs.high - gap)
+        self._narrow(b, lhs.low + gap, rhs.high)
+
+    def _note(self, fact: Terms) -> None:
+        """Notes a polynomial that a condition says is never negative: it is looked at before other facts of its atom."""
+        noted = self._kept(fact, first=True)
+        if noted is not None:
+            self._to_follow.append(noted)
+
+    def _kept(self, fact: Terms, first: bool = False) -> Terms | None:
+        """Notes a fact at the youngest of its atoms and returns it; None where it says nothing new."""
+        last = youngest(fact)
+        if last is None:
+            self._is_never = self._is_never or fact.get((), 0) < 0
+            return None
+        factor = factor_of(last, fact)
+        if self._interval_of(fact)[0] >= 0 or factor is None or factor.keys() != {()}:
+            return None
+        shared = gcd(*[own for atoms, own in fact.items() if atoms])
+        fact = {atoms: own // shared for atoms, own in fact.items()}  # of the constant rounded down
+        facts = self._atoms[last].lows if factor[()] > 0 else self._atoms[last].highs
+        facts.insert(0 if first else len(facts), fact)
+        self._learned.append(fact)
+        return fact
+
+    def _follow(self, fact: Terms, most_steps: int) -> None:
+        """Notes what a fact and those of its youngest atom say of older ones."""
+        last = youngest(fact)
+        if last is None or most_steps == 0:
+            return
+        atom, factor = self._atoms[last], fact[(last,)]
+        derived = [_without(last, fact, other) for other in (atom.highs if factor > 0 else atom.lows)]
+        if len(atom.one_of) == 1:
+            derived.append(added(fact, added(atom.one_of[0], {(last,): 1}, -1), factor))
+        for one in derived:
+            kept = None if one is None else self._kept(one)
+            if kept is not None:
+                self._follow(kept, most_steps - 1)
+
+    def _narrow(self, op: Op, low: int, high: int) -> None:
+        """Puts an integer between narrower bounds; an atom keeps them."""
+        terms, least, greatest = self.sum_of(op)
+        low, high = max(low, least), min(high, greatest)
+        if low > high:
+            self._is_never = True
+            return
+        self.sums.sums[op] = Sum(terms, low, high)
+        if len(terms) == 1:
+            ((atoms, factor),) = terms.items()
+            if len(atoms) == 1 and factor == 1:
+                self._atoms[atoms[0]].low, self._atoms[atoms[0]].high = low, high
+
+    # ---- the search ----
+    def _search(self, terms: Terms, most_steps: int) -> bool:
+        self._steps = most_steps
+        return self._least_of(terms, 0) >= 0
+
+    def _least_of(self, terms: Terms, enough: int) -> int:
+        """Returns a number that a polynomial is never below, `enough` or more where that was proved."""
+        constant = terms.get((), 0)
+        terms = {atoms: factor for atoms, factor in terms.items() if atoms}
+        if not terms:
+            return constant
+        shared = gcd(*terms.values())
+        if shared > 1:
+            terms = {atoms: factor // shared for atoms, factor in terms.items()}
+        return constant + shared * self._least_terms(terms, -((constant - enough) // shared))
+
+    def _least_terms(self, terms: Terms, enough: int) -> int:
+        """The same for one with no constant and whose factors nothing divides."""
+        key = frozenset(terms.items())
+        best, was_all = self._least.get(key, (None, False))
+        if best is not None and (was_all or best >= enough):
+            return best
+        best, most = self._interval_of(terms)
+        if most < enough:
+            return best
+        if best < enough and self._steps > 0 and self._depth < MOST_DEPTH:
+            self._steps, self._depth = self._steps - 1, self._depth + 1
+            for found in self._eliminated(terms, enough):
+                best = max(best, found)
+                if best >= enough:
+                    break
+            self._depth -= 1
+        self._least[key] = best, best < enough and self._steps > 0
+        return best
+
+    def _eliminated(self, terms: Terms, enough: int) -> Iterator[int]:
+        """Yields what terms are never below, by each way of eliminating their youngest atom."""
+        yield from self._without_shared(terms, enough)
+        last = youngest(terms)
+        assert last is not None, "a number has no atoms"
+        atom, factor = self._atoms[last], factor_of(last, terms)
+        if factor is None:
+            return
+        low, high = self._interval_of(factor)
+        if low < 0 < high:
+            return
+        is_positive = low >= 0
+        facts = atom.lows if is_positive else atom.highs
+        yield from self._combined(terms, factor, facts, last, enough)
+        if atom.one_of and (len(atom.one_of) == 1 or not facts):
+            own: Terms = {(last,): 1}
+            cases = [added(terms, times(factor, added(case, own, -1))) for case in atom.one_of]
+            yield min([self._least_of(case, enough) for case in cases])
+        yield from self._combined(terms, factor, self._sharper(last, is_positive), last, enough)
+
+    def _combined(self, terms: Terms, factor: Terms, facts: list[Terms], last: int, enough: int) -> Iterator[int]:
+        """Yields what terms are never below with each of some facts; that first which leaves the most by intervals."""
+        found = [one for one in [self._goal(terms, factor, fact, last, enough) for fact in facts] if one is not None]
+        if len(found) > 1:
+            found.sort(key=lambda one: -self._interval_of(one[0])[0] / max(1, one[1]))
+        for rest, scale, least in found:
+            value = self._least_of(rest, least)
+            if scale:
+                yield -(-value // scale)
+            elif value >= least:
+                yield enough
+
+    def _goal(self, terms: Terms, factor: Terms, fact: Terms, last: int, enough: int) -> tuple[Terms, int, int] | None:
+        """Returns (rest, scale, least): the terms are never below rest / scale, and `least` of the rest is enough.
+
+        A scale of 0: where the rest is never below `least`, the terms are never below `enough`.
+        """
+        own = factor_of(last, fact)
+        assert own, "a fact is of its atom"
+        if own.keys() == {()} and factor.keys() == {()}:
+            shared = gcd(own[()], factor[()])
+            scale, share = abs(own[()]) // shared, abs(factor[()]) // shared
+            return added({atoms: f * scale for atoms, f in terms.items()}, fact, -share), scale, (enough - 1) * scale + 1
+        if (ratio := _ratio(factor, own)) is not None:
+            return added(terms, fact, -ratio), 1, enough
+        if own.keys() == {()}:
+            sign, scale = (1, own[()]) if own[()] > 0 else (-1, -own[()])
+            scaled = {atoms: f * scale for atoms, f in terms.items()}
+            return added(scaled, times(factor, fact), -sign), scale, (enough - 1) * scale + 1
+        low, high = self._interval_of(own)
+        if factor.keys() != {()} or low <= 0 <= high:
+            return None
+        sign = 1 if low > 0 else -1  # s p - k f > s (enough - 1) shows p > enough - 1
+        scaled = {atoms: f * sign for atoms, f in times(own, added(terms, ONE, 1 - enough)).items()}
+        return added(scaled, fact, -abs(factor[()])), 0, 1
+
+    def _sharper(self, last: int, is_positive: bool) -> list[Terms]:
+        """Returns facts of a quotient that hold of whole numbers: with 4 q <= x and x <= 63 - 20 i, q <= 15 - 5 i."""
+        key = last, is_positive
+        if key not in self._sharp:
+            found: list[Terms] = []
+            for most in (1, MOST_FACTS):  # the youngest atom besides, then any of them
+                found += [fact for fact in self._rounded(last, is_positive, most) if fact not in found]
+            self._sharp[key] = found
+        return self._sharp[key]
+
+    def _rounded(self, last: int, is_positive: bool, most_others: int) -> Iterator[Terms]:
+        """Yields facts of an atom whose factors have a common divisor, made by eliminating other atoms from its own."""
+        atom = self._atoms[last]
+        facts = [f for f in (atom.lows if is_positive else atom.highs) if abs(f.get((last,), 1)) > 1]
+        for fact in facts:  # which grows; a constant is rounded down
+            shared = gcd(*[factor for atoms, factor in fact.items() if atoms])
+            if shared > 1:
+                yield {atoms: factor // shared for atoms, factor in fact.items()}
+            older = sorted({number for atoms in fact for number in atoms} - {last}, reverse=True)
+            for other in older[:most_others]:
+                if len(facts) < MOST_FACTS:
+                    facts += self._freed(last, is_positive, fact, other)
+
+    def _freed(self, last: int, is_positive: bool, fact: Terms, other: int) -> list[Terms]:
+        """Returns what a fact of atom `last` becomes when another atom is eliminated with the facts of that."""
+        sign, wanted = fact.get((other,), 0), 1 if is_positive else -1
+        known = list(self._atoms[other].highs if sign > 0 else self._atoms[other].lows)
+        known += [learned for learned in self._learned if learned.get((other,), 0) * sign < 0]
+        derived = [_without(other, fact, one) for one in known]
+        return [free for free in derived if free and free.get((last,), 0) * wanted > 0]
+
+    def _without_shared(self, terms: Terms, enough: int) -> Iterator[int]:
+        """Yields 0 where an atom that is not negative divides all terms, and what is left is not negative."""
+        if len(terms) > 1 and enough <= 0:
+            for shared in set.intersection(*map(set, terms)):
+                rest = factor_of(shared, terms)
+                if rest and self._atoms[shared].low >= 0 and self._least_of(rest, 0) >= 0:
+                    yield 0
+
+    def _interval_of(self, terms: Terms) -> tuple[int, int]:
+        """Returns what the intervals of atoms leave of a polynomial."""
+        known, least, greatest = self._atoms, 0, 0
+        for atoms, factor in terms.items():
+            low = high = 1
+            if atoms:
+                low, high = known[atoms[0]].low, known[atoms[0]].high
+            for number in atoms[1:]:
+                low, high = product_interval((low, high), (known[number].low, known[number].high))
+            if factor < 0:
+                low, high = high, low
+            least, greatest = least + factor * low, greatest + factor * high
+        return least, greatest
+
+
+def _without(atom: int, fact: Terms, other: Terms) -> Terms | None:
+    """Returns what two facts, in which an atom has factors of unlike signs, say of the others; None of products."""
+    a, b = factor_of(atom, fact), factor_of(atom, other)
+    if a is None or b is None or a.keys() != {()} or b.keys() != {()}:
+        return None
+    shared = gcd(a[()], b[()])
+    scaled = {atoms: factor * (abs(b[()]) // shared) for atoms, factor in fact.items()}
+    return added(scaled, other, abs(a[()]) // shared)
+
+
+def _ratio(a: Terms, b: Terms) -> int | None:
+    """Returns k > 0 where a = k b."""
+    atoms, own = next(iter(b.items()))
+    ratio, rest = divmod(a.get(atoms, 0), own)
+    return ratio if rest == 0 and ratio > 0 and a == {part: f * ratio for part, f in b.items()} else None

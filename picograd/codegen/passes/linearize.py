@@ -1,0 +1,388 @@
+"""Makes the linear form: one operation a statement, each in the outermost loop where it can stand.
+
+In:    statements in the free form (trees of expressions, UNROLL and VECTOR loops)
+Out:   statements in the linear form (ir/statements.py)
+Called by: codegen/lower.py.    Next: picograd/codegen/passes/bounds.py
+
+Example:  For v VECTOR 16: y[i * 16 + v] = LOAD(x, i * 16 + v) * LOAD(b, 0)      becomes
+          v1 = load b[0];  v2 = splat v1                  (before the loop of i)
+          v3 = i * 16;  v4 = load 16 of x at v3;  v5 = v4 * v2;  store 16 of y at v3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from picograd import dtype as dtypes
+from picograd.codegen.passes.copies import NOTHING, Copies, Split
+from picograd.dtype import DType
+from picograd.ir.op import Dim, Op, const
+from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.statements import (
+    Alloc,
+    Barrier,
+    Check,
+    CommitCopies,
+    CopyAsync,
+    For,
+    If,
+    Let,
+    Load,
+    LoadMatrices,
+    Mma,
+    Prefetch,
+    Shuffle,
+    Statement,
+    Store,
+    Transpose,
+    WaitForCopies,
+    lanes_of,
+)
+from picograd.ir.symbolic import affine, plus, to_op, without
+
+
+def linearize(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
+    """Turns the statements of one phase into the linear form.
+
+    Args:
+      numbers: for the names of VARs, which are unique in the whole Program
+
+    After:   every expression is one operation on VARs, RANGEs and CONSTs; only GRID, BLOCK and LOOP loops are left;
+             equal expressions in scope of each other are computed once; what does not change in a loop stands
+             before it.
+    Before:  `legalize`, so that every operation is one the target has.
+    """
+    work = _Linearizer(_stored_in_loops(statements), numbers)
+    work.run(statements)
+    return tuple(work.scopes[0].statements)
+
+
+def _stored_in_loops(statements: Sequence[Statement]) -> dict[int, frozenset[Op]]:
+    """Returns for each For and If (by id) the memory its body stores to."""
+    found: dict[int, frozenset[Op]] = {}
+
+    def walk(body: Sequence[Statement]) -> frozenset[Op]:
+        stored: set[Op] = set()
+        for statement in body:
+            if isinstance(statement, Store):
+                stored.add(statement.memory)
+            elif isinstance(statement, Transpose | CopyAsync | LoadMatrices):
+                stored.add(statement.into)
+            elif isinstance(statement, Mma):
+                stored.add(statement.acc)
+            elif isinstance(statement, For | If):
+                found[id(statement)] = walk(statement.body)
+                stored |= found[id(statement)]
+            elif isinstance(statement, Barrier | WaitForCopies):
+                stored.add(BARRIER)
+        return frozenset(stored)
+
+    walk(statements)
+    return found
+
+
+BARRIER = Op(OpCode.SINK, dtypes.bool_)  # stands for "other threads store here" in a set of stored memory
+READY = frozenset({OpCode.CONST, OpCode.VARIABLE, OpCode.VAR})
+OWN_SOURCES = frozenset({OpCode.LOAD, OpCode.RANGE})  # they see to what they need themselves
+
+
+class _Scope:
+    """One open body: its statements so far, and the values that were first named in it."""
+
+    def __init__(self, stored: frozenset[Op], conditional: bool):
+        self.statements: list[Statement] = []
+        self.named: list[tuple[Op, Op]] = []
+        self.readers: dict[Op, list[Op]] = {}  # memory -> the values above that were read from it
+        self.stored = stored
+        self.conditional = conditional
+
+
+class _Linearizer:
+    """The state of the walk: open scopes, what they hold, and the copy of an unrolled body that is being written."""
+
+    def __init__(self, stored_in: dict[int, frozenset[Op]], numbers: Iterator[int]):
+        self.scopes = [_Scope(NOTHING, False)]
+        self.values: dict[Op, Op] = {}  # expression, or VAR loaded once -> the VAR of an open scope that holds it
+        self.stored_in = stored_in
+        self.depth_of: dict[Op, int] = {}  # RANGE or VAR -> index of the scope it belongs to
+        self.ranges: dict[Op, Op] = {}  # RANGE whose extent is an expression -> the one that names its VAR
+        self.copies = Copies()
+        self.addresses: dict[Op, tuple[Split, int] | None] = {}  # index -> `first_address`
+        self.numbers = numbers
+        self.vector: Op | None = None  # the open VECTOR loop's RANGE
+
+    # ---- statements ----
+    def run(self, statements: Sequence[Statement]) -> None:
+        """Writes statements into the innermost open scope."""
+        for statement in statements:
+            if isinstance(statement, For):
+                self.run_for(statement)
+            elif isinstance(statement, If):
+                self.run_if(statement)
+            elif isinstance(statement, Store):
+                self.run_store(statement)
+            elif isinstance(statement, Load):
+                load = self.load(statement.memory, self.address_here(statement.index), statement.valid)
+                self.add_naming(load, statement.var)
+            elif isinstance(statement, Shuffle):
+                value = self.value(self.copies.resolve(statement.value))
+                self.add_naming(Shuffle(self.new_var(value.dtype, 1), value, statement.distance), statement.var)
+            elif isinstance(statement, Mma):
+                at, left, right = (self.address_here(i)[0] for i in (statement.at, statement.left, statement.right))
+                self.scopes[-1].statements.append(replace(statement, at=at, left=left, right=right))
+                self.forget_loads(statement.acc)
+            elif isinstance(statement, Transpose | LoadMatrices):
+                place, index = (self.address_here(place)[0] for place in (statement.place, statement.index))
+                self.scopes[-1].statements.append(replace(statement, place=place, index=index))
+                self.forget_loads(statement.into)
+            elif isinstance(statement, CopyAsync):
+                self.run_copy(statement)
+            elif isinstance(statement, Prefetch):
+                self.scopes[-1].statements.append(Prefetch(statement.memory, self.address_here(statement.index)[0]))
+            elif isinstance(statement, Barrier | WaitForCopies):
+                self.scopes[-1].statements.append(statement)
+                self.forget_loads(None)
+            elif isinstance(statement, Alloc | CommitCopies):
+                self.scopes[-1].statements.append(statement)
+            else:
+                raise AssertionError(f"linearize: {statement} belongs to the linear form")
+
+    def add_naming(self, statement: Load | Shuffle, var: Op) -> None:
+        """Writes a statement right here; its VAR is what `var` of the free form stands for from now on."""
+        self.scopes[-1].statements.append(statement)
+        self.depth_of[statement.var] = len(self.scopes) - 1
+        (self.copies.names if self.copies.constants else self.values)[var] = statement.var
+
+    def run_for(self, loop: For) -> None:
+        """Writes a loop: UNROLL as copies of its body, VECTOR as one body of vectors, others as loops."""
+        kind = loop.range.arg[1]
+        if kind is AxisKind.UNROLL:
+            for value in range(int(loop.range.src[0].arg)):
+                self.copies.constants[loop.range] = value
+                self.run(loop.body)
+            del self.copies.constants[loop.range]
+        elif kind is AxisKind.VECTOR:
+            assert self.vector is None, "linearize: one VECTOR loop stands in another"
+            self.vector = loop.range
+            self.run(loop.body)
+            self.vector = None
+        else:
+            extent = self.value(self.copies.resolve(loop.range.src[0]))
+            index = loop.range if extent is loop.range.src[0] else loop.range.replace(src=(extent,))
+            self.ranges[loop.range] = index
+            body = self.inside(loop.body, self.stored_in[id(loop)], False, loop.range)
+            self.scopes[-1].statements.append(For(index, body))
+
+    def run_if(self, branch: If) -> None:
+        condition = self.value(self.copies.resolve(branch.condition))
+        body = self.inside(branch.body, self.stored_in[id(branch)], True, None)
+        self.scopes[-1].statements.append(If(condition, body))
+
+    def inside(
+        self, body: Sequence[Statement], stored: frozenset[Op], conditional: bool, index: Op | None
+    ) -> tuple[Statement, ...]:
+        """Returns the statements of a body, written in a scope of its own; what it stores makes earlier loads stale."""
+        self.scopes.append(_Scope(stored, conditional))
+        if index is not None:
+            self.depth_of[index] = self.depth_of[self.ranges[index]] = len(self.scopes) - 1
+        self.run(body)
+        scope = self.scopes.pop()
+        for key, var in scope.named:
+            if self.values.get(key) is var:
+                del self.values[key]
+        for memory in stored:
+            self.forget_loads(None if memory is BARRIER else memory)
+        return tuple(scope.statements)
+
+    def run_store(self, store: Store) -> None:
+        value = self.value(self.copies.resolve(store.value))
+        index, lanes = self.address_here(store.index)
+        lanes = max(lanes, lanes_of(value), 1)
+        valid = None if store.valid is None else self.value(self.copies.resolve(store.valid))
+        value = value if lanes == 1 else self.splat(value, lanes)
+        self.scopes[-1].statements.append(Store(store.memory, index, value, valid))
+        self.forget_loads(store.memory)
+
+    def run_copy(self, copy: CopyAsync) -> None:
+        place, index = self.address_here(copy.place)[0], self.address_here(copy.index)[0]
+        valid = None if copy.valid is None else self.value(self.copies.resolve(copy.valid))
+        self.scopes[-1].statements.append(replace(copy, place=place, index=index, valid=valid))
+        self.forget_loads(copy.into)
+
+    def forget_loads(self, memory: Op | None) -> None:
+        """Drops values that were read from `memory`, or from any memory of the program when it is None."""
+        for scope in self.scopes:
+            stale = [memory] if memory is not None else [m for m in scope.readers if m.code is OpCode.ALLOC]
+            for m in stale:
+                for value in scope.readers.pop(m, ()):
+                    self.values.pop(value, None)
+
+    # ---- expressions ----
+    def value(self, op: Op) -> Op:
+        """Returns the VAR, RANGE or CONST that holds `op`, computing what is missing; iterative, for deep chains."""
+        found = self.values.get(op)
+        if found is not None:
+            return found
+        if op.code in READY:
+            return op
+        if op.code is OpCode.RANGE and op is not self.vector:
+            return self.ranges[op]
+        stack = [op]
+        while stack:
+            here = stack[-1]
+            if here not in self.values:
+                before = len(stack)
+                for s in here.src[::-1] if here.code not in OWN_SOURCES else ():
+                    if s.code not in READY and s not in self.values and (s.code is not OpCode.RANGE or s is self.vector):
+                        stack.append(s)
+                if len(stack) > before:
+                    continue
+                self.compute(here)
+            stack.pop()
+        return self.values[op]
+
+    def compute(self, op: Op) -> None:
+        """Writes the statement for one operation whose sources are available, in the outermost scope for it."""
+        if op.code is OpCode.RANGE:
+            lanes = int(op.src[0].arg)
+            if lanes == 1:
+                self.values[op] = const(0, dtypes.int64)
+            else:
+                self.name(op, Op(OpCode.LANES, dtypes.int64, (), lanes), lanes)
+            return
+        if op.code is OpCode.LOAD:
+            statement = self.load(op.src[0], self.address(op.src[1]), op.src[2] if len(op.src) > 2 else None)
+            depth = self.place(statement.index, statement.valid, load_of=op.src[0])
+            self.keep(op, statement.var, depth, statement)
+            return
+        if op.code is OpCode.CHECK:
+            self.check(op)
+            return
+        sources = list(map(self.value, op.src))
+        widths = list(map(lanes_of, sources))
+        if op.code is OpCode.REDUCE:
+            self.name(op, op.replace(src=tuple(sources), arg=(op.arg[0], widths[0])), 1)
+            return
+        lanes = max(widths)
+        if lanes > 1:
+            sources = [s if own == lanes else self.splat(s, lanes) for s, own in zip(sources, widths)]
+        self.name(op, op.replace(src=tuple(sources)), lanes)
+
+    def check(self, op: Op) -> None:
+        """Writes a Check and what passes it; like a load, it does not leave a condition it stands under."""
+        (index,), (number, length) = op.src, op.arg
+        unsigned = [Op(OpCode.BITCAST, dtypes.uint64, (x,)) for x in (index, to_op(length))]
+        if isinstance(length, int):
+            unsigned[1] = const(length, dtypes.uint64)
+        inside = Op(OpCode.CMPLT, dtypes.bool_, tuple(unsigned))  # a negative index is a large unsigned one
+        value = self.value(index)
+        holds = self.splat(self.value(inside), lanes_of(value))
+        depth = self.place(holds, value)
+        depth = max([depth, *(i for i, scope in enumerate(self.scopes) if scope.conditional)])
+        self.scopes[depth].statements.append(Check(holds, value, number))
+        passed = Op(OpCode.WHERE, dtypes.int64, (holds, value, self.splat(const(0, dtypes.int64), lanes_of(value))))
+        var = self.new_var(dtypes.int64, lanes_of(value))
+        self.keep(op, var, depth, Let(var, passed))
+
+    def splat(self, value: Op, lanes: int) -> Op:
+        """Returns `value` in every lane of a vector."""
+        if lanes == 1 or lanes_of(value) == lanes:
+            return value
+        spread = Op(OpCode.EXPAND, value.dtype, (value,), lanes)
+        return self.values.get(spread) or self.name(spread, spread, lanes)
+
+    def name(self, key: Op, value: Op, lanes: int) -> Op:
+        var = self.new_var(value.dtype, lanes)
+        self.keep(key, var, self.place(*value.src), Let(var, value))
+        return var
+
+    def keep(self, key: Op, var: Op, depth: int, statement: Statement) -> None:
+        self.scopes[depth].statements.append(statement)
+        self.scopes[depth].named.append((key, var))
+        self.values[key] = var
+        for atom in self.copies.atoms_in(key):
+            if atom.code is OpCode.LOAD:
+                self.scopes[depth].readers.setdefault(atom.src[0], []).append(key)
+        self.depth_of[var] = depth
+
+    def new_var(self, dtype: DType, lanes: int) -> Op:
+        return Op(OpCode.VAR, dtype, (), (f"v{next(self.numbers)}", lanes))
+
+    def place(self, *sources: Op | None, load_of: Op | None = None) -> int:
+        """Returns the outermost scope where all sources exist; a load does not pass a store to its memory."""
+        depth = 0
+        for s in sources:
+            if s is not None and self.depth_of.get(s, 0) > depth:
+                depth = self.depth_of[s]
+        if load_of is not None:
+            for i in range(depth + 1, len(self.scopes)):
+                scope = self.scopes[i]
+                shared = load_of.code is OpCode.ALLOC and BARRIER in scope.stored
+                if scope.conditional or load_of in scope.stored or shared:
+                    depth = i
+        return depth
+
+    def load(self, memory: Op, address: tuple[Op, int], valid: Op | None) -> Load:
+        where, lanes = address
+        condition = None if valid is None else self.value(self.copies.resolve(valid))
+        if condition is not None and lanes_of(condition) > lanes:  # one element, wanted by some lanes
+            lanes = lanes_of(condition)
+            where = self.splat(where, lanes)
+        return Load(self.new_var(memory.dtype, lanes), memory, where, condition)
+
+    def address(self, index: Op) -> tuple[Op, int]:
+        """Returns the index to access at and the lanes: consecutive elements are named by the first one's index."""
+        if self.vector is None or not self.is_vector(index):
+            value = self.value(index)
+            return value, lanes_of(value)
+        if self.is_consecutive(index, self.vector):
+            return self.value(to_op(plus(*without(index, (self.vector,))))), int(self.vector.src[0].arg)
+        value = self.value(index)
+        return value, lanes_of(value)
+
+    def address_here(self, index: Op) -> tuple[Op, int]:
+        """Returns `address` of an index of the free form, in this copy: most often only a constant is new."""
+        if index not in self.addresses:
+            self.addresses[index] = self.first_address(index)
+        known = self.addresses[index]
+        if known is None:
+            return self.address(self.copies.resolve(index))
+        split, lanes = known
+        return self.value(self.copies.sum_here(split)), lanes
+
+    def first_address(self, index: Op) -> tuple[Split, int] | None:
+        """Returns what the addresses at `index` have in common in all copies, and their lanes.
+
+        None where that takes more than another constant.
+        """
+        atoms = self.copies.atoms_in(index)
+        if atoms and not self.copies.is_index(index):
+            return None
+        split = Split(index, 0, []) if self.copies.constants.keys().isdisjoint(atoms) else self.copies.split(index)
+        if split is None:
+            return None
+        if self.vector is None or self.vector not in atoms:
+            return split, 1
+        if not self.is_consecutive(split.rest, self.vector):
+            return None
+        rest, own = without(split.rest, (self.vector,))
+        return Split(rest, split.constant + own, split.steps), int(self.vector.src[0].arg)
+
+    def is_consecutive(self, index: Dim, lane: Op) -> bool:
+        """True when lanes access one element after the other: the lane is a term, and no other term differs."""
+        terms = affine(index)[0]
+        return terms.get(lane) == 1 and True not in [self.is_vector(atom) for atom in terms if atom is not lane]
+
+    def is_vector(self, op: Op) -> bool:
+        """True when an expression differs from lane to lane."""
+        stack, seen = [op], set()
+        while stack:
+            here = stack.pop()
+            if here is self.vector or (here.code is OpCode.VAR and lanes_of(self.values.get(here, here)) > 1):
+                return True
+            if here in seen or here.code in (OpCode.REDUCE, OpCode.RANGE):
+                continue
+            seen.add(here)
+            stack.extend(here.src)
+        return False

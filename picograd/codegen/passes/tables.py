@@ -1,0 +1,209 @@
+"""Reads what depends on an integer below 16, and on nothing else in a loop, from a table of 16 values in a register.
+
+In:    statements in the free form, of a Kernel for which `may_look_up` holds
+Out:   the same, with tables filled before loops
+Called by: codegen/lower.py.    Next: picograd/codegen/passes/legalize.py
+
+After:   the innermost loop around vectors of 16 floats reads such a value as LOAD(table, integer), one instruction.
+Before:  `legalize`, which a table's values need like all others.
+Why:     a weight of four bits is chosen from 16 values. To make a float of it, subtract, and scale takes as long as to read
+         the bytes; where the scale is the same along the loop, the table is of scaled values.
+Example: For k LOOP: For v VECTOR 16: ... (float(w[k * 16 + v] & 15) - 8.0) * s[row] ...             becomes
+         For v VECTOR 16: table[v] = (float(v) - 8.0) * s[row]
+         For k LOOP: For v VECTOR 16: ... LOAD(table, w[k * 16 + v] & 15) ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from picograd import dtype as dtypes
+from picograd.device import Target
+from picograd.ir.build import cast
+from picograd.ir.op import Op, const, toposort
+from picograd.ir.opcode import ELEMENTWISE, AxisKind, MemorySpace, OpCode
+from picograd.ir.ranges import value_range
+from picograd.ir.statements import Alloc, For, If, Load, Statement, Store, Transpose, walk
+from picograd.ir.substitute import substitute
+
+LENGTH = 16  # of a table: lanes of a vector of float32
+FEWEST_STEPS = 2  # of computing a value: one is no dearer than to look it up
+MOST_TABLES = 8  # before a loop, or in it: registers
+FEWEST_READS = 4  # of a table that each iteration fills
+
+BITWISE = (OpCode.AND, OpCode.OR, OpCode.XOR, OpCode.SHR)
+
+Lookups = dict[Op, Op]  # a value -> the small integer that it depends on
+
+
+def may_look_up(values: Sequence[Op], target: Target) -> bool:
+    """True where something of a Kernel is an integer below 16, and the target permutes 16 lanes by a vector, as AVX-512."""
+    if target.is_gpu or target.vector_bytes != LENGTH * dtypes.float32.itemsize:
+        return False
+    return any(op.code in ELEMENTWISE and op.dtype.is_int and _is_small(op) for op in toposort(values))
+
+
+def in_tables(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Returns the statements of a phase with tables."""
+    used = [s.range.arg[0] for s in walk(statements) if isinstance(s, For)]
+    return _body(statements, count(max(used, default=0) + 1))
+
+
+def _body(statements: Sequence[Statement], numbers: Iterator[int]) -> tuple[Statement, ...]:
+    """Returns the statements of one body, with tables before its loops."""
+    written: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, For | If):
+            statement = replace(statement, body=_body(statement.body, numbers))
+        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.LOOP:
+            written += _with_tables(statement, numbers)
+        else:
+            written.append(statement)
+    return tuple(written)
+
+
+def _with_tables(loop: For, numbers: Iterator[int]) -> list[Statement]:
+    """Returns tables, and the loop that reads them: in vectors that stand in it, not in loops inside of it.
+
+    What changes with the loop alone, such as the scale of a group, may be in a table that each iteration fills, if
+    several vectors read that.
+    """
+    reads = _values_of_vectors(loop.body)
+    changing, of_lanes = _changing(loop), _of_lanes(loop)
+    before = _lookups(list(reads), changing, of_lanes)
+    within = {v: i for v, i in _lookups(list(reads), changing - {loop.range}, of_lanes).items() if v not in before}
+    if within and sum(reads.values()) >= FEWEST_READS * len({_of_any(v, i) for v, i in within.items()}):
+        filled, places = _tables(within, numbers)
+        loop = replace(loop, body=(*filled, *_replaced(loop.body, places)))
+        before = _lookups(list(_values_of_vectors(loop.body)), _changing(loop), of_lanes)
+    filled, places = _tables(before, numbers)
+    return [*filled, replace(loop, body=_replaced(loop.body, places))] if places else [loop]
+
+
+def _tables(found: Lookups, numbers: Iterator[int]) -> tuple[list[Statement], dict[Op, Op]]:
+    """Returns statements that fill tables, and for each value how it is read from one."""
+    tables: dict[Op, Op] = {}
+    filled: list[Statement] = []
+    places: dict[Op, Op] = {}
+    for value, integer in found.items():
+        common = _of_any(value, integer)
+        if common not in tables:
+            if len(tables) == MOST_TABLES:
+                continue
+            number = next(numbers)
+            place = Op(OpCode.RANGE, dtypes.int64, (const(LENGTH, dtypes.int64),), (number, AxisKind.VECTOR))
+            table = tables[common] = Op(OpCode.ALLOC, value.dtype, (), (f"t{number}", LENGTH, MemorySpace.REGISTER))
+            (stored,) = substitute([value], {integer: cast(place, integer.dtype)})
+            filled += [Alloc(table), For(place, (Store(table, place, stored),))]
+        places[value] = Op(OpCode.LOAD, value.dtype, (tables[common], cast(_widened(integer), dtypes.int64)))
+    return filled, places
+
+
+def _of_any(value: Op, integer: Op) -> Op:
+    """Returns what a value is of an integer of the same dtype, whichever: equal ones have one table."""
+    return substitute([value], {integer: Op(OpCode.VAR, integer.dtype, (), ("integer", 1))})[0]
+
+
+def _values_of_vectors(body: Sequence[Statement], copies: int = 1, is_vector: bool = False) -> dict[Op, int]:
+    """Returns what VECTOR loops of 16 lanes store that stand in no other loop, and in how many copies."""
+    found: dict[Op, int] = {}
+    for statement in body:
+        inner: dict[Op, int] = {}
+        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.VECTOR:
+            if int(statement.range.src[0].arg) == LENGTH:
+                inner = _values_of_vectors(statement.body, copies, True)
+        elif isinstance(statement, For) and statement.range.arg[1] is AxisKind.UNROLL:
+            inner = _values_of_vectors(statement.body, copies * int(statement.range.src[0].arg), is_vector)
+        elif isinstance(statement, If):
+            inner = _values_of_vectors(statement.body, copies, is_vector)
+        elif isinstance(statement, Store) and is_vector:
+            inner = {statement.value: copies}
+        for value, times in inner.items():
+            found[value] = found.get(value, 0) + times
+    return found
+
+
+def _changing(loop: For) -> set[Op]:
+    """Returns what changes in a loop: its own and inner RANGEs, VARs that are loaded, memory that is stored to."""
+    changing = {loop.range}
+    for statement in walk(loop.body):
+        if isinstance(statement, For):
+            changing.add(statement.range)
+        elif isinstance(statement, Load):
+            changing.add(statement.var)
+        elif isinstance(statement, Store):
+            changing.add(statement.memory)
+        elif isinstance(statement, Transpose):
+            changing.add(statement.into)
+        elif isinstance(statement, Alloc):
+            changing.add(statement.memory)
+    return changing
+
+
+def _of_lanes(loop: For) -> set[Op]:
+    """Returns what each lane has of its own: RANGEs of VECTOR loops, and VARs that are loaded where they say."""
+    found: set[Op] = set()
+    for statement in walk(loop.body):
+        if isinstance(statement, For) and statement.range.arg[1] is AxisKind.VECTOR:
+            found.add(statement.range)
+        elif isinstance(statement, Load) and not found.isdisjoint(toposort([statement.index])):
+            found.add(statement.var)
+    return found
+
+
+def _lookups(values: Sequence[Op], changing: set[Op], of_lanes: set[Op]) -> Lookups:
+    """Returns the largest parts of `values` that a table can hold: each lane chooses by an integer of its own."""
+    integers: dict[Op, Op | None] = {}  # what changes -> the one small integer it depends on, None: on more
+    steps: dict[Op, int] = {}  # from that integer
+    wanted: set[Op] = set(values)  # by something that is no table's
+    order = toposort(values)
+    for op in order:
+        sources = [s for s in op.src if s in integers]
+        of = {integers[s] for s in sources}
+        if op in changing or (op.code not in ELEMENTWISE and sources and op.code is not OpCode.LOAD):
+            integers[op] = None
+        elif sources:
+            integers[op] = of.pop() if len(of) == 1 else None
+            steps[op] = 1 + sum(steps.get(s, 0) for s in sources)
+        if op in integers and integers[op] is None and op.dtype.is_int and op.code in ELEMENTWISE and _is_small(op):
+            integers[op], steps[op] = op, 0
+    for op in order:
+        if integers.get(op, op) is None:
+            wanted.update(op.src)
+    found = {op: integers.get(op) for op in order if op in wanted and op.dtype is dtypes.float32}
+    of_one = {op: integer for op, integer in found.items() if integer is not None and steps[op] >= FEWEST_STEPS}
+    return {op: integer for op, integer in of_one.items() if not of_lanes.isdisjoint(toposort([integer]))}
+
+
+def _is_small(op: Op) -> bool:
+    low, high = value_range(op)
+    return low >= 0 and high < LENGTH
+
+
+def _widened(integer: Op) -> Op:
+    """Returns the same integer of 32 bits: two that are made of one byte make it wide together."""
+    wide: dict[Op, Op] = {}
+    for op in toposort([integer], sources=lambda op: op.src if _stays_the_same(op) else ()):
+        is_same = _stays_the_same(op)
+        wide[op] = Op(op.code, dtypes.int32, tuple([wide[s] for s in op.src])) if is_same else cast(op, dtypes.int32)
+    return wide[integer] if _stays_the_same(integer) else integer
+
+
+def _stays_the_same(op: Op) -> bool:
+    """True for an operation on narrow integers that gives the same on wider ones."""
+    return op.code in BITWISE and op.dtype.itemsize < dtypes.int32.itemsize
+
+
+def _replaced(body: Sequence[Statement], places: dict[Op, Op]) -> tuple[Statement, ...]:
+    """Returns a body that reads tables."""
+    written: list[Statement] = []
+    for statement in body:
+        if isinstance(statement, For | If):
+            statement = replace(statement, body=_replaced(statement.body, places))
+        elif isinstance(statement, Store):
+            (value,) = substitute([statement.value], places)
+            statement = replace(statement, value=value)
+        written.append(statement)
+    return tuple(written)

@@ -1,0 +1,135 @@
+"""Convolutions that read windows where they lie: which they are, how they are cut, and the same meaning at every level."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from picograd import dtype as dtypes
+from picograd.autodiff.convolution import conv_w, conv_x
+from picograd.codegen.cpu.direct import direct_of, is_direct
+from picograd.codegen.cpu.toom import PLAIN, Toom
+from picograd.codegen.lower import lower
+from picograd.ir.build import maximum
+from picograd.ir.op import Op
+from picograd.ir.opcode import OpCode
+from picograd.schedule.create import create_schedule
+from tests.codegen.test_convolution import check, conv, param, whole
+from tests.same_meaning import CPU_TARGETS, check_same_meaning
+
+AVX2 = CPU_TARGETS[1]
+
+Case = tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]
+SHAPES: list[Case] = [
+    ((2, 3, 9, 11), (16, 3, 3, 3), {}),
+    ((2, 3, 9, 11), (16, 3, 3, 3), {"padding": 1}),
+    ((1, 8, 20, 21), (24, 8, 5, 5), {"padding": 2, "stride": 2}),
+    ((2, 6, 14, 15), (32, 3, 3, 3), {"groups": 2, "padding": 2, "dilation": 2}),
+    ((3, 5, 60), (20, 5, 4), {"stride": 3, "padding": 3}),
+    ((2, 2, 5, 6, 7), (16, 2, 2, 3, 2), {"padding": 1}),
+    ((1, 40, 30, 31), (80, 40, 3, 3), {"padding": 1}),  # several blocks of K, panels, chunks of positions
+    ((9, 20, 5, 5), (72, 20, 3, 3), {}),  # several images in an iteration
+    ((1, 12, 12, 12), (300, 12, 1, 1), {}),
+    ((2, 500, 7, 7), (256, 500, 3, 3), {"padding": 1}),  # a weight that each iteration packs for itself
+    ((3, 2, 4, 70), (16, 2, 3, 9), {"padding": 4}),  # more taps along the last axis than are written out
+]
+
+
+def operands(case: Case) -> tuple[Op, Op, Op]:
+    x, w = param(0, *case[0]), param(1, *case[1])
+    return x, w, conv(x, w, **case[2])
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_convolutions_and_their_gradients(case: Case, rng: np.random.Generator) -> None:
+    x, w, out = operands(case)
+    assert is_direct(out, AVX2)
+    check(rng, out, x, w)
+    grad = param(2, *out.shape)
+    check(rng, conv_x(grad, out), w, grad)
+    check(rng, conv_w(grad, out), x, grad)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_programs_on_each_width_of_vectors(padding: int, rng: np.random.Generator) -> None:
+    x, w = param(0, 2, 2, 3, 5), param(1, 19, 2, 2, 2)
+    check(rng, conv(x, w, padding=padding), x, w, targets=CPU_TARGETS)
+
+
+def test_a_split_sum_is_added_up_in_a_third_phase(rng: np.random.Generator) -> None:
+    x, w = param(0, 1, 260, 6, 6), param(1, 16, 260, 5, 5)  # of four positions, over 6500 terms each
+    assert direct_of(conv(x, w), AVX2).splits == 1, "axis 0 may be a batch"
+    out = conv(x, w, of_weight=True)
+    assert direct_of(out, AVX2).splits > 1
+    (item,) = create_schedule([out]).kernel_items()
+    assert len(lower(item.kernel, AVX2).phases) == 3
+    check(rng, out, x, w)
+
+
+def test_what_is_computed_before_and_after_joins_the_kernel(rng: np.random.Generator) -> None:
+    x, w, bias = param(0, 2, 3, 6, 7), param(1, 16, 3, 3, 3), param(2, 16)
+    repeated = Op(OpCode.EXPAND, x.dtype, (Op(OpCode.RESHAPE, x.dtype, (bias,), (1, 16, 1, 1)),), (2, 16, 4, 5))
+    root = maximum(conv(x * x, w + 1.0) + repeated, 0.0)
+    schedule = check_same_meaning([root], {op: whole(rng, op) for op in (x, w, bias)}, targets=())
+    assert len(schedule.items) == 1
+
+
+def test_a_batch_known_only_when_a_plan_runs(rng: np.random.Generator) -> None:
+    n = Op(OpCode.VARIABLE, dtypes.int64, (), ("n", 1, 9))
+    for height in (12, 3):  # some positions of an image, and several images, in an iteration
+        x, w = param(0, n, 2, height, 14), param(1, 16, 2, 3, 3)
+        arrays = {x: rng.integers(-4, 5, (7, 2, height, 14)).astype(np.float32), w: whole(rng, w)}
+        check_same_meaning([conv(x, w, padding=1)], arrays, targets=(), variables={"n": 7})
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (((1, 2, 5, 5), (16, 2, 3, 3), {"apart": 2}), "gaps in x"),
+        (((1, 2, 9, 9), (9, 2, 3, 3), {}), "lanes without a channel"),
+        (((1, 8, 9, 9), (8, 1, 3, 3), {"groups": 8}), "a channel a group"),
+        (((4, 2, 3, 3), (16, 2, 2, 3), {}), "two positions an image"),
+        (((1, 1, 3, 300, 400), (16, 1, 2, 2, 2), {"padding": 1}), "planes too large for a stack"),
+    ],
+)
+def test_others_pack_their_windows(case: Case, why: str, rng: np.random.Generator) -> None:
+    x, w, out = operands(case)
+    assert not is_direct(out, AVX2), why
+    check(rng, out, x, w)
+
+
+def test_how_it_is_cut() -> None:
+    def cut(case: Case) -> dict[str, Any]:
+        direct = direct_of(operands(case)[2], AVX2)
+        places = ("panels", "num_pieces", "length", "num_chunks", "images")
+        names = ("toom", *places, "channels", "taps", "splits", "is_staged")
+        return {"tile": (direct.tile.rows, direct.tile.vectors), **{name: getattr(direct, name) for name in names}}
+
+    assert cut(((128, 8, 24, 24), (32, 8, 5, 5), {})) == {
+        "tile": (5, 2), "toom": PLAIN, "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 5, "images": 1,
+        "channels": 8, "taps": 5, "splits": 1, "is_staged": False,
+    }  # fmt: skip
+    of_weight = {"of_weight": True}
+    gradient = cut(((8, 128, 24, 24), (32, 128, 20, 20), of_weight))  # of that weight: 51,200 terms, 25 positions
+    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (PLAIN, (5, 2), 25, 8)
+    assert (gradient["channels"], gradient["taps"]) == (1, 20) and gradient["splits"] > 1
+    assert cut(((128, 32, 24, 24), (32, 32, 5, 5), {})) == {
+        "tile": (5, 2), "toom": Toom(2, 5), "panels": 2, "num_pieces": 1, "length": 80, "num_chunks": 3, "images": 1,
+        "channels": 32, "taps": 1, "splits": 1, "is_staged": True,
+    }  # fmt: skip
+    gradient = cut(((32, 128, 24, 24), (32, 128, 20, 20), of_weight))
+    assert (gradient["toom"], gradient["tile"], gradient["length"], gradient["images"]) == (Toom(5, 2), (5, 2), 5, 32)
+    assert (gradient["channels"], gradient["taps"]) == (1, 10) and gradient["splits"] > 1
+    assert cut(((1, 8, 9, 9), (8, 8, 3, 3), {"padding": 1}))["tile"] == (9, 1)  # one vector, so twice the rows
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_nothing_is_guarded(case: Case) -> None:
+    _, _, out = operands(case)
+    grad = param(2, *out.shape)
+    for root in (out, conv_x(grad, out), conv_w(grad, out)):
+        for item in create_schedule([root]).kernel_items():
+            assert [program.num_guards for program in map(partial(lower, item.kernel), CPU_TARGETS)] == [0, 0, 0]
