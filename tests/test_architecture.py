@@ -85,6 +85,15 @@ def test_parts_loaded_late_are_known() -> None:
         assert calls or relative not in LATE, f"{relative} loads nothing late any more"
 
 
+def test_emitters_of_cpus_and_of_gpus_do_not_know_each_other() -> None:
+    """Both know what stands beside their rooms, which knows neither but where it chooses one."""
+    choosing = {"lower.py", "opts.py", "elementwise.py"}
+    for path in (PACKAGE / "codegen").rglob("*.py"):
+        own = path.parent.name if path.parent.name in ("cpu", "gpu", "passes") else ""
+        rooms = {module.split(".")[2] for module, _ in imports(path) if module.count(".") >= 3} & {"cpu", "gpu", "passes"}
+        assert rooms <= {own} or path.name in choosing and not own, f"{path} imports from {rooms}"
+
+
 def test_imports_have_no_cycle() -> None:
     graph = {}
     for path in modules():

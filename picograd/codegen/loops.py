@@ -7,13 +7,17 @@ Called by: the emitters.    Next: picograd/codegen/elementwise.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from picograd.codegen.builder import Builder
 from picograd.device import Target
 from picograd.ir.op import Dim
 from picograd.ir.opcode import AxisKind
-from picograd.ir.symbolic import add, floordiv, mod, mul, subtract
+from picograd.ir.shape import numel
+from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
+
+BLOCK_ELEMENTS = 4096  # of one GRID iteration on a CPU: a few microseconds of work, well inside L1
 
 
 def over_registers(target: Target) -> AxisKind:
@@ -77,3 +81,42 @@ def along(
     if rest != 0:
         with build.loop(rest, AxisKind.LOOP) as index:
             body(add(start, add(mul(whole, lanes), index)))
+
+
+@contextmanager
+def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]:
+    """Opens a block that runs once for each position < total, a thread each."""
+    threads = target.block_threads
+    num_blocks = floordiv(add(total, threads - 1), threads)
+    with build.loop(num_blocks, AxisKind.GRID) as block, build.loop(threads, AxisKind.BLOCK) as thread:
+        position = add(mul(block, threads), thread)
+        with build.when(less(position, total)):
+            yield position
+
+
+def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None]) -> None:
+    """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost."""
+    if len(extents) <= 1:
+        total = extents[0] if extents else 1
+        with build.loop(_num_pieces(total, BLOCK_ELEMENTS), AxisKind.GRID) as block:
+            start = mul(block, BLOCK_ELEMENTS)
+            count = minimum(subtract(total, start), BLOCK_ELEMENTS) if _is_long(total) else total
+            along(build, start if _is_long(total) else 0, count, lanes, lambda i: body([i] if extents else []))
+        return
+    outer, inner, last = extents[0], extents[1:-1], extents[-1]
+    below = numel(extents[1:])
+    per_piece = max(1, BLOCK_ELEMENTS // max(1, below)) if isinstance(below, int) else 1
+    with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
+        start = mul(piece, per_piece)
+        with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
+            nested(build, inner, [add(start, row)], lambda at: along(build, 0, last, lanes, lambda i: body([*at, i])))
+
+
+def _is_long(total: Dim) -> bool:
+    return not isinstance(total, int) or total > 2 * BLOCK_ELEMENTS
+
+
+def _num_pieces(total: Dim, piece: int) -> Dim:
+    if piece == BLOCK_ELEMENTS and not _is_long(total):
+        return 1
+    return floordiv(add(total, piece - 1), piece)

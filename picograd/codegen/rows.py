@@ -2,7 +2,7 @@
 
 In:    Nest (kind REDUCE)
 Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`
-Called by: the emitters of reductions.    Next: picograd/codegen/cpu/reduce_columns.py
+Called by: the emitters of reductions.    Next: picograd/codegen/row_loops.py
 """
 
 from __future__ import annotations

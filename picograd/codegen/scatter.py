@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import emit_blocks, grid_of_threads
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import along, nested, split
+from picograd.codegen.loops import along, emit_blocks, grid_of_threads, nested, split
 from picograd.codegen.scalar import combined
 from picograd.device import Target
 from picograd.ir.build import cast

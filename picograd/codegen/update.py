@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
 from picograd.codegen.builder import Builder
-from picograd.codegen.elementwise import emit_blocks, grid_of_threads
 from picograd.codegen.index import element_anywhere, element_within
-from picograd.codegen.loops import split
+from picograd.codegen.loops import emit_blocks, grid_of_threads, split
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
 from picograd.ir.op import Dim, Op

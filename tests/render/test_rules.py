@@ -1,7 +1,7 @@
 """Every row of the table computes what the evaluator says: each runs on special and random values in every language.
 
-CUDA C runs in the simulator. OpenCL C's own functions of numbers are in no kernel (codegen/passes/legalize.py), nor are they
-here.
+CUDA C runs in the simulator. OpenCL C's own functions of numbers are in no kernel (codegen/passes/legalize.py), nor are
+they here.
 """
 
 from __future__ import annotations

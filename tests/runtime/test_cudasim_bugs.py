@@ -31,7 +31,7 @@ from picograd.ir.stages import Binary, Kernel, Source
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_tensor_product import product
+from tests.codegen.gpu.test_tensor_product import product
 from tests.gpu_programs import Array, run
 
 pytestmark = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from picograd.ir.statements import For, Load, Prefetch, Transpose
 from picograd.schedule.contract import contract
 from picograd.schedule.create import create_schedule
 from picograd.schedule.packed import _extents, is_of_bytes
-from tests.codegen.test_reduce import all_of
+from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 N, K = 16, 96  # of the narrowest target, N is four vectors: few rows have squares of it turned

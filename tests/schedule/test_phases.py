@@ -11,7 +11,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg
 from picograd.schedule.contract import contract
 from picograd.schedule.phases import has_phases
-from tests.codegen.test_convolution import check, conv, param
+from tests.codegen.cpu.test_convolution import check, conv, param
 
 
 def convolutions(root: Op) -> list[Op]:

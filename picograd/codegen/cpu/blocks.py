@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 
 from picograd.codegen.cpu.matmul import lanes_of
-from picograd.codegen.opts import rows_and_vectors
+from picograd.codegen.cpu.register_tiles import rows_and_vectors
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import most_rows
 from picograd.codegen.windows import Windows

@@ -6,7 +6,8 @@ Called by: codegen/lower.py.    Next: picograd/codegen/gpu/matmul.py
 
 A GRID iteration computes a block of the result: some output channels of some vectors of positions. It walks K in
 blocks; for each it packs the windows on its stack and multiplies them as codegen/cpu/matmul.py does. So beside the stack
-there is the packed weight where that is small, and the parts of a sum over a long K that threads share: SCRATCH_NBYTES each.
+there is the packed weight where that is small, and the parts of a sum over a long K that threads share: SCRATCH_NBYTES
+each.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.cpu.blocks import Blocks, blocks_of
-from picograd.codegen.cpu.matmul import store_outputs
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, split
 from picograd.codegen.tile import Tile
 from picograd.device import Target

@@ -26,10 +26,10 @@ from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
 from picograd.codegen.cpu.direct import Block, Direct, direct_of
-from picograd.codegen.cpu.matmul import store_outputs
 from picograd.codegen.cpu.panels import pack_columns
 from picograd.codegen.cpu.points import join_results, pack_own_weight, pack_weight
 from picograd.codegen.cpu.toom import PLAIN, linear_combination
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, nested, split
 from picograd.codegen.windows import guarded
 from picograd.device import Target

@@ -21,9 +21,9 @@ from math import prod
 
 from picograd.codegen.builder import read
 from picograd.codegen.cpu.matmul import lanes_of
-from picograd.codegen.cpu.panels import is_plain
 from picograd.codegen.cpu.toom import PLAIN, Toom, toom_for
 from picograd.codegen.loops import split
+from picograd.codegen.operands import is_plain
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows
 from picograd.codegen.windows import Windows

@@ -20,12 +20,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.matmul import lanes_of, store_outputs
-from picograd.codegen.cpu.panels import BETWEEN_ROWS, contiguous_axis, is_plain, shares_cache_sets
-from picograd.codegen.cpu.prefetch import prefetch_large
+from picograd.codegen.cpu.matmul import lanes_of
+from picograd.codegen.cpu.panels import BETWEEN_ROWS, shares_cache_sets
 from picograd.codegen.cpu.squares import squares_of
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along
+from picograd.codegen.operands import contiguous_axis, is_plain
+from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile, most_rows, multiply_add
 from picograd.device import Target

@@ -19,19 +19,19 @@ from picograd.codegen.cpu.panels import (
     BETWEEN_ROWS,
     PACK_ROWS,
     Operand,
-    contiguous_axis,
     fill_panel,
     in_blocks,
-    is_plain,
     pack_columns,
     packs_slowly,
     rows_to_clear,
     rows_to_transpose,
     shares_cache_sets,
 )
-from picograd.codegen.cpu.prefetch import prefetch_large
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
+from picograd.codegen.operands import contiguous_axis, is_plain
+from picograd.codegen.prefetch import prefetch_large
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import Tile
 from picograd.device import Target
@@ -239,15 +239,6 @@ def _store_tile(
             store_outputs(nest, params, (*batch, *(at[::-1] if tile.turned else at)), value, build)
 
         along(build, 0, minimum(subtract(product.n, first_column), product.nr), product.lanes, store)
-
-
-def store_outputs(nest: Nest, params: Sequence[Op], coords: Coords, value: Op, build: Builder) -> None:
-    """Stores every output of a nest at `coords` of its anchor, whose value there is `value`."""
-    assert nest.anchor is not None
-    axes = range(len(coords))
-    done = [element_within(output, coords, {nest.anchor: value}, axes) for _, output in nest.outputs]
-    for (slot, _), result in zip(nest.outputs, done):
-        build.store(params[slot], flatten(coords, nest.domain), result)
 
 
 # ---- packing ----

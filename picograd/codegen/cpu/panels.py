@@ -2,8 +2,8 @@
 
 In:    an operand, and how wide a panel is
 Out:   `pack_columns`, what it is made of, and which operands are packed quickly
-Called by: codegen/cpu/matmul.py, codegen/opts.py, codegen/cpu/head_strips.py, codegen/cpu/direct.py, codegen/cpu/points.py,
-           codegen/cpu/convolution_direct.py, codegen/cpu/few_rows.py.
+Called by: codegen/cpu/convolution_direct.py, codegen/cpu/few_rows.py, codegen/cpu/head_strips.py,
+           codegen/cpu/matmul.py, codegen/cpu/points.py, codegen/cpu/register_tiles.py, codegen/cpu/squares.py.
 Next: picograd/codegen/cpu/matmul.py
 
 Packing evaluates the operand's expression, so whatever stands before a product (a transpose, a mask, an activation) costs
@@ -14,18 +14,17 @@ many lines as a vector has lanes are transposed in registers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
-from picograd.codegen.axes import steps_by_one
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.squares import columns_apart, last_axes, squares_of
+from picograd.codegen.cpu.squares import columns_apart, squares_of
 from picograd.codegen.index import element_anywhere, element_within
 from picograd.codegen.loops import along, in_squares, split
+from picograd.codegen.operands import contiguous_axis, is_plain, last_axes
 from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten
-from picograd.ir.op import Dim, Op, Shape, const, toposort
-from picograd.ir.opcode import AxisKind, OpCode
+from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.symbolic import add, floordiv, less, minimum, mod, mul, subtract
 
@@ -150,44 +149,3 @@ def lines_apart(b: Op, dtype: DType, lanes: int) -> int | None:
     if b.dtype is not dtype or lanes == 1 or not is_plain(b):
         return None
     return columns_apart(element_anywhere(b), *last_axes(b), lanes)
-
-
-@lru_cache(maxsize=256)
-def contiguous_axis(operand: Op) -> int:
-    """Returns along which of the last two axes, -1 or -2, most of an operand's accesses are contiguous; -1 if none is.
-
-    Equal indices count once, and what is the same for a row or a column not at all, such as a scale or a row's maximum: it
-    is less than what is read of the row.
-    """
-    axes = set(last_axes(operand))
-    indices = {load.src[1] for load in _outer_loads(operand)}
-    of_elements = [index for index in indices if axes <= {*toposort([index])}] or indices
-    second_last, last = [sum(steps_by_one(index, place) for index in of_elements) for place in last_axes(operand)]
-    return -1 if last >= second_last else -2
-
-
-def _outer_loads(operand: Op) -> list[Op]:
-    """Returns the loads of an operand's elements; not those of indices, which are the same for many elements.
-
-    But where an element is chosen from a table by a number that is read for it alone, the load of that number.
-    """
-    axes = set(last_axes(operand))
-
-    def sources(op: Op) -> tuple[Op, ...]:
-        if op.code is not OpCode.LOAD:
-            return op.src
-        at_once = toposort([op.src[1]], sources=_before_loads)
-        return op.src[1:2] if axes.isdisjoint(at_once) and not axes.isdisjoint(toposort([op.src[1]])) else ()
-
-    order = toposort([element_anywhere(operand)], sources=sources)
-    return [op for op in order if op.code is OpCode.LOAD and not sources(op)]
-
-
-def _before_loads(op: Op) -> tuple[Op, ...]:
-    return () if op.code is OpCode.LOAD else op.src
-
-
-def is_plain(operand: Op) -> bool:
-    """True for an operand that lies in memory, at places that nothing has to be read for."""
-    loads = [op for op in toposort([element_anywhere(operand)]) if op.code is OpCode.LOAD]
-    return loads == [element_anywhere(operand)]

@@ -5,8 +5,8 @@ Out:   statements in the free form
 Called by: codegen/cpu/convolution_direct.py.    Next: picograd/codegen/cpu/convolution_direct.py
 
 The matrices are those of codegen/cpu/toom.py. The weight's is applied while the weight is packed, that of the results to
-the sums, in place; that of x while x is staged (codegen/cpu/convolution_direct.py). Of PLAIN, blocks of the weight are packed
-here, the whole one by `pack_columns`.
+the sums, in place; that of x while x is staged (codegen/cpu/convolution_direct.py). Of PLAIN, blocks of the weight are
+packed here, the whole one by `pack_columns`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from functools import partial
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.reduce import MOST_AT_ONCE, emit_rows, rows_at_once, some_rows, worth_keeping
 from picograd.codegen.index import elements_anywhere, put_in_all
 from picograd.codegen.loops import along
+from picograd.codegen.row_loops import MOST_AT_ONCE, emit_rows, rows_at_once, some_rows, worth_keeping
 from picograd.codegen.rows import (
     PIECE_ELEMENTS,
     Results,

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_anywhere, put_in_all
+from picograd.codegen.operands import last_axes
 from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.coordinates import placeholder
@@ -114,12 +115,6 @@ def _is_one_block(atom: Op, k: Op, lanes: int) -> bool:
     if atom.code is not OpCode.IDIV or atom.src[0] is not k or atom.src[1].code is not OpCode.CONST:
         return False
     return int(atom.src[1].arg) % lanes == 0
-
-
-def last_axes(b: Op) -> tuple[Op, Op]:
-    """Returns the placeholders of the last two axes."""
-    k, column = (placeholder(len(b.shape) - 2 + i, dim) for i, dim in enumerate(b.shape[-2:]))
-    return k, column
 
 
 def columns_apart(load: Op, k: Op, column: Op, lanes: int) -> int | None:

@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.gpu.attention import LOWEST
 from picograd.codegen.heads import Heads, num_blocks
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import over_registers, split
+from picograd.codegen.loops import grid_of_threads, over_registers, split
 from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
 from picograd.device import Target

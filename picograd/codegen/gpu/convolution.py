@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.cpu.matmul import store_outputs
-from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.gpu.grid_product import GridProduct
 from picograd.codegen.gpu.matmul import lanes_along, operand_lanes
 from picograd.codegen.gpu.staged import Operand
+from picograd.codegen.gpu.tiles import gpu_tile
 from picograd.codegen.index import element_or_zero
-from picograd.codegen.loops import split
-from picograd.codegen.opts import gpu_tile
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.rows import accumulator_dtype
 from picograd.codegen.tile import multiply_add
 from picograd.codegen.windows import Windows

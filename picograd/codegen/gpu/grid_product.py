@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.matmul import store_outputs
-from picograd.codegen.elementwise import grid_of_threads
+from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.gpu.block_product import BlockProduct
 from picograd.codegen.gpu.staged import Operand
 from picograd.codegen.gpu.tensor_product import TensorProduct
-from picograd.codegen.loops import split
-from picograd.codegen.opts import num_parts, part_length
+from picograd.codegen.gpu.tiles import num_parts, part_length
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import Target
 from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten

@@ -12,10 +12,10 @@ from math import gcd
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.cpu.panels import contiguous_axis, is_plain
 from picograd.codegen.gpu.grid_product import GridProduct
 from picograd.codegen.gpu.staged import Operand
 from picograd.codegen.index import element_or_zero
+from picograd.codegen.operands import contiguous_axis, is_plain
 from picograd.device import Target
 from picograd.ir.build import swap_last
 from picograd.ir.op import Dim, Op

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.cpu.reduce import emit_rows
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.gpu.reduce_columns import emit_columns_gpu, joined
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
+from picograd.codegen.row_loops import emit_rows
 from picograd.codegen.rows import (
     Results,
     Rows,

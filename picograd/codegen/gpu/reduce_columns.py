@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.elementwise import grid_of_threads
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.rows import (
     Results,
     Rows,

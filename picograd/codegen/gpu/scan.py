@@ -21,9 +21,8 @@ from collections.abc import Callable, Sequence
 
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.rows import start_of
 from picograd.codegen.scalar import combined
 from picograd.codegen.scan import running_dtype

@@ -27,10 +27,9 @@ from math import prod
 from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.gpu.sort import Phase, Sorted
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.rows import start_of
 from picograd.codegen.scalar import combined
 from picograd.codegen.sort import at_most, integer

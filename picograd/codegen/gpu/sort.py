@@ -20,9 +20,8 @@ from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
-from picograd.codegen.elementwise import grid_of_threads
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.codegen.sort import Tables, at_most, comes_before, integer, key_dtype, negated
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.build import both, cast, compare, where

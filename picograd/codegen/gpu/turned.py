@@ -1,6 +1,6 @@
 """The loops of an elementwise nest on a GPU that reads memory across the order it writes in: tiles in shared memory.
 
-In:    Nest (kind ELEMENTWISE), what of it lies across (codegen/cpu/turned.py)
+In:    Nest (kind ELEMENTWISE), what of it lies across (codegen/turned.py)
 Out:   statements in the free form
 Called by: codegen/elementwise.py.    Next: picograd/codegen/cpu/reduce.py
 
@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from picograd.codegen.builder import Builder
-from picograd.codegen.cpu.turned import Turned, num_tiles
 from picograd.codegen.index import put_in_all
 from picograd.codegen.loops import split
+from picograd.codegen.turned import Turned, num_tiles
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.ir.op import Dim, Op, greatest
 from picograd.ir.opcode import AxisKind, MemorySpace

@@ -17,7 +17,7 @@ from picograd.ir.build import maximum
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_convolution import check, conv, param, whole
+from tests.codegen.cpu.test_convolution import check, conv, param, whole
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 AVX2 = CPU_TARGETS[1]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu import reduce as reduce_rows
+from picograd.codegen import row_loops
 from picograd.codegen.cpu import reduce_both
-from picograd.codegen.cpu.reduce import rows_at_once
 from picograd.codegen.cpu.reduce_both import Both, in_one_pass
 from picograd.codegen.lower import lower
+from picograd.codegen.row_loops import rows_at_once
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, permute, reduce, reshape, unary
@@ -18,7 +18,7 @@ from picograd.ir.op import Dim, Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.statements import Load, Store
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_reduce import all_of
+from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, GPU_TARGET, check_same_meaning
 
 
@@ -88,7 +88,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of eight rows, several rows at a time."""
     for name, value in {"FEW_ELEMENTS": 0, "FEWEST_ROWS": 8, "PIECE_ELEMENTS": 64, "FEWEST_BLOCKS": 2}.items():
         monkeypatch.setattr(reduce_both, name, value)
-    monkeypatch.setattr(reduce_rows, "CACHED", 0)
+    monkeypatch.setattr(row_loops, "CACHED", 0)
 
 
 def joined(roots: list[Op], target: Target = CPU_TARGETS[0]) -> list[Both]:
@@ -115,7 +115,7 @@ def check(roots: list[Op]) -> None:
 @pytest.mark.parametrize("cached", [0, 1024], ids=["several rows at a time", "one row at a time"])
 @pytest.mark.parametrize("name", TOGETHER)
 def test_what_goes_together_means_the_same(name: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reduce_rows, "CACHED", cached)
+    monkeypatch.setattr(row_loops, "CACHED", cached)
     assert len(joined(TOGETHER[name])) == 1
     check(TOGETHER[name])
 

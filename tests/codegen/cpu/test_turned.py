@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu import turned
+from picograd.codegen import turned
 from picograd.codegen.lower import lower
 from picograd.dtype import DType
 from picograd.ir.build import cast, expand, gather, iota, pad, permute, reshape
@@ -15,7 +15,7 @@ from picograd.ir.opcode import MemorySpace, OpCode
 from picograd.ir.stages import Program
 from picograd.ir.statements import Alloc, Load, Transpose
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_reduce import all_of
+from tests.codegen.cpu.test_reduce import all_of
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
 

@@ -29,7 +29,7 @@ from picograd.render import cuda, nvptx
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_attention import ARGS, LENGTHS, Lengths, drawn, param
+from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
 from tests.gpu_programs import Array, run
 from tests.same_meaning import GPU_TARGET
 

@@ -24,7 +24,7 @@ from picograd.ir.stages import Kernel
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_attention import ARGS, Lengths, param
+from tests.codegen.cpu.test_attention import ARGS, Lengths, param
 from tests.codegen.test_attention_gpu import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.same_meaning import GPU_TARGET

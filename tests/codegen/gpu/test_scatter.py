@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
+from picograd.codegen.gpu import scatter
 from picograd.codegen.gpu.scatter import FEW, LONG, MANY_ROWS
 from picograd.codegen.lower import lower
 from picograd.compile import hostcxx

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu import turned, turned_gpu
+from picograd.codegen import turned
+from picograd.codegen.gpu import turned as turned_gpu
 from picograd.codegen.lower import lower
 from picograd.compile import hostcxx
 from picograd.evaluator import evaluate
@@ -22,7 +23,7 @@ from picograd.ir.statements import Alloc, Barrier, For, Let, Load, Store, walk
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
-from tests.codegen.test_turned import AS_BEFORE, TURNED, param, values_for
+from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
 from tests.gpu_programs import run
 from tests.same_meaning import GPU_TARGET, check_same_meaning
 

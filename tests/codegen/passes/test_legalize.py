@@ -128,7 +128,7 @@ def samples(dtype: DType, rng: np.random.Generator) -> Array:
 def either_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Has functions written for a processor with the instruction that multiplies and adds, then for one without."""
     target = replace(host_target(), has_fma=request.param)
-    monkeypatch.setattr("tests.codegen.test_legalize.host_target", lambda: target)
+    monkeypatch.setattr("tests.codegen.passes.test_legalize.host_target", lambda: target)
     return bool(request.param)
 
 

@@ -2,7 +2,7 @@
 
 In:    values that will be computed, and how large memory must be that is not in a cache any more
 Out:   Prefetch statements in the free form
-Called by: codegen/cpu/matmul.py, codegen/cpu/few_rows.py, codegen/cpu/reduce.py.    Next: picograd/codegen/cpu/squares.py
+Called by: codegen/cpu/matmul.py, codegen/cpu/few_rows.py, codegen/row_loops.py.    Next: picograd/codegen/epilogue.py
 """
 
 from __future__ import annotations
