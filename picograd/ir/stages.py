@@ -161,7 +161,7 @@ class LoopItem:
     """A schedule that runs step after step: the body of a LOOP, or in one step that of a CALL.
 
     body:     the schedule; its "input" and "output" buffers are what `feeds` and `results` say at each step
-    steps:    how many; at least 1
+    steps:    how many; a symbolic number may be 0, then nothing is stored
     feeds:    by input of the body
     results:  by output of the body
     memory:   index into the outer `Schedule.buffers` of the item's own memory, with the body's temporaries at its

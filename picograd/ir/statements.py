@@ -24,7 +24,8 @@ from picograd.ir.opcode import OpCode
 class For:
     """Runs `body` for each value of `range` (a RANGE Op): 0 up to its extent.
 
-    A loop of extent <= 0 does nothing. GRID and BLOCK loops have no order among their iterations.
+    A loop of extent <= 0 does nothing. The extent is int64; a RANGE of int32 has one that int32 holds.
+    GRID and BLOCK loops have no order among their iterations.
     """
 
     range: Op
@@ -62,7 +63,7 @@ class Let:
 class Load:
     """var = memory[index].
 
-    memory:  PARAM or ALLOC;  index: int64, in elements
+    memory:  PARAM or ALLOC;  index: int64, in the linear form perhaps int32, as all indices below; in elements
     Lanes of var > 1 with a scalar index: that many consecutive elements from there. With a vector index: one
     element for each lane (a gather).
     valid:   None, or a bool of one lane or of var's lanes; where false the value is 0 and memory is not touched.
