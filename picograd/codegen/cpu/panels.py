@@ -3,7 +3,7 @@
 In:    an operand, and how wide a panel is
 Out:   `pack_columns`, what it is made of, and which operands are packed quickly
 Called by: codegen/cpu/convolution_direct.py, codegen/cpu/few_rows.py, codegen/cpu/head_strips.py,
-           codegen/cpu/matmul.py, codegen/cpu/points.py, codegen/cpu/register_tiles.py, codegen/cpu/squares.py.
+           codegen/cpu/matmul.py, codegen/cpu/points.py, codegen/cpu/register_tiles.py.
 Next: picograd/codegen/cpu/matmul.py
 
 Packing evaluates the operand's expression, so whatever stands before a product (a transpose, a mask, an activation) costs
