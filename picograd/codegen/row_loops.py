@@ -43,13 +43,18 @@ MANY_STEPS = 14  # of an element: more take longer than adding it
 MOST_KEPT = 16384  # elements of a row that stay in the second-level cache
 
 
+def is_cached(rows: Rows) -> bool:
+    """True where a row stays in the first-level cache while it is walked again."""
+    return is_short(rows, CACHED)
+
+
 def rows_at_once(rows: Rows, values: Sequence[Op]) -> int:
     """Returns how many rows are written together, so that what they share is read once: few where each takes many steps.
 
     Args:
       values: what is computed for elements
     """
-    if is_short(rows, CACHED):
+    if is_cached(rows):
         return 1
     steps = sum(op.shape == rows.nest.domain and op.code in ELEMENTWISE for op in toposort(values))
     return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))
@@ -123,7 +128,7 @@ def reduce_rows(
     memories: dict[Op, Op] = {}
     for level, new in zip_longest(rows.levels, kept, fillvalue=()):
         memories |= {value: build.alloc(value.dtype, _length_kept(rows), MemorySpace.SHARED) for value in new}
-        next_rows = after if (new or not kept) and not is_short(rows, CACHED) else ()
+        next_rows = after if (new or not kept) and not is_cached(rows) else ()
         found = _reduce_level(rows, level, places, results, build, lanes, memories, new, next_rows)
         for of_row, values in zip(results, found):
             of_row |= zip(level, values)

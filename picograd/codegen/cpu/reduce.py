@@ -16,21 +16,15 @@ from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.cpu.reduce_columns import UNROLLED, emit_columns
 from picograd.codegen.row_loops import (
-    CACHED,
     MOST_AT_ONCE,
     emit_rows,
     emit_together,
+    is_cached,
     rows_at_once,
     some_rows,
     worth_keeping,
 )
-from picograd.codegen.rows import (
-    PIECE_ELEMENTS,
-    Rows,
-    has_elements,
-    is_short,
-    plan_rows,
-)
+from picograd.codegen.rows import PIECE_ELEMENTS, Rows, has_elements, is_short, plan_rows
 from picograd.device import Target
 from picograd.ir.coordinates import placeholders
 from picograd.ir.op import Dim, Op, const, toposort
@@ -82,7 +76,7 @@ def _is_narrow(rows: Rows, lanes: int) -> bool:
 def _share_elements(rows: Rows) -> bool:
     """Whether elements read what is the same for all rows, such as a weight, and rows are long, and enough for pieces."""
     total = numel(rows.row_extents)
-    if is_short(rows, CACHED) or not has_elements(rows) or not isinstance(total, int) or total < FEWEST_ROWS:
+    if is_cached(rows) or not has_elements(rows) or not isinstance(total, int) or total < FEWEST_ROWS:
         return False
     domain = rows.nest.domain
     values = [value for _, value in rows.nest.outputs if value.shape == domain]
