@@ -1,13 +1,14 @@
 """The GPU by torch.cuda's names: whether there is one, its memory, waiting for it.
 
 In:    nothing
-Out:   is_available device_count synchronize empty_cache memory_allocated manual_seed ...
+Out:   is_available device_count synchronize kernel_times empty_cache memory_allocated manual_seed ...
 
 Each process has one GPU, number 0, whose device is "CUDA". Nothing is loaded before something is asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from picograd.device import device as Device
@@ -18,7 +19,7 @@ from picograd.tensor.creation.generator import manual_seed as seed_all
 
 __all__ = [
     "current_device", "device_count", "empty_cache", "get_device_capability", "is_available", "is_bf16_supported",
-    "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated",
+    "kernel_times", "manual_seed", "manual_seed_all", "max_memory_allocated", "memory_allocated",
     "reset_peak_memory_stats", "synchronize",
 ]  # fmt: skip
 
@@ -78,6 +79,27 @@ def synchronize(device: str | int | None = None) -> None:
       DeviceError: there is no GPU, or what was given failed.
     """
     _gpu(device).device.synchronize()
+
+
+def kernel_times(work: Callable[[], Any]) -> list[tuple[str, float]]:
+    """Returns the name and the time of each kernel that a function has the GPU run, in order, between two events each.
+
+    Kernels are submitted one by one meanwhile, not as a graph. Tensors are lazy: what `work` does not realize does not run.
+
+    Args:
+      work: a function of no arguments
+
+    Returns: (name of the kernel's function, seconds) for each
+
+    Raises:
+      DeviceError: there is no GPU.
+
+    >>> if is_available():
+    ...     for name, seconds in kernel_times(lambda: ones(4, device="cuda").sum().item()):
+    ...         print(f"{name:30} {1e6 * seconds:8.1f} us")
+    """
+    times: list[tuple[str, float]] = _gpu(None).device.kernel_times(work)
+    return times
 
 
 def empty_cache() -> None:

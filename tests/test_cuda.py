@@ -40,3 +40,11 @@ def test_what_a_gpu_says_of_itself() -> None:
     pg.cuda.synchronize()
     assert pg.cuda.memory_allocated() - before >= x.nbytes
     assert x.device == pg.device("cuda:0") and x.device.type == "cuda"
+    times = pg.cuda.kernel_times(lambda: (x + 1).realize())
+    assert len(times) == 1 and all(0 < seconds < 1 for _, seconds in times)
+
+
+def test_kernels_of_no_gpu_are_not_timed() -> None:
+    if NO_GPU is not None:
+        with pytest.raises(pg.DeviceError, match="CUDA"):
+            pg.cuda.kernel_times(lambda: None)

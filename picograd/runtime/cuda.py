@@ -163,6 +163,12 @@ class CudaDevice:
             self._enter()
             return self.queue.timed(work)
 
+    def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
+        """Returns name and seconds of each kernel that `work` submits, in order."""
+        with self.queue.lock:
+            self._enter()
+            return self.queue.kernel_times(work)
+
     # ---- code ----
     def load(self, binary: Binary) -> Executable:
         """Loads a cubin, or PTX text that ends with a zero byte, which the driver compiles, or a call of a library.

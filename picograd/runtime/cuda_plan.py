@@ -94,7 +94,7 @@ class Part:
     def run(self, device: QueueDevice) -> None:
         """Submits the launches."""
         self.num_runs += 1
-        if self.num_runs > 1 and 1 < len(self.launches) <= MOST_NODES:
+        if self.num_runs > 1 and 1 < len(self.launches) <= MOST_NODES and device.queue.laps is None:
             if self._graph is None:
                 self._graph = Graph(self.launches)
             else:
@@ -146,7 +146,7 @@ class LibraryPart:
     def run(self, device: QueueDevice) -> None:
         """Submits the product."""
         (started,) = self.launches
-        device.queue.launch_product(started.call.function, list(started.values))
+        device.queue.launch_product(started.call.function, started.call.launch, list(started.values))
 
 
 AnyPart = Part | HostPart | LibraryPart

@@ -34,10 +34,12 @@ class CommandQueue:
 
     ticket:  the number of the last submission of kernels
     lock:    of who submits: a submission, or a copy, is one thread's from its beginning to its end
+    laps:    where kernels are timed one by one, and not in graphs: name of each, event before it and behind it
     """
 
     def __init__(self) -> None:
         self.ticket, self.lock = 0, threading.RLock()
+        self.laps: list[tuple[str, Any, Any]] | None = None
         self._kernels, self._copies = (call("cuStreamCreate", NON_BLOCKING) for _ in range(2))
         self._marks: deque[tuple[int, Any]] = deque()  # (ticket, event) of submissions that may not be done
         self._spare: list[Any] = []  # events
@@ -49,11 +51,22 @@ class CommandQueue:
     def launch(self, function: Any, grid: int, launch: Launch, pointers: int) -> None:
         """Submits one kernel; `pointers` is the address of its arguments' addresses."""
         size = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
-        call("cuLaunchKernel", function, *size, self._kernels, pointers, 0)
+        self._submit(launch.symbol, lambda: call("cuLaunchKernel", function, *size, self._kernels, pointers, 0))
 
-    def launch_product(self, product: ProductCall, addresses: Sequence[int]) -> None:
+    def launch_product(self, product: ProductCall, launch: Launch, addresses: Sequence[int]) -> None:
         """Has a library submit a product, on the stream of kernels."""
-        product(addresses, int(self._kernels))
+        self._submit(launch.symbol, lambda: product(addresses, int(self._kernels)))
+
+    def _submit(self, name: str, submit: Callable[[], Any]) -> None:
+        """Submits a kernel, between two events where kernels are timed."""
+        if self.laps is None:
+            submit()
+            return
+        start, stop = (call("cuEventCreate", 0) for _ in range(2))
+        self.laps.append((name, start, stop))
+        call("cuEventRecord", start, self._kernels)
+        submit()
+        call("cuEventRecord", stop, self._kernels)
 
     def launch_graph(self, graph: Any) -> None:
         """Submits a graph that is ready to run."""
@@ -151,6 +164,20 @@ class CommandQueue:
         finally:
             for event in (start, stop):
                 call("cuEventDestroy", event)
+
+    def kernel_times(self, work: Callable[[], Any]) -> list[tuple[str, float]]:
+        """Returns name and seconds of each kernel that `work` submits, in order, by events of the stream."""
+        laps: list[tuple[str, Any, Any]] = []
+        self.laps = laps
+        try:
+            work()
+            self.wait()
+            return [(name, float(call("cuEventElapsedTime", start, stop)) / 1e3) for name, start, stop in laps]
+        finally:
+            self.laps = None
+            for _, *events in laps:
+                for event in events:
+                    call("cuEventDestroy", event)
 
     def _is_done(self, event: Any) -> bool:
         """True if all before an event is done."""

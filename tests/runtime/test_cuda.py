@@ -14,7 +14,7 @@ from picograd.ir.stages import Binary
 from picograd.render.cuda import render
 from picograd.runtime import cuda_driver
 from picograd.runtime.cuda import CudaDevice
-from tests.fake_driver import run_on
+from tests.fake_driver import TENSORS, run_on
 from tests.gpu_programs import check_elementwise, check_matmul, check_row_sums, elementwise, matmul, row_sums
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +116,22 @@ by_events = device.timed(lambda: run(device, executable, [x, y]))
 print(0 < by_events <= time.perf_counter() - start, y[0])
 """
     assert run_on(fake_driver, code) == "True 4096.0"
+
+
+@pytest.mark.req("E4")
+def test_each_kernel_is_timed_by_events(fake_driver: Path) -> None:
+    """One by one, though the plan is a graph by then; afterwards it is one again, with the memory of that run."""
+    code = TENSORS + """
+step = pg.jit(lambda x: ((x @ x).relu(), x.sum(0)))
+x = pg.ones(8, 8).contiguous().realize()
+for _ in range(3):
+    before = step(x)
+times = pg.cuda.kernel_times(lambda: step(x + 1))
+after = step(x)
+print(len(times) >= 2, any(name.startswith("matmul") for name, _ in times), all(seconds > 0 for _, seconds in times))
+print(*[(a == b).all().item() for a, b in zip(before, after)], len(pg.cuda.kernel_times(lambda: None)))
+"""
+    assert run_on(fake_driver, code, PICOGRAD_DEVICE="CUDA").splitlines() == ["True True True", "True True 0"]
 
 
 def test_phases_and_scratch_memory(fake_driver: Path) -> None:
