@@ -16,8 +16,6 @@ from contextlib import contextmanager
 
 from picograd import dtype as dtypes
 from picograd.device import Target
-from picograd.errors import VerifyError
-from picograd.ir.intervals import Interval, interval_of
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.stages import Program, Source
@@ -33,23 +31,15 @@ from picograd.ir.statements import (
     Statement,
     Store,
     Transpose,
-    lanes_of,
     walk,
 )
-from picograd.render.addresses import OpenLoop, Sum, add_up
+from picograd.render.addresses import OpenLoop
 from picograd.render.grids import grid_loops, launch_of
 from picograd.render.llvm_checks import LIKELY, write_check
 from picograd.render.llvm_memory import ZEROS, write_load, write_store, write_transpose
-from picograd.render.llvm_rows import (
-    constant,
-    index_division,
-    join_lanes,
-    memory_type,
-    splat,
-    type_of,
-    write_operation,
-)  # fmt: skip
+from picograd.render.llvm_rows import memory_type, type_of
 from picograd.render.llvm_streams import NONTEMPORAL, choice_of_streams, streamed_stores
+from picograd.render.llvm_values import ValueWriter
 from picograd.render.registers import Slot, changes, is_register
 
 
@@ -82,40 +72,24 @@ def render(program: Program, target: Target) -> Source:
 
 
 # ---- one function ----
-class FunctionWriter:
+class FunctionWriter(ValueWriter):
     """The text of one function under construction.
 
-    entry:   instructions before the code: arguments, memory of the stack
-    lines:   the code
-    values:  VAR -> the name of its value
-    constants: VAR -> the constant in all its lanes
-    intervals: VAR of int64 -> its least and greatest value
-    ranges:  id of a RANGE -> the name of its value
-    loops:   the open loops, outermost first
-    depths:  VAR -> how many loops were open where it was named
-    waiting: VAR that nobody has asked for -> where its instruction will stand
-    held:    a place of REGISTER memory -> the name of the value stored there last
+    entry:    instructions before the code: arguments, memory of the stack
+    held:     a place of REGISTER memory -> the name of the value stored there last
     streamed: ids of the Stores that pass by the cache
-    changes: id of a loop or branch -> the places of REGISTER memory it changes
-    block:   the label of the basic block that is being written
+    changes:  id of a loop or branch -> the places of REGISTER memory it changes
+    block:    the label of the basic block that is being written
     """
 
     def __init__(self, program: Program, target: Target, streamed: Collection[int] = ()):
+        super().__init__()
         self.program, self.target, self.streamed = program, target, streamed
         self.entry: list[str] = []
-        self.lines: list[str] = []
-        self.values: dict[Op, str] = {}
-        self.constants: dict[Op, Op] = {}
-        self.intervals: dict[Op, Interval] = {}
-        self.ranges: dict[int, str] = {}
-        self.pointers: dict[Op, str] = {}
-        self.loops: list[OpenLoop] = []
-        self.depths: dict[Op, int] = {}
-        self.waiting: dict[Op, tuple[list[str], int, Op]] = {}
         self.held: dict[Slot, str] = {}
         self.changes: dict[int, list[Slot]] = {}
         self.block = "entry"
-        self.num_names = self.num_labels = 0
+        self.num_labels = 0
         self.sink_nbytes = 0
 
     def write(self, symbol: str, statements: Sequence[Statement]) -> str:
@@ -145,22 +119,7 @@ class FunctionWriter:
         self.entry.append(f"  {name}.at = getelementptr i64, ptr %args, i64 {word}")
         self.entry.append(f"  {name} = load {llvm_type}, ptr {name}.at, align 8")
 
-    # ---- names ----
-    def name(self) -> str:
-        self.num_names += 1
-        return f"%t{self.num_names}"
-
-    def emit(self, instruction: str, name: str | None = None) -> str:
-        """Writes one instruction and returns the name of its result."""
-        name = name or self.name()
-        self.lines.append(f"  {name} = {instruction}")
-        return name
-
-    def label(self, text: str) -> None:
-        self.lines.append(f"{text}:")
-        self.block = text
-
-    # ---- loops ----
+    # ---- loops and branches ----
     def _grid(self, loop: For, before: str, is_first: bool, is_last: bool) -> str:
         """Writes a GRID loop: the part of its iterations that lies in begin..end; returns where the next one starts."""
         if is_first and is_last:
@@ -195,7 +154,7 @@ class FunctionWriter:
         body = self._body(loop, here, label)
         end = self.block
         after = {slot: self.held[slot] for slot in before}
-        origins = {here.index: (low, 1), **{n: (self._times(here, low, step), step) for step, n in here.counters.items()}}
+        origins = {here.index: (low, 1), **{n: (self.times(here, low, step), step) for step, n in here.counters.items()}}
         self.lines += here.head
         if runs:
             self.lines.append(f"  br label %{label}")
@@ -239,18 +198,14 @@ class FunctionWriter:
         body, self.lines = self.lines, outside
         return [line for line in body if line]
 
-    def _times(self, loop: OpenLoop, value: str, factor: int) -> str:
-        """Returns a value times a number, computed before the first iteration of a loop."""
-        if value == "0" or factor == 1:
-            return value
-        name = self.name()
-        loop.head.append(f"  {name} = mul i64 {value}, {factor}")
-        return name
-
     def _join(self, before: Mapping[Slot, str], start: str, after: Mapping[Slot, str], end: str) -> None:
         """What registers hold where two ways meet: `before` if it was come from `start`, `after` if from `end`."""
         for slot, value in before.items():
             self.held[slot] = self.emit(_phi(slot, (value, start), (after[slot], end)))
+
+    def label(self, text: str) -> None:
+        self.lines.append(f"{text}:")
+        self.block = text
 
     @contextmanager
     def when(self, condition: str, changed: Iterable[Slot] = ()) -> Iterator[None]:
@@ -280,7 +235,7 @@ class FunctionWriter:
             with self.when(self.operand(statement.condition, 1), self.changes[id(statement)]):
                 self.statements(statement.body)
         elif isinstance(statement, Let):
-            self._let(statement.var, statement.value)
+            self.write_let(statement.var, statement.value)
         elif isinstance(statement, Load):
             self.depths[statement.var] = len(self.loops)
             self.values[statement.var] = write_load(self, statement)
@@ -298,143 +253,12 @@ class FunctionWriter:
         else:
             assert isinstance(statement, Barrier)  # one thread a block: nothing to wait for
 
-    def _let(self, var: Op, value: Op) -> None:
-        """Names a value. An index that is a sum is written only where something other than an address reads it."""
-        if value.code is OpCode.EXPAND and value.src[0].code is OpCode.CONST:
-            self.constants[var] = value.src[0]
-        self.depths[var] = len(self.loops)
-        if not self.is_index(value):
-            self.values[var] = self.operation(value, lanes_of(var))
-            return
-        self.intervals[var] = interval_of(value, self.intervals)
-        found = add_up(value, self._sum_of) if self.loops and lanes_of(var) == 1 else None
-        if found is None:
-            self.values[var] = self.operation(value, lanes_of(var))
-        else:
-            self.loops[-1].sums[var] = found
-            self.waiting[var] = (self.lines, len(self.lines), value)
-            self.lines.append("")  # most indices are seen by accesses alone
-
-    def is_index(self, value: Op) -> bool:
-        """True for what may be part of an address: of int64, which addresses have, too."""
-        return value.dtype is dtypes.int64
-
     def _alloc(self, memory: Op) -> None:
         if is_register(memory) or memory in self.pointers:
             return
         name, numel, _ = memory.arg
         self.entry.append(f"  %{name} = alloca [{numel} x {memory_type(memory.dtype)}], align 64")
         self.pointers[memory] = f"%{name}"
-
-    # ---- addresses ----
-    def address(self, memory: Op, index: Op) -> str:
-        """Returns the address of one element."""
-        pointer, kind = self.pointers[memory], memory_type(memory.dtype)
-        found = self._sum_of(index) if self.loops else None
-        if found is None:
-            if index.code is not OpCode.CONST or index.arg != 0:
-                step = f"{type_of(index.dtype)} {self.operand(index, 1)}"
-                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, {step}")
-            return pointer
-        loop = self.loops[-1]
-        if found.terms:
-            key = memory, found.terms
-            if key not in loop.bases:
-                loop.bases[key] = self._base(loop, pointer, kind, found)
-            pointer = loop.bases[key]
-        for offset in (loop.counter(found.step) if found.step else 0, found.constant):
-            if offset != 0:
-                pointer = self.emit(f"getelementptr {kind}, ptr {pointer}, i64 {offset}")
-        return pointer
-
-    def _base(self, loop: OpenLoop, pointer: str, kind: str, found: Sum) -> str:
-        """Writes the address that an access has in every iteration but for its counter, before the first one."""
-        total = loop.totals.get(found.terms)
-        if total is None:
-            total = loop.totals[found.terms] = self._total(loop, found)
-        base = self.name()
-        loop.head.append(f"  {base} = getelementptr {kind}, ptr {pointer}, i64 {total}")
-        return base
-
-    def _total(self, loop: OpenLoop, found: Sum) -> str:
-        """Writes the sum of the terms, before the first iteration."""
-        total, *parts = [self._times(loop, self.wide(op, loop.head), factor) for op, factor in found.terms]
-        for part in parts:
-            name = self.name()
-            loop.head.append(f"  {name} = add i64 {total}, {part}")
-            total = name
-        return total
-
-    def wide(self, op: Op, lines: list[str]) -> str:
-        """Returns the name of a part of an address in 64 bits, which addresses have."""
-        value = self._value(op)
-        if op.dtype is dtypes.int64:
-            return value
-        name = self.name()
-        lines.append(f"  {name} = sext {type_of(op.dtype)} {value} to i64")
-        return name
-
-    def _sum_of(self, op: Op) -> Sum | None:
-        """Returns an index as the innermost loop sees it; None where that is no sum."""
-        if op.code is OpCode.CONST:
-            return Sum(constant=int(op.arg))
-        loop = self.loops[-1]
-        if op.code is OpCode.RANGE and op.arg[0] == loop.range:
-            return Sum(step=1)
-        if op.code is OpCode.VAR and self.depths.get(op) == len(self.loops):
-            return loop.sums.get(op)
-        return Sum(terms=((op, 1),)) if op.code in (OpCode.VAR, OpCode.RANGE, OpCode.VARIABLE, OpCode.BIND) else None
-
-    # ---- values ----
-    def operand(self, op: Op, lanes: int) -> str:
-        """Returns the text of a value with that many lanes; a scalar is repeated."""
-        if op.code is OpCode.CONST:
-            return constant(op.arg, op.dtype, lanes)
-        own = lanes_of(op)
-        if own == lanes:
-            return self.values.get(op) or self._value(op)
-        if own != 1:
-            raise VerifyError(f"render llvm: {op} has {own} lanes where {lanes} are needed.")
-        return splat(self.emit, self._value(op), type_of(op.dtype), lanes)
-
-    def _value(self, op: Op) -> str:
-        """Returns the name or literal that stands for a scalar value."""
-        if op.code is OpCode.RANGE:
-            return self.ranges[op.arg[0]]
-        if op.code is OpCode.BIND:
-            return self._value(op.src[0])
-        if op in self.waiting:
-            self._write_waiting(op)
-        found = self.values.get(op)
-        if found is not None:
-            return found
-        if not op.src:
-            raise VerifyError(f"render llvm: {op} is used before a statement names it.")
-        return self.operation(op, 1)
-
-    def _write_waiting(self, var: Op) -> None:
-        """Writes the instruction of a Let where it stood: it is more than an address."""
-        lines, place, value = self.waiting.pop(var)
-        sources = [self.operand(s, 1) for s in value.src]
-        self.values[var] = name = self.name()
-        kind = "i64" if var.dtype is dtypes.int64 else "nsw i32"
-        lines[place] = f"  {name} = {value.code.name.lower()} {kind} {sources[0]}, {sources[1]}"
-
-    def operation(self, op: Op, lanes: int) -> str:
-        """Writes the value of a Let, or of a scalar expression such as a loop's extent."""
-        if op.code is OpCode.LANES:
-            return "<" + ", ".join(f"{type_of(op.dtype)} {i}" for i in range(lanes)) + ">"
-        if op.code is OpCode.EXPAND or not op.src or op.code in (OpCode.RANGE, OpCode.BIND):
-            return self.operand(op.src[0] if op.code is OpCode.EXPAND else op, lanes)
-        if op.code is OpCode.REDUCE:
-            return join_lanes(self.emit, op, self.operand(op.src[0], op.arg[1]))
-        sources = list(map(self.constants.get, op.src, op.src))
-        if op.code in (OpCode.IDIV, OpCode.MOD) and op.dtype is dtypes.int64:
-            a, b = (interval_of(s, self.intervals) for s in op.src)
-            if a[0] >= 0 and b[0] > 0:
-                names = [self.operand(s, lanes) for s in op.src]
-                return index_division(self.emit, op, names, lanes, max(a[1], b[1]) < 1 << 32)
-        return write_operation(self.emit, op, sources, [self.operand(s, lanes) for s in op.src], lanes)
 
 
 def _phi(slot: Slot, *origins: tuple[str, str]) -> str:

@@ -2,11 +2,11 @@
 
 In:    Program (linear form), Target (language "nvptx")
 Out:   Source, with a Launch for each phase
-Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_memory.py
+Called by: engine/backends/ptx.py.    Next: picograd/render/nvptx_rows.py
 
 How loops lie over blocks and threads is as in CUDA C (render/blocks.py); what an operation is in LLVM IR is as on the CPU
-(render/llvm_rows.py). Here stands what is neither: the number of a thread, shuffles, products of a warp, barriers, and a
-maximum and an exact remainder, for which this processor has more or less than others.
+(render/llvm_rows.py). Here stands what is neither: the number of a thread, barriers, shared memory, and integers of 32 bits
+that are part of an address.
 
 REGISTER memory is SSA values, an element each, so that nothing is left to find out and no local memory is used. Pointers
 come without an address space; LLVM finds which are of global and which of shared memory.
@@ -57,65 +57,24 @@ from picograd.render.blocks import (
 )
 from picograd.render.llvm import FunctionWriter
 from picograd.render.llvm_checks import LIKELY
-from picograd.render.llvm_rows import Emit, memory_type, suffix, type_of, with_sign_of_divisor
+from picograd.render.llvm_rows import memory_type, suffix, type_of, with_sign_of_divisor
 from picograd.render.nvptx_memory import SHARED_ALIGNMENT, copy_elements, load_elements, store_elements
-from picograd.render.registers import Slot, brought_by, changes, is_register, parts_of
+from picograd.render.nvptx_rows import ROUGH_EXP2, functions_called_by, lane_by_lane, remainder
+from picograd.render.nvptx_warps import write_load_matrices, write_mma, write_shuffle
+from picograd.render.registers import changes, is_register
 
 THREAD, BLOCK = "llvm.nvvm.read.ptx.sreg.tid.x", "llvm.nvvm.read.ptx.sreg.ctaid.x"
 BARRIER = "call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)"
 THREADS, BLOCKS = '"nvvm.maxntid"="{}"', ' "nvvm.minctasm"="{}"'  # of a block; that must fit a multiprocessor
-SHUFFLE = "call i32 @llvm.nvvm.shfl.sync.bfly.i32(i32 -1, i32 {0}, i32 {1}, i32 31)"  # -1: all 32 threads; 31: in one warp
-
 ASKED_FOR = f"@asked_for = external addrspace(3) global [0 x i8], align {SHARED_ALIGNMENT}"  # the launch says how much
 ROLLED = '!1 = distinct !{!1, !2}\n!2 = !{!"llvm.loop.unroll.disable"}\n'
 COMMIT = "call void @llvm.nvvm.cp.async.commit.group()"
 WAIT = "call void @llvm.nvvm.cp.async.wait.group(i32 {})"
-MATRICES = "@llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4{}.b16.p3"
-
-# PTX ISA 9.7.15.5, mma.m16n8k16 (of TF32 m16n8k8): pairs of float16 come as vectors, of bfloat16 as 32 bits.
-MULTIPLY = {
-    dtypes.float16: ("<2 x half>", "@llvm.nvvm.mma.m16n8k16.row.col.f32.f32"),
-    dtypes.bfloat16: ("i32", "@llvm.nvvm.mma.m16n8k16.row.col.bf16"),
-    dtypes.float32: ("i32", "@llvm.nvvm.mma.m16n8k8.row.col.tf32"),
-}
-ROUGH_EXP2 = "call float @llvm.nvvm.ex2.approx.ftz.f(float {})"
-AS_TF32 = "call i32 @llvm.nvvm.f2tf32.rna(float {})"
 
 # Instructions for integers of 32 bits: sums and products that do not wrap, quotients of what is not negative.
 EXACT = {
     OpCode.ADD: "add nsw", OpCode.SUB: "sub nsw", OpCode.MUL: "mul nsw", OpCode.IDIV: "udiv", OpCode.MOD: "urem",
 }  # fmt: skip
-
-# What C's fmod gives, exactly: b is doubled while it is not above a, then taken from a and halved. Every step is exact.
-REMAINDER = """define internal {t} @remainder_{s}({t} %x, {t} %y) {{
-entry:
-  %a = call {t} @llvm.fabs.{s}({t} %x)
-  %b = call {t} @llvm.fabs.{s}({t} %y)
-  %finite = fcmp olt {t} %a, 0x7FF0000000000000
-  %divisor = fcmp ogt {t} %b, 0.0
-  %defined = and i1 %finite, %divisor
-  br i1 %defined, label %double, label %none
-double:
-  %part = phi {t} [ %b, %entry ], [ %twice, %double ]
-  %twice = fmul {t} %part, 2.0
-  %again = fcmp ole {t} %twice, %a
-  br i1 %again, label %double, label %halve
-halve:
-  %step = phi {t} [ %part, %double ], [ %less, %halve ]
-  %left = phi {t} [ %a, %double ], [ %rest, %halve ]
-  %fits = fcmp oge {t} %left, %step
-  %taken = fsub {t} %left, %step
-  %rest = select i1 %fits, {t} %taken, {t} %left
-  %less = fmul {t} %step, 0.5
-  %more = fcmp ogt {t} %step, %b
-  br i1 %more, label %halve, label %done
-done:
-  %signed = call {t} @llvm.copysign.{s}({t} %rest, {t} %x)
-  ret {t} %signed
-none:
-  ret {t} 0x7FF8000000000000
-}}
-"""
 
 
 def render(program: Program, target: Target) -> Source:
@@ -133,9 +92,7 @@ def render(program: Program, target: Target) -> Source:
         shared += writer.shared.values()
         launches.append(launch_of_blocks(program, phase, writer.symbol))
     text = "\n".join([*dict.fromkeys(shared), "", *functions] if shared else functions)
-    for scalar in ("float", "double"):
-        if f"@remainder_{suffix(scalar)}(" in text:
-            text += "\n" + REMAINDER.format(t=scalar, s=suffix(scalar))
+    text += functions_called_by(text)
     if "!prof !0" in text:
         text += "\n" + LIKELY
     if "!llvm.loop !1" in text:
@@ -275,11 +232,11 @@ class KernelWriter(FunctionWriter):
         elif isinstance(statement, Alloc):
             self.write_alloc(statement.memory)
         elif isinstance(statement, Shuffle):
-            self.write_shuffle(statement)
+            write_shuffle(self, statement)
         elif isinstance(statement, Mma):
-            self.write_mma(statement)
+            write_mma(self, statement)
         elif isinstance(statement, LoadMatrices):
-            self.write_load_matrices(statement)
+            write_load_matrices(self, statement)
         elif isinstance(statement, CopyAsync):
             copy_elements(self, statement)
         elif isinstance(statement, CommitCopies):
@@ -331,68 +288,6 @@ class KernelWriter(FunctionWriter):
                 self.entry.append(f"  %{name}.at = addrspacecast ptr addrspace(3) @{shared} to ptr")
         self.pointers[memory] = f"%{name}.at"
 
-    def write_shuffle(self, shuffle: Shuffle) -> None:
-        """Writes an exchange between threads of a warp: of 32 bits, or twice of 32."""
-        if self.guarded:
-            raise self.broken("a Shuffle stands in a BLOCK loop that not all threads run")
-        kind, value = type_of(shuffle.var.dtype), self.operand(shuffle.value, 1)
-        bits = shuffle.var.dtype.bits if shuffle.var.dtype is not dtypes.bool_ else 1
-        whole = f"i{bits}"
-        if kind != whole:
-            value = self.emit(f"bitcast {kind} {value} to {whole}")
-        if bits == 64:
-            low = self.emit(f"trunc i64 {value} to i32")
-            high = self.emit(f"trunc i64 {self.emit(f'lshr i64 {value}, 32')} to i32")
-            low, high = (self.emit(SHUFFLE.format(half, shuffle.distance)) for half in (low, high))
-            low, high = (self.emit(f"zext i32 {half} to i64") for half in (low, high))
-            value = self.emit(f"or i64 {self.emit(f'shl i64 {high}, 32')}, {low}")
-        else:
-            value = self.emit(f"zext {whole} {value} to i32") if bits < 32 else value
-            value = self.emit(SHUFFLE.format(value, shuffle.distance))
-            value = self.emit(f"trunc i32 {value} to {whole}") if bits < 32 else value
-        self.depths[shuffle.var] = len(self.loops)
-        self.values[shuffle.var] = self.emit(f"bitcast {whole} {value} to {kind}") if kind != whole else value
-
-    def write_mma(self, mma: Mma) -> None:
-        """Writes a product of matrices that a warp holds, pairs of operands in 32 bits each."""
-        if self.guarded:
-            raise self.broken("an Mma stands in a BLOCK loop that not all threads run")
-        kind, name = MULTIPLY[mma.lhs.dtype]
-        acc, lhs, rhs = parts_of(mma)
-        if mma.lhs.dtype is dtypes.float32:  # two instructions: (t, t + 4) of K of one are (2 t, 2 t + 1) here
-            for a, b in ((lhs[:4], rhs[:2]), (lhs[4:], rhs[2:])):
-                parts = [self.emit(AS_TF32.format(self.held[slot])) for slot in (a[0], a[2], a[1], a[3], *b)]
-                self.multiply(name, kind, parts, acc)
-            return
-        scalar, pairs = type_of(mma.lhs.dtype), []
-        for low, high in [(part[i], part[i + 1]) for part in (lhs, rhs) for i in range(0, len(part), 2)]:
-            pair = self.emit(f"insertelement <2 x {scalar}> poison, {scalar} {self.held[low]}, i64 0")
-            pair = self.emit(f"insertelement <2 x {scalar}> {pair}, {scalar} {self.held[high]}, i64 1")
-            pairs.append(self.emit(f"bitcast <2 x {scalar}> {pair} to {kind}"))
-        self.multiply(name, kind, pairs, acc)
-
-    def multiply(self, name: str, kind: str, operands: Sequence[str], acc: Sequence[Slot]) -> None:
-        """Writes one matrix instruction; operands: of a `kind`."""
-        result = "{float, float, float, float}"
-        given = [f"{kind} {operand}" for operand in operands] + [f"float {self.held[slot]}" for slot in acc]
-        made = self.emit(f"call {result} {name}({', '.join(given)})")
-        for i, slot in enumerate(acc):
-            self.held[slot] = self.emit(f"extractvalue {result} {made}, {i}")
-
-    def write_load_matrices(self, load: LoadMatrices) -> None:
-        """Writes what brings four matrices, of each a pair of elements in 32 bits."""
-        if self.guarded:
-            raise self.broken("a LoadMatrices stands in a BLOCK loop that not all threads run")
-        scalar, result = type_of(load.memory.dtype), "{i32, i32, i32, i32}"
-        address = self.emit(f"addrspacecast ptr {self.address(load.memory, load.index)} to ptr addrspace(3)")
-        name = MATRICES.format(".trans" if load.turned else "")
-        made = self.emit(f"call {result} {name}(ptr addrspace(3) {address})")
-        slots = brought_by(load)
-        for i, slot in enumerate(slots):
-            if i % 2 == 0:
-                pair = self.emit(f"bitcast i32 {self.emit(f'extractvalue {result} {made}, {i // 2}')} to <2 x {scalar}>")
-            self.held[slot] = self.emit(f"extractelement <2 x {scalar}> {pair}, i64 {i % 2}")
-
     # ---- values ----
     def operation(self, op: Op, lanes: int) -> str:
         """Writes the value of a Let: by the rows of the CPU but for three."""
@@ -438,7 +333,7 @@ class KernelWriter(FunctionWriter):
 
     def address(self, memory: Op, index: Op) -> str:
         """Returns the address of one element: an index of 32 bits is widened without its constant part."""
-        if index.dtype is not dtypes.int32 or (self.loops and self._sum_of(index) is not None):
+        if index.dtype is not dtypes.int32 or (self.loops and self.sum_of(index) is not None):
             return super().address(memory, index)
         kind, (base, constant) = memory_type(memory.dtype), self.steps.get(index, (index, 0))
         wide = self.wide(base, self.lines)
@@ -447,28 +342,8 @@ class KernelWriter(FunctionWriter):
 
     def wide(self, op: Op, lines: list[str]) -> str:
         if op.dtype is dtypes.int64:
-            return self._value(op)
-        value, name = self._value(op), self.name()
+            return self.value_of(op)
+        value, name = self.value_of(op), self.name()
         how = "zext nneg" if interval_of(op, self.intervals)[0] >= 0 else "sext"
         lines.append(f"  {name} = {how} i32 {value} to i64")
         return name
-
-
-def remainder(emit: Emit, op: Op, a: str, b: str, lanes: int) -> str:
-    """Writes C's fmod lane by lane. NOTE: LLVM's `frem` is a - trunc(a / b) * b here, which large quotients make wrong."""
-    scalar = type_of(op.dtype)
-    return lane_by_lane(emit, op, f"call {scalar} @remainder_{suffix(scalar)}({scalar} {{}}, {scalar} {{}})", [a, b], lanes)
-
-
-def lane_by_lane(emit: Emit, op: Op, call: str, operands: Sequence[str], lanes: int) -> str:
-    """Writes a call of a function that has no vectors."""
-    scalar, whole = type_of(op.dtype), type_of(op.dtype, lanes)
-    if lanes == 1:
-        return emit(call.format(*operands))
-    result = "poison"
-    for lane in range(lanes):
-        parts = [emit(f"extractelement {whole} {value}, i64 {lane}") for value in operands]
-        result = emit(f"insertelement {whole} {result}, {scalar} {emit(call.format(*parts))}, i64 {lane}")
-    return result
-
-
