@@ -11,8 +11,8 @@
 //   - a shuffle or a product of a warp or a warpgroup is not reached by all its threads, or not the same one,
 //   - threads wait for an mbarrier that nothing completes any more.
 // The order of threads and blocks can be chosen, so that what depends on it gives different results.
-// What Hopper added (kernels/cuda/hopper.h) is in cudasim_clocks.h, cudasim_mbarriers.h, cudasim_tiles.h and
-// cudasim_warpgroups.h.
+// Here are threads and one block; cudasim_launch.h has the grid. What Hopper added (kernels/cuda/hopper.h) is in
+// cudasim_clocks.h, cudasim_mbarriers.h, cudasim_tiles.h and cudasim_warpgroups.h.
 
 #ifndef PICOGRAD_CUDASIM_H
 #define PICOGRAD_CUDASIM_H
@@ -74,60 +74,9 @@ static const char* kernel_name;
 static char message[512];
 static bool failed;
 
-// ---- switching stacks ----
-#if defined(__x86_64__) && defined(__ELF__) && !defined(CUDASIM_UCONTEXT)
-extern "C" void picograd_cudasim_switch(void** save, void* load);
-asm(R"(
-.text
-.globl picograd_cudasim_switch
-.hidden picograd_cudasim_switch
-picograd_cudasim_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-)");
-
-static void prepare_stack(Fiber& fiber, void (*entry)()) {
-  // System V AMD64 ABI 3.2.2: at a function's entry, rsp + 8 is a multiple of 16.
-  void** top = (void**)(fiber.stack + STACK_BYTES - 24);
-  *top = nullptr;
-  *--top = (void*)entry;
-  for (int32 i = 0; i < 6; i++) *--top = nullptr;  // the six saved registers
-  fiber.stack_pointer = top;
-}
-static inline void switch_to_scheduler() {
-  picograd_cudasim_switch(&running->stack_pointer, scheduler_stack_pointer);
-}
-static inline void switch_to_fiber() { picograd_cudasim_switch(&scheduler_stack_pointer, running->stack_pointer); }
-#else
 }  // namespace cudasim
-#include <ucontext.h>
+#include "cudasim_stacks.h"  // which, and those below, need what stands above
 namespace cudasim {
-static ucontext_t contexts[MAX_THREADS], scheduler_context;
-
-static void prepare_stack(Fiber& fiber, void (*entry)()) {
-  ucontext_t& context = contexts[&fiber - fibers];
-  getcontext(&context);
-  context.uc_stack.ss_sp = fiber.stack;
-  context.uc_stack.ss_size = STACK_BYTES;
-  context.uc_link = nullptr;
-  makecontext(&context, entry, 0);
-}
-static inline void switch_to_scheduler() { swapcontext(&contexts[running - fibers], &scheduler_context); }
-static inline void switch_to_fiber() { swapcontext(&scheduler_context, &contexts[running - fibers]); }
-#endif
 
 // ---- errors ----
 static int64 thread_number(const Fiber* fiber) { return fiber - fibers; }
@@ -162,7 +111,7 @@ static inline void wait(State state, int32 line) {
 }
 
 }  // namespace cudasim
-#include "cudasim_order.h"  // which, and those below, need what stands above
+#include "cudasim_order.h"
 #include "cudasim_memory.h"
 #include "cudasim_copies.h"
 namespace cudasim {
@@ -314,77 +263,6 @@ static void run_block(int64 threads, int64 order) {
   }
 }
 
-static bool make_fibers(int64 threads, char* stacks) {
-  if (stacks == (char*)MAP_FAILED) {
-    snprintf(message, sizeof message, "kernel %s: no memory for %lld stacks.", kernel_name, threads);
-    return false;
-  }
-  for (int64 i = 0; i < threads; i++) {
-    fibers[i].stack = stacks + SPARE_BYTES + i * STACK_BYTES;
-    fibers[i].thread = {(uint32)i, 0, 0};
-    fibers[i].actor = FIRST_THREAD + (int32)i;
-    *(uint64*)fibers[i].stack = CANARY;
-  }
-  return true;
-}
-
-// ---- launching ----
-// One argument as Python passes it: an address and the bytes there, or a number (nbytes is -1).
-struct Argument { int64 value, nbytes; };
-
-template <class P> struct Passed {
-  static P from(const Argument& argument, const char*) { return (P)argument.value; }
-};
-template <class T> struct Passed<GlobalMemory<T>> {
-  static GlobalMemory<T> from(const Argument& argument, const char* name) {
-    return {(T*)argument.value, argument.nbytes / (int64)sizeof(T), name};
-  }
-};
-
-static const Argument* arguments;
-static const char* argument_name(int64 i) {
-  static char names[256][8];
-  char* name = names[i & 255];
-  if (name[0] == 0) snprintf(name, sizeof names[0], "p%d", (int)(i & 255));
-  return name;
-}
-
-// Calls kernel(arguments[0], arguments[1], ...).
-template <class Function, Function kernel> struct Call;
-template <class... P, void (*kernel)(P...)> struct Call<void (*)(P...), kernel> {
-  static const int64 NUM_ARGUMENTS = sizeof...(P);
-  template <size_t... Is> static void run_with(std::index_sequence<Is...>) {
-    kernel(Passed<P>::from(arguments[Is], argument_name(Is))...);
-  }
-  static void run() { run_with(std::index_sequence_for<P...>()); }
-};
-
-// Runs a grid; returns null, or what went wrong.
-static const char* launch(const char* name, void (*thread)(), const Argument* given, int64 grid, int64 threads,
-                          int64 order, int64 seed) {
-  kernel_name = name;
-  run_thread = thread;
-  arguments = given;
-  random_state = (uint64)seed;
-  failed = false;
-  block_shape = {(uint32)threads, 1, 1};
-  grid_shape = {(uint32)grid, 1, 1};
-  num_threads = threads;
-  thread_order = order;
-  const size_t stack_bytes = (size_t)(threads * STACK_BYTES + SPARE_BYTES);
-  char* stacks = (char*)mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (!make_fibers(threads, stacks)) return message;
-  int64* turns = (int64*)malloc((size_t)grid * sizeof(int64));
-  put_in_order(turns, grid, order);
-  for (int64 i = 0; i < grid && !failed; i++) {
-    block = {(uint32)turns[i], 0, 0};
-    run_block(threads, order);
-  }
-  free(turns);
-  munmap(stacks, stack_bytes);
-  return failed ? message : nullptr;
-}
-
 }  // namespace cudasim
 
 template <class T> using Global = cudasim::GlobalMemory<T>;
@@ -394,13 +272,6 @@ template <class T> using Global = cudasim::GlobalMemory<T>;
   const cudasim::SharedMemory<T, (n)> name = {name##_elements, #name}
 #define REGISTERS(T, name, n) cudasim::RegisterMemory<T, (n)> name = {#name}
 
-// The function by which runtime/cudasim.py starts `kernel`, and how many arguments it takes.
-#define CUDASIM_LAUNCHER(kernel)                                                                                       \
-  extern "C" const int64 kernel##_num_arguments = cudasim::Call<decltype(&kernel), &kernel>::NUM_ARGUMENTS;            \
-  extern "C" const char* kernel##_launch(const cudasim::Argument* arguments, int64 grid, int64 threads, int64 order,   \
-                                         int64 seed) {                                                                 \
-    return cudasim::launch(#kernel, cudasim::Call<decltype(&kernel), &kernel>::run, arguments, grid, threads, order,   \
-                           seed);                                                                                      \
-  }
+#include "cudasim_launch.h"
 
 #endif
