@@ -21,6 +21,8 @@ from picograd.codegen.cpu.few_rows import as_reduction, emit_few_rows, has_few_r
 from picograd.codegen.cpu.matmul import emit_matmul
 from picograd.codegen.cpu.reduce import emit_reduce
 from picograd.codegen.cpu.reduce_both import emit_reduce_both, in_one_pass
+from picograd.codegen.cpu.scan import emit_scan
+from picograd.codegen.cpu.sort import emit_sort
 from picograd.codegen.cpu.sort_network import emit_sort_network, has_network
 from picograd.codegen.elementwise import emit_elementwise
 from picograd.codegen.gpu.attention import emit_attention_gpu
@@ -38,9 +40,7 @@ from picograd.codegen.passes.legalize import legalize_statements
 from picograd.codegen.passes.linearize import linearize
 from picograd.codegen.passes.narrow_indices import narrow_indices
 from picograd.codegen.passes.tables import in_tables, may_look_up
-from picograd.codegen.scan import emit_scan
 from picograd.codegen.scatter import emit_scatter
-from picograd.codegen.sort import emit_sort
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType

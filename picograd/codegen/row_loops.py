@@ -178,8 +178,8 @@ def _is_computed(op: Op, known: Collection[Op]) -> bool:
 
 def _length_kept(rows: Rows) -> int:
     """Returns the length of a row of which something may be kept; 0 where nothing should be."""
-    size = numel(rows.column_extents)
-    return size if isinstance(size, int) and size <= MOST_KEPT else 0
+    length = numel(rows.column_extents)
+    return length if isinstance(length, int) and length <= MOST_KEPT else 0
 
 
 def _reduce_level(

@@ -1,7 +1,7 @@
 """How a reduce nest is walked: which axes make a row, which a column, and on which side lanes run.
 
 In:    Nest (kind REDUCE)
-Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`
+Out:   `Rows`; `plan_rows`; `element_stores`, `row_stores`; what accumulators are of and start from
 Called by: the emitters of reductions.    Next: picograd/codegen/row_loops.py
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from picograd import dtype as dtypes
 from picograd.codegen.axes import Groups, group_extents, index_roots, merge_axes, spread
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within, elements, put_in_all
@@ -112,6 +113,11 @@ def _terms(value: Op) -> list[Op]:
 def accumulator_dtype(op: Op) -> DType:
     """The dtype a reduction adds in: float32 for the narrower floats."""
     return op.dtype.compute_dtype
+
+
+def running_dtype(scan: Op) -> DType:
+    """The dtype of a scan's running value: float64 for floats, whose rounding errors pile up along the axis."""
+    return dtypes.float64 if scan.dtype.is_float else scan.dtype
 
 
 def start_of(code: OpCode, dtype: DType) -> Op:

@@ -28,8 +28,8 @@ FEWEST = 16  # elements of either group
 
 def may_be_turned(factors: Sequence[Sequence[int] | None], extents: Sequence[Dim]) -> bool:
     """True where an index takes steps of one along another group than the last, and both are long enough."""
-    size = numel(tuple(extents))
-    if not isinstance(size, int) or size < FEWEST_ELEMENTS or greatest(extents[-1]) < FEWEST:
+    count = numel(tuple(extents))
+    if not isinstance(count, int) or count < FEWEST_ELEMENTS or greatest(extents[-1]) < FEWEST:
         return False
     for steps in factors:
         if steps is not None and steps[-1] > 1 and 1 in steps and greatest(extents[steps.index(1)]) >= FEWEST:

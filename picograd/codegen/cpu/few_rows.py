@@ -144,23 +144,23 @@ class _FewRows:
     # ---- columns side by side ----
     def by_strips(self, rows: Rows) -> None:
         """Writes the loops: GRID over strips of columns."""
-        build, lanes, size = self.build, self.lanes, self._strip()
-        with build.loop(floordiv(add(self.n, size - 1), size), AxisKind.GRID) as strip:
-            start = mul(strip, size)
-            width = minimum(subtract(self.n, start), size)
-            totals = build.alloc(self.dtype, self.m * size, MemorySpace.SHARED)
+        build, lanes, columns = self.build, self.lanes, self._strip()
+        with build.loop(floordiv(add(self.n, columns - 1), columns), AxisKind.GRID) as strip:
+            start = mul(strip, columns)
+            width = minimum(subtract(self.n, start), columns)
+            totals = build.alloc(self.dtype, self.m * columns, MemorySpace.SHARED)
             with build.loop(self.m, AxisKind.LOOP) as i:
-                zero, first = const(0, self.dtype), mul(i, size)
+                zero, first = const(0, self.dtype), mul(i, columns)
                 along(build, 0, width, lanes, lambda c: build.store(totals, add(first, c), zero))
 
-            def some(k: Dim, count: int) -> None:
+            def add_products(k: Dim, count: int) -> None:
                 def column(c: Dim) -> None:
-                    of_row = [build.load(totals, add(i * size, c)) for i in range(self.m)]
+                    of_row = [build.load(totals, add(i * columns, c)) for i in range(self.m)]
                     for step in range(count):
                         element = self.element(add(k, step), add(start, c))
                         of_row = [self.added(rows(i, add(k, step)), element, total) for i, total in enumerate(of_row)]
                     for i, total in enumerate(of_row):
-                        build.store(totals, add(i * size, c), total)
+                        build.store(totals, add(i * columns, c), total)
 
                 def ahead(c: Dim) -> None:
                     with build.loop(count if self.m > 1 else 0, AxisKind.UNROLL) as step:
@@ -170,12 +170,12 @@ class _FewRows:
 
             whole = floordiv(self.k, ROWS_AT_ONCE)
             with build.loop(whole, AxisKind.LOOP) as block:
-                some(mul(block, ROWS_AT_ONCE), ROWS_AT_ONCE)
+                add_products(mul(block, ROWS_AT_ONCE), ROWS_AT_ONCE)
             done = mul(whole, ROWS_AT_ONCE)
             with build.loop(subtract(self.k, done), AxisKind.LOOP) as k:
-                some(add(done, k), 1)
+                add_products(add(done, k), 1)
             with build.loop(self.m, AxisKind.LOOP) as i:
-                first = mul(i, size)
+                first = mul(i, columns)
                 along(build, 0, width, lanes, lambda c: self.store(i, add(start, c), build.load(totals, add(first, c))))
 
     def _strip(self) -> int:

@@ -206,15 +206,15 @@ def _store_whole(
 def _prefetch(nest: Nest, product: Product, batch: Sequence[Dim], row: Dim, column: Dim, build: Builder) -> None:
     """Asks for values as large as the product that a tile's epilogue reads: they arrive while it is computed."""
     anchor, tile = product.anchor, product.tile
-    size = numel(anchor.shape)
-    if is_alone(nest) or not isinstance(size, int) or size < FEWEST_PREFETCHED:
+    count = numel(anchor.shape)
+    if is_alone(nest) or not isinstance(count, int) or count < FEWEST_PREFETCHED:
         return
     zero = const(0, anchor.dtype)
     with build.loop(tile.rows, AxisKind.UNROLL) as i, build.loop(tile.vectors, AxisKind.UNROLL) as vector:
         at = (add(mul(row, tile.rows), i), add(mul(column, product.panel), mul(vector, product.lanes)))
         coords = (*batch, *(at[::-1] if tile.turned else at))
         done = [element_within(output, coords, {anchor: zero}, range(len(coords))) for _, output in nest.outputs]
-        prefetch_large(build, done, size)
+        prefetch_large(build, done, count)
 
 
 def _in_memory(product: Product, acc: Op, build: Builder) -> Op:
@@ -321,6 +321,6 @@ def _own_right(product: Product, batch: Sequence[Dim], column: Dim, build: Build
         def coords(kk: Dim, c: Dim) -> Coords:
             return (*batch, add(start, kk), add(first, c))
 
-        size = (width, minimum(subtract(k, start), length))
-        fill_panel(b, memory, nr, lanes, along_k, size, place, coords, build)
+        extents = (width, minimum(subtract(k, start), length))
+        fill_panel(b, memory, nr, lanes, along_k, extents, place, coords, build)
     return lambda at, panel, c, kk: read(memory, add(mul(kk, nr), c))

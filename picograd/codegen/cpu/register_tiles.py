@@ -93,7 +93,7 @@ def better_turned(nest: Nest) -> bool:
     """Which operand becomes columns: where K is contiguous in both, packing transposes it, so the smaller.
 
     (M, K) @ (N, K).T with M < N, a layer on a small batch, is computed as (N, K) @ (M, K).T and stored transposed. Not
-    where more of that size is read then: element by element that takes longer than to pack the larger operand.
+    where more of that shape is read then: element by element that takes longer than to pack the larger operand.
     """
     a, b = _product(nest).src
     m, n = a.shape[-2], b.shape[-1]
@@ -103,11 +103,11 @@ def better_turned(nest: Nest) -> bool:
 
 
 def _reads_more(nest: Nest) -> bool:
-    """True where what is made of the product reads other memory of the product's size, or of a length not known here."""
+    """True where what is made of the product reads other memory as large as the product, or of a length not known here."""
     after = toposort([value for _, value in nest.outputs], stop={_product(nest)})
     lengths = [numel(op.shape) for op in after if op.code is OpCode.PARAM]
-    size = numel(_product(nest).shape)
-    return any(not isinstance(length, int) or not isinstance(size, int) or length >= size for length in lengths)
+    own = numel(_product(nest).shape)
+    return any(not isinstance(length, int) or not isinstance(own, int) or length >= own for length in lengths)
 
 
 def register_tiles(nest: Nest, tile: RegisterTile, target: Target) -> list[RegisterTile]:

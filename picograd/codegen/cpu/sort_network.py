@@ -2,7 +2,7 @@
 
 In:    Nest (kind SORT), whose anchor is a SORT of a known length and of keys of 32 bits or fewer
 Out:   one phase of statements in the free form
-Called by: codegen/lower.py.    Next: picograd/codegen/sort.py
+Called by: codegen/lower.py.    Next: picograd/codegen/cpu/sort.py
 
 Key and position stand in one integer of 64 bits, key above, position below: what is smaller as an integer comes first, and
 equal keys keep their order. To put two of them in order is a minimum and a maximum, of as many rows as a vector has lanes;
@@ -23,9 +23,10 @@ from dataclasses import dataclass
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.cpu.sort import merge_runs
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import split
-from picograd.codegen.sort import Tables, at_most, merge_runs
+from picograd.codegen.sort import Tables, at_most
 from picograd.device import Target
 from picograd.ir.build import cast, compare, where
 from picograd.ir.coordinates import flatten

@@ -37,9 +37,9 @@ def emit_tiles(turned: Turned, nest: Nest, params: Sequence[Op], build: Builder,
     """Writes the loops: GRID over what is before the last group; in it, one tile beside the other."""
     *before, length = turned.extents
     before[turned.across] = num_tiles(before[turned.across], ACROSS)
-    size = ALONG * ACROSS
-    buffers = [build.alloc(load.dtype, size + ALONG * GAP, MemorySpace.SHARED) for load in turned.loads]
-    squares = [build.alloc(load.dtype, size, MemorySpace.SHARED) for load in turned.loads] if lanes > 1 else []
+    of_tile = ALONG * ACROSS
+    buffers = [build.alloc(load.dtype, of_tile + ALONG * GAP, MemorySpace.SHARED) for load in turned.loads]
+    squares = [build.alloc(load.dtype, of_tile, MemorySpace.SHARED) for load in turned.loads] if lanes > 1 else []
     with build.loop(numel(tuple(before)), AxisKind.GRID) as position:
         at = split(position, before)
         first = mul(at[turned.across], ACROSS)

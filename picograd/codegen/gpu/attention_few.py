@@ -55,9 +55,9 @@ def emit_attention_few(
     stop = heads.num_keys  # the last query sees the last key
     count = 1 if parts.most == 1 else num_blocks(subtract(stop, start), parts.length)
     results = _Results(heads, slots)
-    left = _Left(heads, count, scratch) if parts.most > 1 else None
-    if left is not None:
-        left.emit_joined(after, target, results)
+    of_parts = _PartResults(heads, count, scratch) if parts.most > 1 else None
+    if of_parts is not None:
+        of_parts.emit_joined(after, target, results)
     groups = heads.anchor.src[1].shape[1]
     blocks = -(-heads.num_rows // parts.rows)
     with build.loop(numel((count, heads.batch, groups, blocks)), AxisKind.GRID) as position:
@@ -69,7 +69,7 @@ def emit_attention_few(
             with build.loop(steps, AxisKind.LOOP) as step:
                 few.look_at(add(first, mul(step, parts.num_teams * parts.at_once)))
             few.join()
-            few.store(part, left or results)
+            few.store(part, of_parts or results)
 
 
 class _Results:
@@ -91,7 +91,7 @@ class _Results:
             build.store(self.slots[1], flatten(row, self.heads.anchor.shape[:3]), peak + unary(OpCode.LOG, total))
 
 
-class _Left:
+class _PartResults:
     """What blocks leave of parts of the keys, in scratch memory.
 
     count:  parts
@@ -125,8 +125,8 @@ class _Left:
                 place = flatten((part, b, head, query), self.shape[:4])
                 factor = results.heads.power(read(self.peaks, place) - build.load(peak, 0))
                 build.store(total, 0, multiply_add(read(self.totals, place), factor, build.load(total, 0)))
-                left = read(self.out, flatten((part, b, head, query, feature), self.shape))
-                build.store(out, 0, multiply_add(left, factor, build.load(out, 0)))
+                of_part = read(self.out, flatten((part, b, head, query, feature), self.shape))
+                build.store(out, 0, multiply_add(of_part, factor, build.load(out, 0)))
             row = (b, head, query)
             results.put(build, 0, row, feature, build.load(out, 0), build.load(total, 0))
             with build.when(less(feature, 1)):
@@ -275,7 +275,7 @@ class _FewQueries:
                         build.store(self.sums, index, out)
         build.barrier()
 
-    def store(self, part: Dim, results: _Results | _Left) -> None:
+    def store(self, part: Dim, results: _Results | _PartResults) -> None:
         """Joins the warps in order, and stores what was found of each row that is there."""
         build, parts, E = self.build, self.parts, self.E
         count = -(-parts.rows * E // parts.threads)

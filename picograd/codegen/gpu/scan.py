@@ -2,7 +2,7 @@
 
 In:    Nest (kind SCAN), whose anchor is the SCAN
 Out:   one phase of statements in the free form, or three
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/sort_network.py
+Called by: codegen/lower.py.    Next: picograd/codegen/sort.py
 
 A thread has an access of neighbouring elements, and runs over them. Then threads join what they found by steps of twice
 the length (Hillis and Steele 1986, "Data parallel algorithms"), in shared memory whose two halves take turns:
@@ -23,9 +23,8 @@ from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder, Scratch
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, split
-from picograd.codegen.rows import start_of
+from picograd.codegen.rows import running_dtype, start_of
 from picograd.codegen.scalar import combined
-from picograd.codegen.scan import running_dtype
 from picograd.device import Target
 from picograd.ir.build import cast, where
 from picograd.ir.coordinates import Coords, flatten

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd import dtype as dtypes
 from picograd.codegen.axes import vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import along, split
-from picograd.codegen.rows import start_of
+from picograd.codegen.rows import running_dtype, start_of
 from picograd.codegen.scalar import combined
 from picograd.device import Target
-from picograd.dtype import DType
 from picograd.ir.build import cast
 from picograd.ir.coordinates import Coords, flatten
 from picograd.ir.op import Dim, Op
@@ -62,8 +60,3 @@ def emit_scan(nest: Nest, params: Sequence[Op], build: Builder, target: Target) 
             along(
                 build, 0, count, lanes, lambda c: step(running, c, (*at, i, *split(add(start, c), list(right))))
             )  # fmt: skip
-
-
-def running_dtype(anchor: Op) -> DType:
-    """The dtype of the running value: float64 for floats, whose rounding errors pile up along the axis."""
-    return dtypes.float64 if anchor.dtype.is_float else anchor.dtype
