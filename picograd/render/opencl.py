@@ -25,6 +25,8 @@ from picograd.ir.symbolic import from_op
 from picograd.render.blocks import BlockWriter, Phase, launch_of_blocks, take_apart
 from picograd.render.rules import OPENCL
 
+WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
+
 
 def render(program: Program, target: Target) -> Source:
     """Writes every phase of a Program as OpenCL C.
@@ -85,9 +87,6 @@ def memory_type(param: Param) -> str:
 def stored(dtype: DType) -> str:
     """Returns the type that an element has in memory."""
     return "uint8" if dtype is dtypes.bool_ else str(dtype)
-
-
-WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}  # by bytes: what one access moves
 
 
 class OpenClWriter(BlockWriter):
