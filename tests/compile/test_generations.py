@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +154,7 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "random": draw,
     "training": train,
 }
+VARIES = 16  # registers of one kernel from compilation to compilation
 RECORDED = ("matmul", "conv", "attention")  # beginnings of kernels' names
 
 
@@ -196,15 +198,27 @@ def version() -> str:
     return "nvrtc {}.{}".format(*nvrtc.version())
 
 
+def is_like(line: str, known: str) -> bool:
+    """True for the same kernels and shared memory, and about as many registers: ptxas gave one text 84 and 92 of them."""
+    program, _, kernels = line.partition(": ")
+    before, _, known_kernels = known.partition(": ")
+    pairs = list(zip_longest(*(text.split(", ") for text in (kernels, known_kernels)), fillvalue="none 0 0"))
+    parts = [(one.split(), other.split()) for one, other in pairs]
+    return program == before and all(
+        (symbol, nbytes) == (known_symbol, known_nbytes) and abs(int(registers) - int(known_registers)) <= VARIES
+        for (symbol, registers, nbytes), (known_symbol, known_registers, known_nbytes) in parts
+    )
+
+
 @pytest.mark.parametrize("arch", CUDA)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_cuda_c_compiles_and_keeps_to_registers(program: str, arch: str) -> None:
     usages = usages_of(program, arch)
     assert not spilled(usages)
     known_version, known = golden()
-    if known_version == version():  # another assembler counts otherwise
-        line = line_of(program, arch, usages)
-        assert line.endswith(": ") or line in known, "if this is meant: python -m tests.compile.test_generations"
+    line = line_of(program, arch, usages)
+    if known_version == version() and not line.endswith(": "):  # another assembler counts otherwise
+        assert any(is_like(line, other) for other in known), "if this is meant: python -m tests.compile.test_generations"
 
 
 @pytest.mark.parametrize("arch", PTX)
