@@ -29,7 +29,7 @@ class Dialect:
     by_type:  what follows the name of one that C++ chooses by the type of its argument
     single:   what follows the name of a float32 function of the library
     long:     what follows an integer that 32 bits do not hold
-    bitcast:  a value {a} of type {S} as one of type {T}
+    bitcast:  a value {a} of type {S} as one of type {T}; the text of a constant may be of another type
     vector:   the declaration of several lanes: their type, their number, a name
     lane:     one of them: the name, the number
     load:     {N} elements {T} of {memory} from {index} on as lanes; "": element by element. {local}: of shared memory
@@ -50,7 +50,7 @@ class Dialect:
 
 
 CPP = Dialect(
-    "<{}>", "", "f", "ll", "bitcast<{T}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]",
+    "<{}>", "", "f", "ll", "bitcast<{T}, {S}>({a})", "Lanes<{0}, {1}> {2}", "{0}.at[{1}]",
     "load_lanes<{N}>({memory}, {index})", "store_lanes({memory}, {index}, {value})", "Lanes<{T}, {N}>{{}}",
 )  # fmt: skip
 C = Dialect("_{}", "_{}", "f", "ll", "{T}_of_bits(bits_of_{S}({a}))", "{0} {2}[{1}]", "{0}[{1}]")

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import dtype as dtypes
 from picograd.compile import hostcxx
 from picograd.dtype import DType
 from picograd.engine.devices import compiler_for
+from picograd.errors import IndexingError
 from picograd.evaluator.program import evaluate_program
 from picograd.ir.op import Op, const
 from picograd.ir.opcode import COMPARE, TRANSCENDENTAL, AxisKind, OpCode
@@ -176,6 +178,29 @@ def test_every_cast_means_what_the_evaluator_says(source: DType, device: str) ->
 def test_casts_are_enumerated() -> None:
     classes = {"b", "i", "f", "n"}
     assert {target for _, target in CASTS} == classes and {source for source, _ in CASTS} == classes - {"n"}
+
+
+BITS: list[tuple[DType, DType]] = [  # literals of C++ are int or longer, whatever the dtype
+    (dtypes.int8, dtypes.uint8),
+    (dtypes.int16, dtypes.float16),
+    (dtypes.int32, dtypes.float32),
+    (dtypes.int64, dtypes.uint64),
+    (dtypes.int64, dtypes.float64),
+    (dtypes.float16, dtypes.int16),
+]
+
+
+@pytest.mark.parametrize("device", LANGUAGES)
+@pytest.mark.parametrize(("source", "target"), BITS, ids=str)
+def test_bits_of_a_constant_are_read_as_of_its_type(source: DType, target: DType, device: str) -> None:
+    bits = pg.full((3,), 5, dtype=source, device=device).view(target)
+    np.testing.assert_array_equal(bits.numpy(), np.full(3, 5, source.numpy).view(target.numpy))
+
+
+@pytest.mark.parametrize("device", LANGUAGES)
+def test_a_constant_index_outside_of_its_axis_is_reported(device: str) -> None:
+    with pytest.raises(IndexingError, match="9 is out of range for axis 0 of length 3"):
+        pg.ones(3, device=device)[pg.full((4,), 9, device=device)].tolist()
 
 
 LITERALS: list[tuple[Any, DType, str]] = [
