@@ -17,7 +17,7 @@ from picograd.evaluator import evaluate_program
 from picograd.ir.build import expand, swap_last
 from picograd.ir.op import Buffer, Dim, Op
 from picograd.ir.opcode import OpCode
-from picograd.ir.opts import BlockTile, Opts, RegisterTile
+from picograd.ir.opts import BlockTile, Generated, Opts, RegisterTile
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import BufferUse, Kernel, Schedule, ScheduleItem
 from picograd.ir.text import format_program
@@ -167,7 +167,7 @@ def test_machine_code_of_every_candidate_gives_the_same_bits(rng):
     results = set()
     for opts in candidates(kernel, device.target):
         run = device.make_runner(
-            Schedule((ScheduleItem(kernel, (0, 1, 2)),), tuple(uses), (), (out,), 0), (compiler.make(kernel, opts),)
+            Schedule((ScheduleItem(kernel, (0, 1, 2)),), tuple(uses), (), (out,), 0), (compiler.make(kernel, Generated(opts)),)
         )
         buffers = [Buffer("CPU", dtypes.float32, n, device.allocate(4 * n)) for n in (50 * 70, 130 * 70, 50 * 130)]
         device.copy_in(buffers[0].memory, a)

@@ -17,9 +17,9 @@ Example: int64 v1 = g0 * 256;  int64 v2 = v1 + t1;  v3 = load p0[v2];  p1[v2] = 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from picograd import dtype as dtypes
 from picograd.dtype import DType
@@ -32,6 +32,8 @@ from picograd.ir.statements import For, If, Let, Statement, lanes_of
 NARROWED = frozenset({
     OpCode.ADD, OpCode.SUB, OpCode.MUL, OpCode.IDIV, OpCode.MOD, OpCode.MIN, OpCode.MAX, OpCode.WHERE, OpCode.EXPAND,
 })  # fmt: skip
+FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in get_args(Statement)}
+LEAST, GREATEST = int(dtypes.int32.min), int(dtypes.int32.max)
 INDICES = frozenset({"index", "place", "at", "left", "right"})  # fields of statements that say where, whatever the width
 
 
@@ -49,15 +51,10 @@ def narrow_indices(program: Program, numbers: Iterator[int]) -> Program:
     return replace(program, phases=tuple(phases))
 
 
-def fits(interval: Interval) -> bool:
-    """True where int32 holds all of an interval."""
-    return int(dtypes.int32.min) <= interval[0] and interval[1] <= int(dtypes.int32.max)
-
-
 class _Widths:
     """What a phase computes in 32 bits, and who reads what how.
 
-    intervals:   of integer VARs and RANGEs
+    intervals:   of int64 VARs and RANGEs, and of the operations that VARs name
     narrow:      RANGEs and VARs that become int32, and VARs of comparisons of int32
     read_narrow: values that are read as int32
     read_wide:   values that are read as int64
@@ -87,14 +84,14 @@ class _Widths:
         self.read_wide.add(extent)
         bounds = interval_of(extent, self.intervals)
         self.intervals[loop.range] = 0, max(0, bounds[1] - 1)
-        if fits(bounds):  # a loop counts up to its extent
+        if bounds[1] <= GREATEST:  # a loop counts up to its extent
             self.narrow.add(loop.range)
         self.body(loop.body, in_loop=True)
 
     def let(self, let: Let, in_loop: bool) -> None:
         """Decides how a Let computes."""
-        if let.value.dtype.is_int:
-            self.intervals[let.var] = interval_of(let.value, self.intervals)
+        if let.value.dtype is dtypes.int64:
+            self.intervals[let.var] = self.intervals[let.value] = interval_of(let.value, self.intervals)
         if in_loop and self.is_narrow(let.value):
             self.narrow.add(let.var)
             self.read_narrow.update(dict.fromkeys(let.value.src))
@@ -104,12 +101,15 @@ class _Widths:
     def is_narrow(self, value: Op) -> bool:
         """True where an operation and all that it reads fits in 32 bits."""
         numbers = [op for op in value.src if op.dtype is dtypes.int64]
-        if value.code in COMPARE:
-            return bool(numbers) and self.all_fit(numbers)
-        return value.dtype is dtypes.int64 and value.code in NARROWED and self.all_fit([value, *numbers])
-
-    def all_fit(self, values: Iterable[Op]) -> bool:
-        return all(fits(interval_of(value, self.intervals)) for value in values)
+        if value.code not in COMPARE:
+            if value.dtype is not dtypes.int64 or value.code not in NARROWED:
+                return False
+            numbers.append(value)
+        for number in numbers:
+            interval = self.intervals.get(number) or interval_of(number, self.intervals)
+            if interval[0] < LEAST or interval[1] > GREATEST:
+                return False
+        return bool(numbers)
 
     @property
     def variables(self) -> list[Op]:
@@ -179,10 +179,10 @@ class _Writer:
             sources = tuple(map(self.as_long, statement.value.src))
             return replace(statement, value=statement.value.replace(src=sources))
         changed: dict[str, Any] = {}
-        for field in fields(statement):
-            op = getattr(statement, field.name)
-            if isinstance(op, Op) and op in self.found.narrow and op.dtype is dtypes.int64:
-                changed[field.name] = self.short[op] if field.name in INDICES else self.long[op]
+        for name in FIELDS[type(statement)]:
+            op = getattr(statement, name)
+            if isinstance(op, Op) and op.dtype is dtypes.int64 and op in self.found.narrow:
+                changed[name] = self.short[op] if name in INDICES else self.long[op]
         return replace(statement, **changed) if changed else statement
 
     def as_short(self, op: Op) -> Op:
@@ -200,5 +200,5 @@ class _Writer:
 
 def values_of(statement: Statement) -> list[Op]:
     """Returns the Ops that a statement holds, without those that say where it reads or writes."""
-    held = [getattr(statement, field.name) for field in fields(statement) if field.name not in INDICES]
+    held = [getattr(statement, name) for name in FIELDS[type(statement)] if name not in INDICES]
     return [op for op in held if isinstance(op, Op)]
