@@ -59,29 +59,37 @@ class Length:
         return bounds(self.op)
 
     def __add__(self, other: int | Length) -> Length:
-        return _length(add(self.op, _op(other)), self.current + _value(other), f"{self.name} + {_name(other)}")
+        return _length(add(self.op, self._operand(other)), self.current + _value(other), f"{self.name} + {_name(other)}")
 
     __radd__ = __add__
 
     def __sub__(self, other: int | Length) -> Length:
+        op = self._operand(other)
         value = self.current - _value(other)
-        return _length(add(self.op, mul(_op(other), -1)), value, f"{self.name} - {_name(other)}")
+        return _length(add(self.op, mul(op, -1)), value, f"{self.name} - {_name(other)}")
 
     def __rsub__(self, other: int) -> Length:
-        return _length(add(other, mul(self.op, -1)), other - self.current, f"{other} - {self.name}")
+        return _length(add(self._operand(other), mul(self.op, -1)), other - self.current, f"{other} - {self.name}")
 
     def __mul__(self, other: int | Length) -> Length:
-        return _length(mul(self.op, _op(other)), self.current * _value(other), f"{_name(other)} * {_name(self)}")
+        return _length(mul(self.op, self._operand(other)), self.current * _value(other), f"{_name(other)} * {_name(self)}")
 
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
         return f"{self.name}{' = ' if ' ' in self.name else '='}{self.current}"
 
+    def _operand(self, other: int | Length) -> Dim:
+        """Returns an operand of arithmetic on lengths: what is no integer would have to have elements, or a fraction."""
+        if isinstance(other, Length):
+            return other.op
+        return int(other) if isinstance(other, (int, np.integer)) else self._no_number(other)
+
     def _no_number(self, other: object = None) -> Any:
         raise ShapeError(
             f"{self} is a symbolic integer and stands for every value of {self.name}; here one number is needed.",
-            "use n.value, its number for now: a plan is then made for each value.",
+            "pg.arange(n + 1)[n] is a tensor that holds it for every value; n.value is its number for now, and a plan "
+            "is then made for each value.",
         )
 
     __index__ = __lt__ = __le__ = __gt__ = __ge__ = _no_number
@@ -130,10 +138,6 @@ def known(function: str, shape: Shape, axis: int) -> int:
 
 def _length(op: Dim, value: int, name: str) -> Length:
     return Length(to_op(op), value, name)
-
-
-def _op(value: int | Length) -> Dim:
-    return value.op if isinstance(value, Length) else value
 
 
 def _value(value: int | Length) -> int:

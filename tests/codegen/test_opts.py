@@ -166,9 +166,8 @@ def test_machine_code_of_every_candidate_gives_the_same_bits(rng):
         uses[place] = BufferUse(uses[place].dtype, uses[place].numel, "input", source)
     results = set()
     for opts in candidates(kernel, device.target):
-        run = device.make_runner(
-            Schedule((ScheduleItem(kernel, (0, 1, 2)),), tuple(uses), (), (out,), 0), (compiler.make(kernel, Generated(opts)),)
-        )
+        schedule = Schedule((ScheduleItem(kernel, (0, 1, 2)),), tuple(uses), (), (out,), 0)
+        run = device.make_runner(schedule, (compiler.make(kernel, Generated(opts)),))
         buffers = [Buffer("CPU", dtypes.float32, n, device.allocate(4 * n)) for n in (50 * 70, 130 * 70, 50 * 130)]
         device.copy_in(buffers[0].memory, a)
         device.copy_in(buffers[1].memory, b)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -115,3 +118,31 @@ def test_a_number_of_elements_that_depends_on_a_variable_is_none() -> None:
     for count in (x.numel, lambda: x.nbytes, lambda: len(x)):
         with pytest.raises(ShapeError, match="symbolic length"):
             count()
+
+
+@pytest.mark.parametrize("use", [
+    lambda n: pg.arange(5) > n, lambda n: pg.arange(5) + (n - 1), lambda n: n * pg.ones(3), lambda n: n + 0.5,
+    lambda n: 7 // n,
+])  # fmt: skip
+def test_a_symbolic_integer_is_no_operand_and_the_error_says_what_is(use: Callable[[Any], Any]) -> None:
+    with pytest.raises(pg.ShapeError) as caught:
+        use(pg.Variable("n", 1, 200).bind(30))
+    assert "is a symbolic integer and stands for every value of n" in caught.value.fact
+    assert caught.value.hint == (
+        "pg.arange(n + 1)[n] is a tensor that holds it for every value; n.value is its number for now, and a plan is then "
+        "made for each value."
+    )
+
+
+def test_a_tensor_holds_a_symbolic_integer() -> None:
+    """As the hint says: a window of 20 positions beside a cache, one plan for all."""
+
+    @pg.jit
+    def seen(n: Any) -> Any:
+        position = pg.arange(n + 1)[n]
+        return (pg.arange(256)[: n + 1] > position - 20).sum(), pg.ones(2) + position
+
+    variable = pg.Variable("n", 1, 200)
+    for number in (5, 30, 100):
+        count, moved = seen(variable.bind(number))
+        assert (count.item(), moved.tolist()) == (min(20, number + 1), [number + 1.0] * 2)
