@@ -12,7 +12,7 @@ from picograd.runtime.cudasim import TARGET, CudaSimDevice
 from tests.gpu_programs import run
 
 BODIES = {
-    "address": "p0.elements[1000 + threadIdx.x] = 1;",
+    "address": "p0.elements[64 + threadIdx.x] = 1;",
     "shift": "p0[threadIdx.x] = 1 << (40 + (int32)threadIdx.x);",
     "stack": "volatile int32 own[4]; own[threadIdx.x + 3] = 1; p0[threadIdx.x] = own[0];",
 }

@@ -18,6 +18,7 @@ from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.nn.functions.dropout import dropout
+from picograd.tensor.arguments import number
 from picograd.tensor.autocast import uses_tf32
 from picograd.tensor.build import need_float
 from picograd.tensor.creation.probabilities import probability
@@ -53,7 +54,7 @@ def scaled_dot_product_attention(
     Raises:
       ShapeError:    query, key and value do not fit each other.
       DTypeError:    query is no float, or the mask is of integers.
-      ArgumentError: both a mask and is_causal.
+      ArgumentError: both a mask and is_causal; scale is no number.
 
     Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more (on a GPU of any number), one kernel
                that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
@@ -68,6 +69,8 @@ def scaled_dot_product_attention(
         raise ArgumentError("scaled_dot_product_attention: got both attn_mask and is_causal; put both into the mask.")
     need_float("scaled_dot_product_attention", query.op, "query")
     probability("scaled_dot_product_attention", "dropout_p", dropout_p)
+    if scale is not None:
+        number("scaled_dot_product_attention", "scale", scale)
     _check_attention(query, key, value)
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
     if attn_mask is None and dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa):
