@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -15,12 +14,10 @@ from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 THREADS, BLOCKS, TILES, LENGTH = 64, 3, 5, 1270  # of the last tile half is there
 
 # y[t] = sum of x[tile * 256 + 4 t' + lane] over tiles and lanes, where t' is t reversed: three stages of shared memory.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Launch, Param, Source
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 THREADS, BLOCKS, BINS = 64, 5, 8
 
 # How often each number occurs: a block counts in shared memory, then adds what it has found.

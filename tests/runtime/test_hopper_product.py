@@ -6,7 +6,6 @@ The kernel is tests/runtime/hopper_product.cu. Each bug is a change of its text,
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,13 +20,11 @@ from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.ir.stages import Binary, Launch, Param, Source, TileMap
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.fake_driver import run_on
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 TEXT = (Path(__file__).parent / "hopper_product.cu").read_text()
 M, N, K = 200, 100, 304
 SHARED_NBYTES = 104 * 1024

@@ -6,7 +6,6 @@ The kernels are hopper_cases.py's: a thread copies tiles to two stages, two warp
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,12 +13,10 @@ import pytest
 from picograd.compile import hostcxx
 from picograd.errors import DeviceError
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.runtime import test_primitives
 from tests.runtime.test_primitives import outcome, source_of
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 WARP, ALL = "a stream that a thread a warp give back", "a stream that all threads give back"
 # Of which kernel what is replaced, by what, and what is said in one of the orders.
 BUGS = {

@@ -6,7 +6,6 @@ The kernels are in primitive_cases.py and hopper_cases.py; a header's are compil
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,14 +19,12 @@ from picograd.device import Target
 from picograd.engine import devices
 from picograd.ir.stages import Binary, Launch, Param, Source
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.on_devices import device_params
 from tests.runtime import hopper_cases, primitive_cases
 from tests.runtime.primitive_cases import EVERYWHERE, Case, dtype_of
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 HEADERS = {"primitives.h": primitive_cases.CASES, "hopper.h": hopper_cases.CASES}
 CASES = {name: (header, case) for header, cases in HEADERS.items() for name, case in cases.items()}
 # What only the body of a primitive calls.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,12 +29,10 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, LENGTHS, Lengths, drawn, param
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.same_meaning import GPU_TARGET
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 # Of the greatest value: weights and slopes of narrow floats are rounded on their way into the second product.
 TOLERANCES = {dtypes.float32: 5e-6, dtypes.float64: 1e-13, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
 RENDERERS = {"cuda": cuda.render, "nvptx": nvptx.render}

@@ -25,7 +25,7 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_attention import ARGS, Lengths, param
-from tests.codegen.gpu.test_attention import needs_compiler
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.same_meaning import GPU_TARGET
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,12 +23,10 @@ from picograd.ir.statements import Barrier, For, Statement, walk
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 from tests.same_meaning import GPU_TARGET, backwards
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 CODES = (OpCode.ADD, OpCode.MUL, OpCode.MAX, OpCode.MIN, None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -24,12 +23,10 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.cpu.test_turned import AS_BEFORE, TURNED, param, values_for
+from tests.compilers import needs_compiler
 from tests.gpu_programs import run
 from tests.same_meaning import GPU_TARGET, check_same_meaning
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 IMAGES, CUBE = param(0, 3, 33, 5, 8), param(0, 34, 33, 35)
 SHORT = {"shorter than a tile": permute(param(0, 31, 100), (1, 0)), "narrower": permute(param(0, 100, 31), (1, 0))}
 DIRECT = {**AS_BEFORE, **SHORT, "first and last": TURNED["first and last"], "round": TURNED["round"]}

@@ -1,0 +1,13 @@
+"""What tests need of a machine that may have no compiler."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from picograd.compile import hostcxx
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
+)
