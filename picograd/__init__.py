@@ -82,6 +82,7 @@ from picograd.tensor.autocast import (
 )
 from picograd.tensor.core import realize
 from picograd.tensor.creation.generator import Generator, manual_seed
+from picograd.tensor.default_device import Device, get_default_device, set_default_device
 from picograd.tensor.explain import count_ops, explain
 from picograd.tensor.memory import max_memory_allocated, memory_allocated, reset_peak_memory_stats
 from picograd.tensor.modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
@@ -108,17 +109,17 @@ Size: type = tuple  # a shape is a tuple of Python's; not in __all__ either, sin
 
 __version__ = "0.1.0"
 __all__ = [
-    "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "DeviceError", "Generator",
+    "ArgumentError", "ArgumentTypeError", "CompileError", "DTypeError", "DataError", "Device", "DeviceError", "Generator",
     "GradScaler", "GradientError", "IndexingError", "JitError", "LinAlgError", "OutOfMemoryError", "PicogradError",
     "ShapeError", "Tensor", "UnsupportedOp", "Variable", "VerifyError", "accumulate", "autocast", "autograd", "bfloat16",
-    "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad", "explain", "fft",
-    "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func", "functional_call",
-    "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half", "hessian", "hvp", "iinfo", "inf",
-    "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled", "is_grad_enabled", "jacfwd", "jacrev",
-    "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed", "max_memory_allocated", "memory_allocated", "nan",
-    "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize", "reset_peak_memory_stats", "save", "scan",
-    "set_float32_matmul_precision", "set_grad_enabled", "short", "signal", "special", "uint16", "uint32", "uint64", "uint8",
-    "utils", "value_and_grad", "vhp", "vjp", "vmap",
+    "bool_", "checkpoint", "count_ops", "cuda", "device", "double", "draw", "dtypes", "e", "enable_grad", "explain",
+    "fft", "finfo", "float16", "float32", "float64", "float8_e4m3", "float8_e4m3fn", "float8_e5m2", "func",
+    "functional_call", "get_default_device", "get_float32_matmul_precision", "grad", "gradcheck", "gradgradcheck", "half",
+    "hessian", "hvp", "iinfo", "inf", "inference_mode", "int16", "int32", "int64", "int8", "is_autocast_enabled",
+    "is_grad_enabled", "jacfwd", "jacrev", "jit", "jvp", "linalg", "linearize", "load", "long", "manual_seed",
+    "max_memory_allocated", "memory_allocated", "nan", "newaxis", "nn", "no_grad", "optim", "outline", "pi", "realize",
+    "reset_peak_memory_stats", "save", "scan", "set_default_device", "set_float32_matmul_precision", "set_grad_enabled",
+    "short", "signal", "special", "uint16", "uint32", "uint64", "uint8", "utils", "value_and_grad", "vhp", "vjp", "vmap",
 ]  # fmt: skip
 __all__ += names.__all__ + of_matrices.__all__ + of_networks.__all__
 

@@ -17,7 +17,6 @@ INSTEAD = {
     **dict.fromkeys(("channels_last", "contiguous_format", "preserve_format", "strided"), ONE_LAYOUT),
     "amp": "pg.autocast and pg.GradScaler.",
     "compile": "pg.jit, around the whole training step.",
-    "set_default_device": "PICOGRAD_DEVICE names the device of new tensors, and device=... that of one.",
     "set_default_dtype": "dtype=... of a function or a layer; the default is float32.",
     "set_default_tensor_type": "dtype=... of a function or a layer; the default is float32.",
     "set_num_threads": "PICOGRAD_THREADS says how many threads the CPU has.",

@@ -1,11 +1,12 @@
 """Devices: the names users give them, and what picograd knows of a machine, as data.
 
 In:    names; measured or given facts of a machine
-Out:   `device`; `Target`, which stages read: they never ask a backend
+Out:   `device`; `chosen_device`; `Target`, which stages read: they never ask a backend
 """
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,12 +15,21 @@ from picograd import dtype as dtypes
 from picograd.dtype import DType
 from picograd.errors import ArgumentError, DeviceError
 
+# The devices of new tensors that blocks of this thread have chosen, the innermost last; before them set_default_device's.
+choices: ContextVar[tuple[str | None, ...]] = ContextVar("choices", default=())
+
+
+def chosen_device() -> str | None:
+    """Returns the device of new tensors that the program has chosen, or None: then PICOGRAD_DEVICE's counts."""
+    chosen = choices.get()
+    return chosen[-1] if chosen else None
+
 
 class device(str):  # noqa: N801  # as PyTorch spells it
     """A device by name: "cpu", "cuda", "cuda:0", device("cuda", 0). It is the name in capitals, as a string.
 
     Whether this machine can use it is asked when something is put there. Equal to its name in small letters, too; but
-    only the name in capitals finds it in a dict.
+    only the name in capitals finds it in a dict. As a `with` block it is the device of the new tensors of this thread.
 
     type:   the name in small letters, as PyTorch has it
     index:  the number after the colon, which is 0; None where none was given
@@ -36,6 +46,9 @@ class device(str):  # noqa: N801  # as PyTorch spells it
     device(type='cuda', index=0)
     >>> device("cpu") == "cpu" == device("cpu").type
     True
+    >>> with device("numpy"):
+    ...     Tensor([1.0]).device
+    device(type='numpy')
     """
 
     index: int | None  # type: ignore[assignment]  # str.index, which nobody asks of a name, gives way
@@ -72,6 +85,13 @@ class device(str):  # noqa: N801  # as PyTorch spells it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return device, (str(self), self.index)
+
+    def __enter__(self) -> device:
+        choices.set((*choices.get(), str(self)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        choices.set(choices.get()[:-1])
 
 
 named = cache(device)  # for names of devices as cells have them: few, and asked for often

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from picograd.config import setting
+from picograd.device import chosen_device
 from picograd.dtype import DType
 from picograd.engine.devices import EVALUATOR, compiler_for, counted
 from picograd.engine.plan import Template, make_evaluator_plan, make_plan, order_of, template
@@ -89,8 +90,8 @@ def _value_of(op: Op) -> Op:
 
 
 def default_device() -> str:
-    """Returns the device of new tensors, by PICOGRAD_DEVICE."""
-    name = setting("PICOGRAD_DEVICE").upper().removesuffix(":0")
+    """Returns the device of new tensors: what the program has chosen, or PICOGRAD_DEVICE."""
+    name = chosen_device() or setting("PICOGRAD_DEVICE").upper().removesuffix(":0")
     return intern(name)  # the devices of two cells are compared by identity first
 
 

@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   `no_grad`, `enable_grad`, `set_grad_enabled`, `inference_mode`, `is_grad_enabled`
-Next:  picograd/tensor/autocast.py
+Next:  picograd/tensor/default_device.py
 """
 
 from __future__ import annotations

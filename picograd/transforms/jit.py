@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
+from picograd.device import choices
 from picograd.engine.plan import computed_from, template
 from picograd.engine.realize import default_device, devices_of, find_plan
 from picograd.errors import JitError, warn_user
@@ -57,15 +58,17 @@ Donate = int | str | Iterable[int | str]
 MOST_CAPTURES = 256  # of one function; the oldest goes first
 CAPTURES_TO_MENTION = (8, 64, MOST_CAPTURES)  # of one function: so many that somebody may want to know
 
+_Modes = tuple[Precision, tuple[str | None, ...]]
+
 
 class _Form:
-    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be and by
-    whether the Modules train.
+    """Arguments of one form: the Modules that the function mentions, and captures by how exact products are to be, by the
+    device that new tensors are to be on, and by whether the Modules train.
 
     kinds:      what the arguments are where all are Tensors, else None
     replay:     of the capture for the modes there were when last looked, or None
     seen:       the last change there was then
-    precision:  of products then
+    modes:      of products and new tensors then
     """
 
     def __init__(self, modules: tuple[Module, ...], kinds: list[Kind] | None):
@@ -73,11 +76,11 @@ class _Form:
         self.captures: dict[Hashable, list[Capture]] = {}
         self.replay: Replay | None = None
         self.seen = -1
-        self.precision: Precision | None = None
+        self.modes: _Modes | None = None
 
-    def found(self, precision: Precision) -> list[Capture]:
+    def found(self, modes: _Modes) -> list[Capture]:
         """Returns the captures for the modes there are now: none, one that is to be checked, or the same one twice."""
-        return self.captures.setdefault((precision, *[module.training for module in self.modules]), [])
+        return self.captures.setdefault((modes, *[module.training for module in self.modules]), [])
 
 
 @dataclass(eq=False)
@@ -118,15 +121,15 @@ class Jit:
         if form is None or buffers is None:
             self.latest = form = self.form_of(given, args, kwargs)
         replay, change = form.replay, last_change.number  # now: what changes later is looked at by the next call
-        precision = precision_of_products()
-        is_seen = change == form.seen and precision == form.precision
+        modes = precision_of_products(), choices.get()
+        is_seen = change == form.seen and modes == form.modes
         if replay is None or replay.watched is None or not is_seen or not replay.watched.is_the_same():
-            found = form.found(precision)
+            found = form.found(modes)
             if len(found) < 2:
                 return self.trace_and_run(found, args, kwargs, given)
             replay = found[0].replay
             self.check(replay)
-            form.replay, form.seen, form.precision = replay, change, precision
+            form.replay, form.seen, form.modes = replay, change, modes
         return replay(given)
 
     def check(self, replay: Replay) -> None:

@@ -14,6 +14,7 @@ import operator
 from typing import Any, Self
 
 from picograd import dtype as dtypes
+from picograd.device import chosen_device
 from picograd.dtype import DType, Scalar
 from picograd.errors import ArgumentError, ShapeError
 from picograd.ir.build import compare, iota, positions, where
@@ -35,7 +36,8 @@ class Constants(Patterns):
     @classmethod
     def _made(cls, op: Op, device: str | None, requires_grad: bool = False) -> Self:
         """Returns a tensor of a constant graph, on the default device unless another is named."""
-        place = device_named(device) if device is not None else None
+        chosen = device if device is not None else chosen_device()
+        place = device_named(chosen) if chosen is not None else None
         if place is not None and place != default_device():
             op = Op(OpCode.COPY, op.dtype, (op,), place)
         tensor = cls.from_op(op, place)
