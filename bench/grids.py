@@ -21,6 +21,7 @@ from bench.workloads import WORKLOADS, Forward
 # marker in the docs    (title, groups of workloads)
 STEP_TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "training": ("Training: time of one step", ("mlp", "mnist", "names")),
+    "headline": ("A perceptron of so many parameters, batch 100: time of one training step", ("headline",)),
     "matmul": ("Matmul, new operands at each call; N and T say how each operand is stored", ("matmul",)),
     "long": ("16 million floats", ("elementwise", "softmax", "layer_norm")),
     "language": ("Character models: time of one training step", ("language",)),

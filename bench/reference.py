@@ -81,17 +81,20 @@ def losses(workload: Training, count: int = NUM_LOSSES) -> list[float]:
     table = start_embedding(workload)
     table = None if table is None else table.astype(np.float64)
     xs, ys = batches(workload)
-    found = []
-    for step in range(count):
-        x, y = xs[step % len(xs)], ys[step % len(ys)]
-        inputs = x.astype(np.float64) if table is None else table[x].reshape(len(x), -1)
-        activations = _forward(workload, layers, inputs)
-        loss, grad = _loss_and_grad(workload, activations[-1], y)
-        found.append(loss)
-        grad_input = _backward(workload, layers, activations, grad)
-        if table is not None:
-            np.subtract.at(table, x, workload.learning_rate * grad_input.reshape(*x.shape, -1))
-    return found
+    return [
+        sgd_step(workload, layers, table, xs[step % len(xs)], ys[step % len(ys)]) for step in range(count)
+    ]
+
+
+def sgd_step(workload: Training, layers: list[list[Array]], table: Array | None, x: Array, y: Array) -> float:
+    """Updates the layers, and the table of an embedding, in place, in their own dtype; returns the loss before it."""
+    inputs = x.astype(layers[0][0].dtype, copy=False) if table is None else table[x].reshape(len(x), -1)
+    activations = _forward(workload, layers, inputs)
+    loss, grad = _loss_and_grad(workload, activations[-1], y)
+    grad_input = _backward(workload, layers, activations, grad)
+    if table is not None:
+        np.subtract.at(table, x, workload.learning_rate * grad_input.reshape(*x.shape, -1))
+    return loss
 
 
 def _forward(workload: Training, layers: list[list[Array]], x: Array) -> list[Array]:

@@ -79,6 +79,13 @@ Workload = Training | Forward | Language | Overhead | Generation
 
 GPT2 = Transformer(num_layers=12, num_heads=12, width=768, length=1024, vocabulary=50257)
 DEPTHS = (1, 12, 48, 96)
+HEADLINE_SIZES = ((3, 4, 1), *((width, width, width, 1) for width in (10, 30, 100, 300, 1000, 2235)))
+
+
+def _headline() -> list[Training]:
+    """Perceptrons of 21 to 10 million parameters; one has 300 inputs, 300 and 300 hidden neurons, and one output."""
+    named = [(sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(sizes, sizes[1:])), sizes) for sizes in HEADLINE_SIZES]
+    return [Training(f"headline_{count}", "headline", sizes, "tanh", "mse", 100, 0.02, 8) for count, sizes in named]
 
 
 def _matmuls() -> list[Forward]:
@@ -96,6 +103,7 @@ _TABLE: list[Workload] = [
     Training("mnist_b32", "mnist", (784, 256, 10), "relu", "cross_entropy", 32, 0.05),
     Training("mnist_b512", "mnist", (784, 256, 10), "relu", "cross_entropy", 512, 0.05, num_batches=16),
     Training("names", "names", (30, 200, 27), "tanh", "cross_entropy", 32, 0.1, embedding=(27, 10, 3)),
+    *_headline(),
     *_matmuls(),
     Forward("gelu_16m", "elementwise", "gelu_scaled", LONG_SHAPE),
     Forward("softmax_16m", "softmax", "softmax", LONG_SHAPE),

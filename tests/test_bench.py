@@ -14,10 +14,12 @@ from bench import growth  # noqa: E402
 from bench.driver import Worker, WorkerError, without_paths  # noqa: E402
 from bench.grids import Figures, all_grids, history_grid, step_grids  # noqa: E402
 from bench.kernels import KernelTimes  # noqa: E402
-from bench.peers import VARIANTS, has  # noqa: E402
+from bench.peers import VARIANTS, has, load  # noqa: E402
+from bench.plots import draw, lines_of, write_svg  # noqa: E402
 from bench.reference import NUM_LOSSES, losses, make_judge, sampled_places  # noqa: E402
 from bench.report import read_json, update_docs, write_json  # noqa: E402
 from bench.rounds import Measured  # noqa: E402
+from bench.runner import make_runner  # noqa: E402
 from bench.startup import Startup, measure_depths  # noqa: E402
 from bench.workloads import WORKLOADS, Forward, Training, operands, select  # noqa: E402
 
@@ -87,6 +89,46 @@ def test_tables_replace_only_what_stands_between_their_markers(tmp_path: Path) -
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "200 us" in text
     assert "*p, 2 cores; commit 000000000000, d; *" in text  # what the table was measured on
     assert read_json(result)[1] == Figures(steps)  # a run from before there were kernels in it
+
+
+# ---- the headline ----
+
+
+@pytest.mark.req("B4")
+@pytest.mark.parametrize("variant", ["lists", "numpy"])
+def test_lists_and_numpy_have_the_losses_of_float64(variant: str) -> None:
+    workload = WORKLOADS["headline_21"]
+    assert isinstance(workload, Training) and workload.sizes == (3, 4, 1)
+    peer = load(variant)
+    runner = make_runner(peer, workload, variant)
+    verdict = make_judge(workload)(runner.values())
+    assert verdict.is_right, verdict
+
+
+@pytest.mark.req("B4")
+def test_perceptrons_of_21_to_ten_million_parameters_run_in_everything() -> None:
+    names = [workload.name for workload in select(["headline"])]
+    assert names[0] == "headline_21" and "headline_180901" in names and names[-1] == "headline_9997156"
+    everything = {"picograd", "torch", "torch_compile", "jax", "picograd_cuda", "torch_cuda", "numpy", "lists"}
+    assert all(everything <= {variant for variant in VARIANTS if has(WORKLOADS[name], variant)} for name in names)
+    assert not has(WORKLOADS["names"], "lists")
+
+
+@pytest.mark.req("B4")
+def test_a_picture_has_a_line_for_each_variant_that_ran(tmp_path: Path) -> None:
+    steps = [_measured("headline_21", "picograd", 1e-5), _measured("headline_21", "lists", 1e-3)]
+    steps += [Measured("headline_231", "lists", problem="left out: slow"), _measured("headline_231", "picograd", 2e-5)]
+    assert lines_of([_measured("names", "torch", 1.0), *steps]) == {
+        "picograd": [(21, 1e-5), (231, 2e-5)], "lists": [(21, 1e-3)],
+    }  # fmt: skip
+    paths = [tmp_path / name for name in ("a.svg", "b.svg")]
+    for path in paths:
+        write_svg(draw(steps, "a processor"), path)
+    text = paths[0].read_text()
+    assert all(f">{word}<" in text for word in ("picograd", "lists", "parameters", "a processor"))
+    assert text == paths[1].read_text()
+    with pytest.raises(ValueError, match="no workload of the group 'headline'"):
+        draw([], "")
 
 
 # ---- tables ----

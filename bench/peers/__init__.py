@@ -26,14 +26,22 @@ VARIANTS: dict[str, tuple[str, str]] = {
     "tinygrad": ("tinygrad", "tinygrad_"),
     "picograd_layers": ("picograd", "picograd_"),
     "jax_layers": ("jax", "jax_"),
+    "picograd_cuda": ("picograd", "picograd_cuda"),
+    "torch_cuda": ("torch", "torch_cuda"),
+    "numpy": ("numpy", "numpy_"),
+    "lists": ("builtins", "lists_"),
 }
 # Networks whose layers are one loop: for the time to compile deep ones.
 LAYERED_VARIANTS = ("picograd_layers", "jax_layers")
+# A perceptron in everything there is, from Python's lists to a GPU.
+HEADLINE_VARIANTS = ("picograd_cuda", "torch_cuda", "numpy", "lists")
 
 # What would take minutes, with what was measured (two cores, 2026-11-21): (workload or group, variant) -> why.
 LEFT_OUT: dict[tuple[str, str], str] = {
     ("lstm", "tinygrad"): "unrolled, its first step takes 66 s",
     ("nanogpt_384", "tinygrad"): "no first step in 90 s",
+    ("headline_2003001", "lists"): "15 s a step, of which eleven are needed",
+    ("headline_9997156", "lists"): "75 s a step",
     ("generation", "tinygrad"): "its first prefill takes 72 s of processor time",
     **{(f"matmul_2048_{layout}", "tinygrad"): "up to 10.8 s a product" for layout in LAYOUTS},
 }
@@ -43,6 +51,8 @@ def has(workload: Workload, variant: str) -> bool:
     """False where a variant has nothing of its own to show: a loop over steps for a workload of single calls, say."""
     if variant in LAYERED_VARIANTS:
         return workload.group == "depth"
+    if variant in HEADLINE_VARIANTS:
+        return workload.group == "headline"
     if workload.group == "depth":
         return variant not in (*STACKED_VARIANTS, "picograd_eager")
     if isinstance(workload, Forward):

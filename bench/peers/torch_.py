@@ -36,11 +36,13 @@ def tensor(array: Array) -> Tensor:
 
 
 def wait(handle: Tensor) -> None:
-    """Nothing to wait for: on the CPU every call returns when it is done."""
+    """On the CPU every call returns when it is done."""
+    if handle.is_cuda:
+        torch.cuda.synchronize()
 
 
 def numpy(handle: Tensor) -> Array:
-    return handle.detach().numpy()
+    return handle.detach().cpu().numpy()
 
 
 def train(workload: Training | Language, variant: str) -> Callable[[Tensor, Tensor], Tensor]:

@@ -1,0 +1,78 @@
+"""Draws what a run measured of perceptrons: the time of a training step against the number of parameters.
+
+    python -m bench.plots bench/results/headline.json --out docs/headline.svg
+
+In:    the JSON of a run with workloads of the group "headline"
+Out:   an SVG, both axes logarithmic, a line for each variant
+Next:  bench/report.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import tyro
+from matplotlib.figure import Figure
+
+from bench.peers import VARIANTS
+from bench.report import describe_source, read_json
+from bench.rounds import Measured
+from bench.workloads import WORKLOADS
+
+GROUP = "headline"
+
+
+def lines_of(steps: list[Measured]) -> dict[str, list[tuple[int, float]]]:
+    """Returns for each variant that ran its points, from few parameters to many: (parameters, seconds of a step)."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for measured in steps:
+        if WORKLOADS[measured.workload].group == GROUP and measured.samples_s:
+            num_parameters = int(measured.workload.removeprefix(f"{GROUP}_"))
+            points.setdefault(measured.variant, []).append((num_parameters, measured.median_s))
+    return {variant: sorted(points[variant]) for variant in VARIANTS if variant in points}
+
+
+def draw(steps: list[Measured], source: str) -> Figure:
+    """Returns the picture; `source` says under it what was measured where.
+
+    Raises:
+      ValueError: there is nothing to draw.
+    """
+    lines = lines_of(steps)
+    if not lines:
+        raise ValueError(f"plots: no workload of the group {GROUP!r} was measured in this run.")
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for variant, points in lines.items():
+        width = 2.5 if variant.startswith("picograd") else 1.2
+        axes.loglog(*zip(*points), marker="o", markersize=4, linewidth=width, label=variant)
+    axes.set_xlabel("parameters")
+    axes.set_ylabel("seconds of one training step, batch 100")
+    axes.grid(which="major", linewidth=0.3)
+    axes.legend(loc="upper left")
+    figure.supxlabel(source, fontsize=7)
+    return figure
+
+
+def write_svg(figure: Figure, path: Path) -> None:
+    """Writes a picture whose text stays text, and that is the same file for the same figures."""
+    settings: dict[str, Any] = {"svg.fonttype": "none", "svg.hashsalt": "picograd"}
+    with matplotlib.rc_context(settings):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def main(result: tyro.conf.Positional[Path], out: Path) -> None:
+    """Draws a run that was kept.
+
+    Args:
+        result: a file of bench/results
+        out:    the SVG to write
+    """
+    record, figures = read_json(result)
+    write_svg(draw(figures.steps, describe_source(record).strip("*")), out)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
