@@ -64,8 +64,8 @@ class Measured:
         return median(self.samples_s)
 
 
-# Idle thread pools spin for a few milliseconds after their last work: let them go to sleep before another's turn.
-SETTLE_S = 0.01
+# Idle thread pools spin after their last work, OpenBLAS's for 27 ms: let them go to sleep before another's turn.
+SETTLE_S = 0.05
 
 
 class Field:
