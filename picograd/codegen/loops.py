@@ -66,9 +66,13 @@ def in_squares(
 
 def along(
     build: Builder, start: Dim, count: Dim, lanes: int, body: Callable[[Dim], None],
-    before: Callable[[Dim], None] | None = None,
+    before: Callable[[Dim], None] | None = None, rest: int = 0,
 ) -> None:  # fmt: skip
-    """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one."""
+    """Runs `body` for start .. start + count: whole vectors, `before` before each, then what is left one by one.
+
+    Args:
+      rest:  where `count` is no multiple of the lanes, what is left; it then goes in vectors of half as many, a quarter ...
+    """
     whole = floordiv(count, lanes) if lanes > 1 else 0
     if whole != 0:
         with build.loop(whole, AxisKind.LOOP) as vector:
@@ -77,10 +81,23 @@ def along(
                 before(first)
             with build.loop(lanes, AxisKind.VECTOR) as lane:
                 body(add(first, lane))
-    rest = subtract(count, mul(whole, lanes))
-    if rest != 0:
-        with build.loop(rest, AxisKind.LOOP) as index:
-            body(add(start, add(mul(whole, lanes), index)))
+    left, place = subtract(count, mul(whole, lanes)), add(start, mul(whole, lanes))
+    if left == 0:
+        return
+    if not rest:
+        with build.loop(left, AxisKind.LOOP) as index:
+            body(add(place, index))
+        return
+    with build.loop(floordiv(left, rest), AxisKind.LOOP):  # once, or not at all
+        for width in _powers_of_two(rest):
+            with build.loop(width, AxisKind.VECTOR if width > 1 else AxisKind.LOOP) as lane:
+                body(add(place, lane))
+            place = add(place, width)
+
+
+def _powers_of_two(total: int) -> list[int]:
+    """Returns those that add up to a number, the largest first."""
+    return [1 << bit for bit in reversed(range(total.bit_length())) if total >> bit & 1]
 
 
 @contextmanager
