@@ -67,7 +67,7 @@ class _Fuser:
         self.depth: dict[Op, int] = {}
         self.loops: dict[Op, Draft] = {}  # the nest of each CALL and LOOP
         self.points: dict[Op, frozenset[Point]] = {}  # where stored values are read for one element
-        self.num_moved, self.read_in_place = _readers(self.order)
+        self.num_moved, self.num_read = _readers(self.order)
 
     def run(self) -> Fused:
         """Visits every Op, stores what is asked for, and returns the nests in order."""
@@ -121,7 +121,7 @@ class _Fuser:
         if op.code not in ELEMENTWISE or self.nests.is_bound(op):
             return False
         points = self.points[op]
-        num_places = self.num_moved.get(op, 0) + (op in self.read_in_place)
+        num_places = self.num_moved.get(op, 0) + (op in self.num_read)
         if num_places > 1 and num_places * len(points) > MOST_POINTS:
             return True
         return len(points) > MOST_AGAIN and len(points) - len({value for value, _ in points}) > MOST_AGAIN
@@ -274,9 +274,17 @@ class _Fuser:
             if len(bound) != 1 or op.code in KINDS or (op.code in TRANSCENDENTAL and not again):
                 break
             op = bound[0]
-            if self.nests.is_storable(op) and nbytes(op) < nbytes(best) + again:
+            if self.nests.is_storable(op) and (nbytes(op) < nbytes(best) + again or self.is_dearer(op, best)):
                 best = op
         self.nests.put(best, at.nest)
+
+    def is_dearer(self, op: Op, best: Op) -> bool:
+        """True where others read `op`, who would compute a dear function again, and `best` is cheaply computed from it."""
+        num_readers = self.num_moved.get(op, 0) + self.num_read.get(op, 0)
+        if op.code not in TRANSCENDENTAL or num_readers < 2 or nbytes(op) > nbytes(best):
+            return False
+        between = toposort([best], stop={op, *self.nests.home})
+        return not any(step.code in TRANSCENDENTAL for step in between if step is not op)
 
     def reads_few(self, op: Op) -> bool:
         """True when `op` is computed from few values as large as itself; sums along a network would read ever more."""
@@ -319,13 +327,12 @@ class _Fuser:
         self.nests.put(op, nest)
 
 
-def _readers(order: Sequence[Op]) -> tuple[dict[Op, int], set[Op]]:
-    """Returns how many movements read each Op, and which Ops others read."""
+def _readers(order: Sequence[Op]) -> tuple[dict[Op, int], dict[Op, int]]:
+    """Returns how many movements read each Op, and how many other Ops do."""
     num_moved: dict[Op, int] = {}
-    read_in_place: set[Op] = set()
+    num_read: dict[Op, int] = {}
     for op in order:
-        if op.code in MOVEMENT:
-            num_moved[op.src[0]] = num_moved.get(op.src[0], 0) + 1
-        else:
-            read_in_place.update(op.src)
-    return num_moved, read_in_place
+        counts = num_moved if op.code in MOVEMENT else num_read
+        for s in op.src:
+            counts[s] = counts.get(s, 0) + 1
+    return num_moved, num_read

@@ -10,8 +10,9 @@ import pytest
 import picograd as pg
 from picograd import Tensor
 from picograd.engine.explain import explain
+from picograd.engine.plan import schedule_graphs
 from picograd.engine.watch import Counts, watch
-from picograd.ir.op import Op, const
+from picograd.ir.op import Op, const, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.pattern import Pattern, PatternMatcher
 from picograd.ir.simplify import simplify, simplify_graph
@@ -213,6 +214,16 @@ def test_a_training_step_of_an_mlp_is_few_kernels() -> None:
     counts = mlp_step(pg.optim.SGD)
     assert counts.kernels <= 7, counts.names
     assert (counts.scheduled, counts.lowered, counts.compiled) == (0, 0, 0)
+
+
+def test_a_tanh_that_its_gradient_reads_is_computed_once() -> None:
+    """What the last layer, of one column, reads of it is a product with the weight: that is not stored in its place."""
+    x, w, v = numbers(8, 20), numbers(30, 20).requires_grad_(), numbers(1, 30).requires_grad_()
+    roots = pg.grad(lambda w, v: ((x @ w.T).tanh() @ v.T).square().mean(), argnums=(0, 1))(w, v)
+    schedule = schedule_graphs([root.read() for root in roots])
+    nests = [nest for item in schedule.kernel_items() for phase in item.kernel.phases for nest in phase]
+    computed = toposort([output for nest in nests for _, output in nest.outputs])
+    assert sum(op.code is OpCode.TANH for op in computed) == 1
 
 
 def test_an_adam_step_over_all_parameters_is_few_kernels() -> None:

@@ -15,7 +15,8 @@ from picograd.ir.build import expand
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Opts, RegisterTile
-from picograd.ir.statements import For, Prefetch, walk
+from picograd.ir.statements import For, Prefetch, Store, walk
+from picograd.ir.statements import lanes_of as lanes_of_value
 from picograd.schedule.create import create_schedule
 from tests.same_meaning import CPU_TARGETS, check_same_meaning
 
@@ -91,3 +92,24 @@ def test_a_last_panel_that_half_a_tile_computes_has_loops_of_its_own(n: int, gri
     assert sum(isinstance(one, For) for one in program.phases[-1]) == grids and program.num_guards == 0
     arrays = {p: np.random.default_rng(0).integers(-4, 5, p.shape).astype(np.float32) for p in (a, b, bias)}
     check_same_meaning([root], {p: v for p, v in arrays.items() if p in toposort([root])}, targets=CPU_TARGETS)
+
+
+# ---- the last columns ----
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 10, 14, 15, 17, 30, 47, 62, 300])
+def test_the_last_columns_of_a_dear_epilogue_mean_the_same(n: int) -> None:
+    """Of panels that are the last, or the only ones; where they are no whole vector, in halves, quarters and so on."""
+    a, b, bias = (Op(OpCode.PARAM, dtypes.float32, (), (i, shape)) for i, shape in enumerate([(7, 5), (5, n), (7, n)]))
+    root = Op(OpCode.TANH, dtypes.float32, (Op(OpCode.MATMUL, dtypes.float32, (a, b)) + bias,))
+    arrays = {p: np.random.default_rng(n).integers(-1, 2, p.shape).astype(np.float32) for p in (a, b, bias)}
+    check_same_meaning([root], arrays, tolerance=4 * 2.0**-24, targets=CPU_TARGETS)  # 2 ulp on either side, below 1
+
+
+@pytest.mark.parametrize(("code", "lanes"), [(OpCode.TANH, [8, 2]), (OpCode.NEG, [1])])
+def test_ten_columns_of_a_dear_epilogue_are_two_vectors(code: OpCode, lanes: list[int]) -> None:
+    """On a machine with vectors of sixteen; of a cheap one they are a loop over elements, which is less code."""
+    a, b = (Op(OpCode.PARAM, dtypes.float32, (), (i, shape)) for i, shape in enumerate([(7, 5), (5, 10)]))
+    (item,) = create_schedule([Op(code, dtypes.float32, (Op(OpCode.MATMUL, dtypes.float32, (a, b)),))]).items
+    program = lower(item.kernel, CPU_TARGETS[2])
+    (out,) = (slot for slot, param in enumerate(program.params) if param.role == "out")
+    stores = [s for s in walk(program.phases[-1]) if isinstance(s, Store) and s.memory.arg[0] == out]
+    assert [lanes_of_value(s.value) for s in stores] == lanes
