@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -13,9 +12,9 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.compile import hostcxx
 from picograd.errors import IndexingError
 from picograd.transforms.readers import COUNTS_TELL
+from tests.compilers import needs_compiler
 
 pytestmark = pytest.mark.req("G10")
 can_tell = pytest.mark.skipif(not COUNTS_TELL, reason="this interpreter's reference counts tell nothing")
@@ -105,9 +104,6 @@ def test_a_check_that_runs_before_lets_the_memory_be_used(monkeypatch: pytest.Mo
     for number in range(3):
         filled.call(*given(number))
         assert address(filled.cache) == where and filled.holds_rows_of(number)
-
-
-needs_compiler = pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="CUDASIM needs a C++ compiler")
 
 
 @pytest.mark.parametrize("place", ["CPU", "NUMPY", pytest.param("CUDASIM", marks=needs_compiler)])
