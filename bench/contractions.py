@@ -51,6 +51,7 @@ def _attentions() -> dict[str, Case]:
 
 
 def _convolutions() -> dict[str, Case]:
+    """Returns each convolution of `CONVOLUTIONS`, and its gradients, with the operations of its products."""
     found = {}
     for name, (x, w, stride, padding) in CONVOLUTIONS.items():
         side = (x[2] + 2 * padding - w[2]) // stride + 1

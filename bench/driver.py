@@ -86,6 +86,7 @@ class Worker:
         return self._answer(limit_s)
 
     def _answer(self, limit_s: float) -> dict[str, Any]:
+        """Returns what the worker says; WorkerError where it says that it failed, or nothing in time."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)

@@ -96,6 +96,7 @@ def _chain(m: Any, F: Any, x: Any, w: Any) -> Any:
 
 # ---- what memory limits ----
 def _bound_by_memory(n: int) -> dict[str, Case]:
+    """Returns operations on n x n floats, each with the bytes that it has to move: what it reads and what it writes."""
     whole, row, nbytes = (n, n), (n,), 4.0 * n * n
     forward: dict[str, Callable[..., Any]] = {
         "scale": lambda m, F, x: x * 1.5,
@@ -168,6 +169,7 @@ def _attend(m: Any, F: Any, q: Any, k: Any, v: Any) -> Any:
 
 # ---- whole steps ----
 def _steps(small: bool) -> dict[str, Case]:
+    """Returns steps of training, each with the operations of its products: six for a weight and an example."""
     gpt = (2, 2, 32, 16, 2) if small else (6, 6, 384, 256, 64)
     layers, _, width, length, batch = gpt
     weights = 12 * layers * width**2 + 65 * width

@@ -46,6 +46,7 @@ def _linear(x: Array, weight: Array) -> tuple[Array, Backward]:
 
 
 def _norm(x: Array, weight: Array) -> tuple[Array, Backward]:
+    """Returns the layer norm without a bias, and what gives the gradients of x and of the weight."""
     centred = x - x.mean(-1, keepdims=True)
     scale = 1.0 / np.sqrt((centred**2).mean(-1, keepdims=True) + LAYER_NORM_EPS)
     normal = centred * scale
@@ -140,6 +141,7 @@ def _cross_entropy(logits: Array, labels: Array) -> tuple[float, Array]:
 
 
 def _transformer(network: Transformer, weights: Weights, x: Array, y: Array) -> tuple[float, Weights]:
+    """Returns the loss of one batch, and its gradient by each weight."""
     stream = weights["token"][x] + weights["position"]
     backs = []
     for layer in weights["layers"]:
@@ -159,6 +161,7 @@ def _transformer(network: Transformer, weights: Weights, x: Array, y: Array) -> 
 
 
 def _recurrent(network: Recurrent, weights: Weights, x: Array, y: Array) -> tuple[float, Weights]:
+    """Returns the loss of one batch, and its gradient by each weight: an LSTM, step by step."""
     inputs = weights["token"][x]  # (B, T, C)
     hidden = cell = np.zeros((len(x), network.width))
     bias = weights["input_bias"] + weights["hidden_bias"]

@@ -101,6 +101,7 @@ class Field:
         return entrants
 
     def _prepare(self, workload: Workload, variant: str, judge: Callable[[list[float]], Verdict]) -> Measured:
+        """Has a worker make its workload, asks how many steps a sample has to have, and judges its first losses."""
         measured = Measured(workload.name, variant, problem=why_left_out(workload, variant))
         if measured.problem:
             return measured

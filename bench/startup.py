@@ -103,6 +103,7 @@ def measure_depths(workloads: list[str], variants: list[str], num_threads: int) 
 
 
 def _run_once(startup: Startup, cache: Path, is_cold: bool, num_threads: int) -> None:
+    """Has a fresh process take one step and notes its figures, or the problem that it had."""
     cache.mkdir(exist_ok=True)
     command = [sys.executable, "-W", "ignore", "-m", "bench.first_step", startup.variant, startup.workload]
     try:

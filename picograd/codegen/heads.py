@@ -49,7 +49,7 @@ class Heads:
         return self.anchor.src[0].shape[0]
 
     @cached_property
-    def sizes(self) -> tuple[int, int, int, int, int, int]:
+    def lengths(self) -> tuple[int, int, int, int, int, int]:
         """H, G, T, S, D, E."""
         return lengths(self.anchor)
 

@@ -58,11 +58,11 @@ def _waves(order: int, x: Array) -> tuple[Array, Array]:
 
 def _first_kind(order: int, x: Array) -> Array:
     """J of order 0, which is even, or 1, which is odd."""
-    size = np.abs(x)
-    near = _orders(np.clip(size, 1e-300, FAR))[order]
-    far = np.where(np.isinf(x), 0.0, _waves(order, np.where(np.isinf(x), FAR, np.maximum(size, FAR)))[0])
-    value = np.where(size <= FAR, near, far)
-    value = np.where(size < 1e-8, 1.0 if order == 0 else size / 2, value)
+    magnitude = np.abs(x)
+    near = _orders(np.clip(magnitude, 1e-300, FAR))[order]
+    far = np.where(np.isinf(x), 0.0, _waves(order, np.where(np.isinf(x), FAR, np.maximum(magnitude, FAR)))[0])
+    value = np.where(magnitude <= FAR, near, far)
+    value = np.where(magnitude < 1e-8, 1.0 if order == 0 else magnitude / 2, value)
     return np.where(np.isnan(x), np.nan, np.copysign(value, value * x) if order else value)
 
 

@@ -153,6 +153,7 @@ POLYNOMIALS: dict[str, tuple[Callable[[Array], Array], Step]] = {
 
 
 def _polynomial(name: str) -> Callable[[Array, Array], Array]:
+    """Returns the function of x and degrees that walks the three-term recurrence up to the greatest degree."""
     first, step = POLYNOMIALS[name]
 
     def value(x: Array, degrees: Array) -> Array:

@@ -123,8 +123,8 @@ def launch_of_blocks(program: Program, phase: Phase, symbol: str) -> Launch:
 
 def asked_for(phase: Phase) -> int:
     """Returns the bytes of SHARED memory that a launch has to ask for: all, where they are more than can be declared."""
-    sizes = [shared_nbytes_of(s.memory) for s in walk([*phase.before, *phase.grids]) if isinstance(s, Alloc)]
-    return sum(sizes) if sum(sizes) > DECLARED_SHARED_BYTES else 0
+    nbytes = sum(shared_nbytes_of(s.memory) for s in walk([*phase.before, *phase.grids]) if isinstance(s, Alloc))
+    return nbytes if nbytes > DECLARED_SHARED_BYTES else 0
 
 
 def shared_nbytes_of(memory: Op) -> int:

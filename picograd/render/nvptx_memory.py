@@ -101,12 +101,12 @@ def copy_elements(write: Writer, copy: CopyAsync) -> None:
         return
     to = write.emit(f"addrspacecast ptr {write.address(copy.into, copy.place)} to ptr addrspace(3)")
     of = write.emit(f"addrspacecast ptr {write.address(copy.memory, copy.index)} to ptr addrspace(1)")
-    size = str(nbytes)
+    num_read = str(nbytes)
     if copy.valid is not None:
-        size = write.emit(f"select i1 {write.operand(copy.valid, 1)}, i32 {nbytes}, i32 0")
+        num_read = write.emit(f"select i1 {write.operand(copy.valid, 1)}, i32 {nbytes}, i32 0")
     cache = "cg" if nbytes == ACCESS_BYTES else "ca"  # past the first cache, or through it
     name = f"@llvm.nvvm.cp.async.{cache}.shared.global.{nbytes}.s"
-    write.lines.append(f"  call void {name}(ptr addrspace(3) {to}, ptr addrspace(1) {of}, i32 {size})")
+    write.lines.append(f"  call void {name}(ptr addrspace(3) {to}, ptr addrspace(1) {of}, i32 {num_read})")
 
 
 def _copy_now(write: Writer, copy: CopyAsync) -> None:
@@ -138,6 +138,7 @@ def _alignment(write: Writer, memory: Op, index: Op, lanes: int) -> int:
 
 
 def _load(write: Writer, memory: Op, index: Op, lanes: int) -> str:
+    """Writes a read of all lanes, at once where memory is aligned to that; returns the register."""
     kind, alignment = memory_type(memory.dtype, lanes), _alignment(write, memory, index, lanes)
     if alignment:
         return write.emit(f"load {kind}, ptr {write.address(memory, index)}, align {alignment}")

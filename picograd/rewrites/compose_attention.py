@@ -34,6 +34,7 @@ def compose_attention(roots: Sequence[Op], has_kernel: Callable[[Op], bool] = la
 
 
 def _compose(roots: Sequence[Op], has_kernel: Callable[[Op], bool]) -> list[Op]:
+    """Returns the graph with the composition in the place of each attention that has no kernel."""
     order = toposort(roots)
     chosen = {op for op in order if op.code in ATTENTIONS and not has_kernel(op)}
     if not chosen:

@@ -80,8 +80,7 @@ class Description:
 def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
     """Returns how a matrix of rows and columns lies: what lies side by side is a column to the library."""
     length, count = (rows, columns) if matrix.is_turned else (columns, rows)
-    sizes = ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride)
-    made = Made("MatrixLayout", dtype, *sizes)
+    made = Made("MatrixLayout", dtype, ctypes.c_uint64(length), ctypes.c_uint64(count), ctypes.c_int64(matrix.stride))
     if batch > 1:
         made.set(lt.BATCH_COUNT, ctypes.c_int32(batch))
         made.set(lt.STRIDED_BATCH_OFFSET, ctypes.c_int64(matrix.batch_stride))

@@ -90,6 +90,7 @@ class CudaDevice:
         return self._allocate(nbytes)
 
     def _allocate(self, nbytes: int, is_counted: bool = True) -> Memory:
+        """Returns memory of the pool, once more after it gave back to the driver what it keeps free; else raises."""
         self._enter()
         made = self._pool.allocate(nbytes, is_counted)
         if made is None:

@@ -50,8 +50,8 @@ class CommandQueue:
     # ---- kernels ----
     def launch(self, function: Any, grid: int, launch: Launch, pointers: int) -> None:
         """Submits one kernel; `pointers` is the address of its arguments' addresses."""
-        size = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
-        self._submit(launch.symbol, lambda: call("cuLaunchKernel", function, *size, self._kernels, pointers, 0))
+        configuration = grid, 1, 1, launch.block, 1, 1, launch.shared_nbytes
+        self._submit(launch.symbol, lambda: call("cuLaunchKernel", function, *configuration, self._kernels, pointers, 0))
 
     def launch_product(self, product: ProductCall, launch: Launch, addresses: Sequence[int]) -> None:
         """Has a library submit a product, on the stream of kernels."""

@@ -99,11 +99,11 @@ def _extents(matrix: Op, of_groups: bool) -> tuple[int, ...]:
     depth = matrix.shape[-1]
     if not isinstance(depth, int):
         return ()
-    sizes = [1]
-    for size in sorted(size for size, is_group in set(_blocks(matrix)) if of_groups or not is_group):
-        if sizes[-1] < size < depth and size % sizes[-1] == 0 and depth % size == 0:
-            sizes.append(size)
-    extents = tuple([outer // inner for inner, outer in zip(sizes, [*sizes[1:], depth])])[::-1]
+    lengths = [1]
+    for length in sorted(length for length, is_group in set(_blocks(matrix)) if of_groups or not is_group):
+        if lengths[-1] < length < depth and length % lengths[-1] == 0 and depth % length == 0:
+            lengths.append(length)
+    extents = tuple([outer // inner for inner, outer in zip(lengths, [*lengths[1:], depth])])[::-1]
     written_out = prod(extent for extent in extents if extent <= MOST_OF_A_BYTE)
     return extents if max(extents) > MOST_OF_A_BYTE and written_out <= MOST_TERMS else ()
 
@@ -126,9 +126,9 @@ def _blocks(matrix: Op) -> Iterator[tuple[int, bool]]:
             moved, _ = move(op, coords)
             sources = [(op.src[0], moved)]
             if op.code is OpCode.PAD:
-                yield from ((size, False) for size in _bounds_of_parts(op, coords, k))
+                yield from ((length, False) for length in _bounds_of_parts(op, coords, k))
             else:
-                yield from ((size, size > MOST_OF_A_BYTE) for size in _divisors(moved, k))
+                yield from ((length, length > MOST_OF_A_BYTE) for length in _divisors(moved, k))
         for source in sources:
             if source not in seen:
                 seen.add(source)

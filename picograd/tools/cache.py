@@ -43,14 +43,14 @@ def list_cache(folder: Path) -> list[CachePart]:
     """Returns the parts of the cache that are there."""
     parts = []
     for name, meaning in PARTS.items():
-        sizes = [size for path in (folder / name).rglob("*") if (size := _nbytes_of_file(path)) is not None]
-        if sizes:
-            parts.append(CachePart(name, meaning, len(sizes), sum(sizes)))
+        found = [nbytes for path in (folder / name).rglob("*") if (nbytes := _nbytes_of_file(path)) is not None]
+        if found:
+            parts.append(CachePart(name, meaning, len(found), sum(found)))
     return parts
 
 
 def _nbytes_of_file(path: Path) -> int | None:
-    """Returns the size of a file, or None where there is none, or none any more."""
+    """Returns the bytes of a file, or None where there is none, or none any more."""
     try:
         found = path.lstat()
     except FileNotFoundError:

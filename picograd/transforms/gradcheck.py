@@ -186,8 +186,8 @@ class _Check:
         """Returns central differences: by result and input, (elements of the result, elements of the input)."""
         values = [point.numpy() for point in self.points]
         with no_grad():
-            rows = [np.asarray(result.numpy()).size for result in self.results(self.points)]
-            found = [[np.zeros((size, value.size)) for value in values] for size in rows]
+            numels = [np.asarray(result.numpy()).size for result in self.results(self.points)]
+            found = [[np.zeros((numel, value.size)) for value in values] for numel in numels]
             for i, value in enumerate(values):
                 for j in range(value.size):
                     ahead, behind = (self._moved(values, i, j, step) for step in (self.eps, -self.eps))
@@ -206,13 +206,13 @@ class _Check:
         results, pull = vjp(lambda *points: tuple(self.results(points)), *self.points)
         found: list[list[Array]] = []
         for number, result in enumerate(results):
-            size = result.numel()
+            numel = result.numel()
             rows = []
-            for element in range(size):
-                unit = Tensor(np.eye(1, size, element).reshape(result.shape), result.dtype)
+            for element in range(numel):
+                unit = Tensor(np.eye(1, numel, element).reshape(result.shape), result.dtype)
                 seeds = tuple(unit if i == number else Tensor.zeros_like(other) for i, other in enumerate(results))
                 rows.append([_flat(grad) for grad in pull(seeds)])
-            found.append([_matrix(parts, size, point) for parts, point in zip(_columns(rows, self.points), self.points)])
+            found.append([_matrix(parts, numel, point) for parts, point in zip(_columns(rows, self.points), self.points)])
         return found
 
     def by_all_rows(self) -> list[list[Array]]:
@@ -264,8 +264,8 @@ def _columns(rows: Sequence[Sequence[Array]], points: Sequence[Tensor]) -> list[
     return [[row[i] for row in rows] for i in range(len(points))]
 
 
-def _matrix(rows: Sequence[Array], size: int, point: Tensor) -> Array:
-    return np.stack(rows) if rows else np.zeros((size, point.numel()))
+def _matrix(rows: Sequence[Array], numel: int, point: Tensor) -> Array:
+    return np.stack(rows) if rows else np.zeros((numel, point.numel()))
 
 
 def _place(number: int, shape: Sequence[int]) -> str:

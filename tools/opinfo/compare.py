@@ -53,6 +53,7 @@ def _length(value: Any) -> str:
 
 
 def _compare_tensors(mine: Any, reference: torch.Tensor, rtol: float, atol: float, is_random: bool) -> None:
+    """Raises what differs: kind, shape, dtype, and where neither side drew numbers, values."""
     if reference.layout is not torch.strided:
         raise Skipped("sparse or quantized tensors")
     if not isinstance(mine, pg.Tensor):

@@ -43,7 +43,7 @@ def emit_attention(nest: Nest, params: Sequence[Op], build: Builder, target: Tar
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
-    H, G, T, S, _, _ = heads.sizes
+    H, G, T, S, _, _ = heads.lengths
     blocks = -(-T // heads.block)
     with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
         b, head, number = split(position, [heads.batch, H, blocks])
@@ -71,7 +71,7 @@ class Strips:
     """
 
     def __init__(self, heads: HeadStrips, build: Builder, q: Element, first: Dim):
-        _, _, T, S, D, E = heads.sizes
+        _, _, T, S, D, E = heads.lengths
         self.heads, self.build, self.first = heads, build, first
         self.count = minimum(num_blocks(subtract(T, first), heads.width), heads.strips)
         self.rows = heads.tile_rows(S)
@@ -95,7 +95,7 @@ class Strips:
 
     def look_at(self, strip: Dim, first_key: Dim, k: Element, v: Element) -> None:
         """Takes a block of keys and values into account."""
-        heads, E = self.heads, self.heads.sizes[5]
+        heads, E = self.heads, self.heads.lengths[5]
         _, stop = heads.keys_of(add(self.first, mul(strip, heads.width)), heads.width)
         tiles = minimum(num_blocks(subtract(stop, first_key), self.rows), self.key_block // self.rows)
         peak = self._score(strip, first_key, tiles, k)
@@ -107,7 +107,7 @@ class Strips:
     def _score(self, strip: Dim, first_key: Dim, tiles: Dim, k: Element) -> Op:
         """Stores the scores of some keys, and returns the greatest of each query, or what was greatest before."""
         build, heads = self.build, self.heads
-        _, _, _, S, D, _ = heads.sizes
+        _, _, _, S, D, _ = heads.lengths
         peak = heads.tile(1).new(build, lambda _, c: build.load(self.peak, self._of_query(strip, c)))
         with build.loop(tiles, AxisKind.LOOP) as index:
             tile, row = heads.tile(self.rows), mul(index, self.rows)
@@ -155,7 +155,7 @@ class Strips:
     def _average(self, strip: Dim, feature: Dim, rows: int, first_key: Dim, count: Dim, v: Element) -> None:
         """Adds the values of some keys to some features of the result."""
         build, heads = self.build, self.heads
-        _, _, _, S, _, E = heads.sizes
+        _, _, _, S, _, E = heads.lengths
         tile = heads.tile(rows)
 
         def place(i: Dim, c: Dim) -> Dim:
@@ -175,7 +175,7 @@ class Strips:
     def store(self, strip: Dim, b: Dim, head: Dim, slots: dict[int, Op]) -> None:
         """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
         build, heads = self.build, self.heads
-        H, _, T, _, _, E = heads.sizes
+        H, _, T, _, _, E = heads.lengths
         first = add(self.first, mul(strip, heads.width))
         valid = minimum(subtract(T, first), heads.width)
         if 1 in slots:

@@ -51,7 +51,7 @@ def emit_attention_grad(
     """
     assert nest.anchor is not None
     heads = strips_of(nest.anchor, target)
-    H, G, T, _, D, _ = heads.sizes
+    H, G, T, _, D, _ = heads.lengths
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     parts, length, dq = num_parts(heads), numel((heads.batch, H, T, D)), slots.get(DQ)
     beside = parts if isinstance(heads.batch, int) and heads.batch * G < UNITS else 1  # parts in different iterations
@@ -76,13 +76,13 @@ def emit_attention_grad(
 
 def num_parts(heads: HeadStrips) -> int:
     """Returns in how many parts the keys of a head are taken: bits depend on it, so neither threads nor a batch decide."""
-    _, G, _, S, _, _ = heads.sizes
+    _, G, _, S, _, _ = heads.lengths
     return max(1, min(-(-S // heads.block) // 2, -(-UNITS // G)))
 
 
 def _add_up(heads: HeadStrips, build: Builder, partial: Op, parts: int, dq: Op) -> None:
     """Adds up the dq of the parts, some thousand elements in an iteration of GRID."""
-    H, _, T, _, D, _ = heads.sizes
+    H, _, T, _, D, _ = heads.lengths
     length = numel((heads.batch, H, T, D))
     with build.loop(floordiv(add(length, PIECE_ELEMENTS - 1), PIECE_ELEMENTS), AxisKind.GRID) as piece:
         first = mul(piece, PIECE_ELEMENTS)
@@ -103,7 +103,7 @@ class Queries:
     """
 
     def __init__(self, heads: HeadStrips, b: Dim, head: Dim, dq: Op | None, offset: Dim):
-        H, _, T, _, D, _ = heads.sizes
+        H, _, T, _, D, _ = heads.lengths
         self.q, self.grad = heads.element(0, b, head), heads.element(3, b, head)
         self.logsumexp, self.delta = heads.row(4, b, head), heads.row(5, b, head)
         self.dq = dq
@@ -122,7 +122,7 @@ class Keys:
     """
 
     def __init__(self, heads: HeadStrips, build: Builder, b: Dim, group: Dim):
-        _, _, T, _, D, E = heads.sizes
+        _, _, T, _, D, E = heads.lengths
         self.heads, self.build, self.b, self.group = heads, build, b, group
         self.key, self.value = heads.element(1, b, group), heads.element(2, b, group)
         self.rows = heads.tile_rows(T)
@@ -140,7 +140,7 @@ class Keys:
           dq, offset:  memory of the gradients of queries, and where those of the part at hand begin
         """
         build, heads = self.build, self.heads
-        H, G, T, S, _, _ = heads.sizes
+        H, G, T, S, _, _ = heads.lengths
         blocks = -(-S // heads.block)
         with build.loop(floordiv(add(subtract(blocks, part), parts - 1), parts), AxisKind.LOOP) as number:
             self.begin(mul(add(mul(number, parts), part), heads.block))
@@ -156,7 +156,7 @@ class Keys:
     def begin(self, first: Dim) -> None:
         """Packs the block of keys from `first` on."""
         build, heads = self.build, self.heads
-        _, _, _, S, D, E = heads.sizes
+        _, _, _, S, D, E = heads.lengths
         self.first = first
         self.count = minimum(num_blocks(subtract(S, first), heads.width), heads.strips)
         heads.pack(build, 1, self.key, first, self.count, self.k)
@@ -171,12 +171,12 @@ class Keys:
         return add(mul(query, self.heads.block), key)
 
     def _inside(self, query: Dim) -> Dim:
-        return last_at(query, self.heads.sizes[2], self.rows)
+        return last_at(query, self.heads.lengths[2], self.rows)
 
     # ---- a block of queries ----
     def look_at(self, queries: Queries, first: Dim) -> None:
         """Adds what a block of queries gives to the gradients of this block of keys, and the other way round."""
-        build, T = self.build, self.heads.sizes[2]
+        build, T = self.build, self.heads.lengths[2]
         tiles = minimum(num_blocks(subtract(T, first), self.rows), self.query_block // self.rows)
         with build.loop(self.count, AxisKind.LOOP) as strip:
             self._look_from(queries, first, tiles, strip)
@@ -208,13 +208,13 @@ class Keys:
             return queries.q(self._inside(add(first, add(start, t))), d)
 
         count = mul(seen, self.rows)
-        self._add(self.dv, heads.sizes[5], grad, weight, count, strip)
-        self._add(self.dk, heads.sizes[4], q, slope, count, strip)
+        self._add(self.dv, heads.lengths[5], grad, weight, count, strip)
+        self._add(self.dk, heads.lengths[4], q, slope, count, strip)
 
     def _weigh(self, queries: Queries, first: Dim, row: Dim, strip: Dim) -> None:
         """Stores the weights of a tile of queries and keys, and their slopes."""
         build, heads = self.build, self.heads
-        _, _, T, _, D, E = heads.sizes
+        _, _, T, _, D, E = heads.lengths
         tile, column = heads.tile(self.rows), mul(strip, heads.width)
 
         def query(i: Dim) -> Dim:
@@ -259,6 +259,7 @@ class Keys:
     def _add_tile(
         self, memory: Op, features: int, x: Element, factor: Element, count: Dim, strip: Dim, feature: Dim, rows: int
     ) -> None:
+        """Adds the products of `count` rows to one register tile of the totals in `memory`."""
         build, tile = self.build, self.heads.tile(rows)
 
         def place(i: Dim, c: Dim) -> Dim:
@@ -271,7 +272,7 @@ class Keys:
     # ---- the gradients of queries ----
     def _move_queries(self, queries: Queries, first: Dim, row: Dim) -> None:
         """Adds what this block of keys gives to the gradients of a tile of queries."""
-        _, _, _, _, D, _ = self.heads.sizes
+        _, _, _, _, D, _ = self.heads.lengths
         _, stop = self.heads.keys_of(add(first, row), self.rows)
         count = minimum(at_least_0(subtract(stop, self.first)), self.heads.block)
         for start, tiles, vectors, lanes in columns_of(D, self.heads.lanes):
@@ -283,7 +284,7 @@ class Keys:
         """Adds to a tile of dq, by way of the stack: of its queries not all may be there."""
         build, heads, dq = self.build, self.heads, queries.dq
         assert dq is not None
-        _, _, T, S, _, _ = heads.sizes
+        _, _, T, S, _, _ = heads.lengths
         sums = tile.multiply(
             build, tile.new(build), count,
             lambda i, s: read(self.slopes, self._of_slope(add(row, i), s)),
@@ -301,14 +302,15 @@ class Keys:
     # ---- the gradients of keys and values ----
     def store(self, slots: dict[int, Op]) -> None:
         """Stores the gradients of the block of keys."""
-        _, _, _, _, D, E = self.heads.sizes
+        _, _, _, _, D, E = self.heads.lengths
         for number, memory, features in ((DK, self.dk, D), (DV, self.dv, E)):
             if number in slots:
                 self._store(memory, features, slots[number])
 
     def _store(self, memory: Op, features: int, out: Op) -> None:
+        """Stores the totals of this block of keys in the result, in its dtype."""
         build, heads = self.build, self.heads
-        _, G, _, S, _, _ = heads.sizes
+        _, G, _, S, _, _ = heads.lengths
         with build.loop(minimum(subtract(S, self.first), heads.block), AxisKind.LOOP) as key:
             strip, column = split(key, [heads.strips, heads.width])
 

@@ -57,22 +57,22 @@ def emit_direct(
     """Writes a convolution: the weight packed in `pack`, sums in `build`, those of split sums in `after`."""
     assert nest.anchor is not None
     direct = direct_of(nest.anchor, target)
-    windows, splits, size = direct.windows, direct.splits, direct.numel
+    windows, splits, unit_numel = direct.windows, direct.splits, direct.numel
     packed = _packed(direct, pack, scratch) if direct.is_shared else None
     extents = [windows.groups, direct.num_pieces, direct.num_image_blocks, direct.num_chunks]
     units = numel(extents)
-    parts = scratch(direct.dtype, mul(mul(units, splits), size)) if splits > 1 else None
+    parts = scratch(direct.dtype, mul(mul(units, splits), unit_numel)) if splits > 1 else None
     with build.loop(mul(units, splits), AxisKind.GRID) as number:
         part, *at = split(number, [splits, *extents])
         sums = Sums(direct, build, at).multiply(part, packed)
         if parts is None:
             _store(nest, params, direct, at, lambda *place: direct.sum_of(sums, 0, *place), build)
         else:
-            memory, start = parts, mul(number, size)
-            along(build, 0, size, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
+            memory, start = parts, mul(number, unit_numel)
+            along(build, 0, unit_numel, direct.lanes, lambda i: build.store(memory, add(start, i), read(sums, i)))
     if parts is not None:
         with after.loop(units, AxisKind.GRID) as number:
-            starts = [mul(add(mul(units, part), number), size) for part in range(splits)]
+            starts = [mul(add(mul(units, part), number), unit_numel) for part in range(splits)]
 
             def total(*place: Dim) -> Op:
                 first, *others = (direct.sum_of(parts, start, *place) for start in starts)

@@ -138,15 +138,15 @@ def _turn_weight(direct: Direct, at: Sequence[Dim], count: Dim, turned: Op, buil
 
 def join_results(direct: Direct, memory: Op, build: Builder) -> None:
     """Puts the results of each `Toom` in the place of the sums at its first points."""
-    toom, size = direct.toom, prod(direct.shape)
+    toom, point_numel = direct.toom, prod(direct.shape)
     # The float nearest to 1/3 is off by 2**-25 of itself, less than half a step of any q: 3 q times it rounds to q. Powers
     # of two change nothing, so it is the same for 6 q and 24 q, as long as these are exact.
     scale = const(1.0 / toom.divisor, direct.dtype)
 
     def join(i: Dim) -> None:
-        sums = [build.load(memory, add(point * size, i)) for point in range(toom.num_points)]
+        sums = [build.load(memory, add(point * point_numel, i)) for point in range(toom.num_points)]
         for which, row in enumerate(toom.of_results):
             total = linear_combination(row, sums, direct.has_fma)
-            build.store(memory, add(which * size, i), Op(OpCode.MUL, total.dtype, (total, scale)))
+            build.store(memory, add(which * point_numel, i), Op(OpCode.MUL, total.dtype, (total, scale)))
 
-    along(build, 0, size, direct.lanes, join)
+    along(build, 0, point_numel, direct.lanes, join)

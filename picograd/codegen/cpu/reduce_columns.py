@@ -157,8 +157,8 @@ class _Strip:
 
         A total that is read and written for each waits for itself: of a sum of 4096 x 4096, that took twice as long.
         """
-        size = numel(self.rows.nest.domain)
-        if not isinstance(size, int) or size <= FEW_ELEMENTS:
+        num_elements = numel(self.rows.nest.domain)
+        if not isinstance(num_elements, int) or num_elements <= FEW_ELEMENTS:
             return 1
         steps = sum(op.dtype.is_float and op.code in ELEMENTWISE for op in toposort(values))
         return max(1, min(MOST_AT_ONCE, MOST_STEPS // max(1, steps)))

@@ -85,8 +85,8 @@ def packed(key: Op, position: Dim, descending: bool) -> Op:
     if key.dtype.is_float:
         key = cast(key, dtypes.float32)
         bits = Op(OpCode.BITCAST, dtypes.int32, (key,))
-        size = Op(OpCode.AND, dtypes.int32, (bits, const(0x7FFFFFFF, dtypes.int32)))
-        ordered = where(compare(OpCode.CMPLT, bits, 0), Op(OpCode.NEG, dtypes.int32, (size,)), bits)
+        magnitude = Op(OpCode.AND, dtypes.int32, (bits, const(0x7FFFFFFF, dtypes.int32)))
+        ordered = where(compare(OpCode.CMPLT, bits, 0), Op(OpCode.NEG, dtypes.int32, (magnitude,)), bits)
         key = where(compare(OpCode.CMPNE, key, key), const(0x7FC00000, dtypes.int32), ordered)
     is_wide = key.dtype is dtypes.uint32
     key = cast(key, dtypes.int64)

@@ -63,6 +63,7 @@ class Squares:
         return put_in_all([self.value], there)[0]
 
     def _loaded(self, build: Builder, place: Sequence[Dim], apart: dict[Op, int]) -> Element:
+        """Returns the elements of one square, whose loads that lie apart were turned in registers."""
         lanes, there = self.lanes, dict(zip(self.marks, place))
         squares = {load: build.alloc(load.dtype, lanes * lanes, MemorySpace.REGISTER) for load in apart}
         for load, square in squares.items():

@@ -44,7 +44,7 @@ def emit_attention_gpu(nest: Nest, params: Sequence[Op], build: Builder, target:
     """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
     assert nest.anchor is not None
     heads = Heads(nest.anchor)
-    H, G, T, S, _, _ = heads.sizes
+    H, G, T, S, _, _ = heads.lengths
     cut = cut_of_averages(heads.anchor, target)
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)
@@ -90,7 +90,7 @@ class Averages:
         self.k, self.v = (Panel(rows, matrix, rows.cut.columns, target, is_walked=True) for matrix in (k, v))
         self.peak = rows.of_rows(lambda i: const(LOWEST, rows.dtype))
         self.total = rows.of_rows(lambda i: const(0, rows.dtype))
-        self.out = rows.zeros(padded(heads.sizes[5]))
+        self.out = rows.zeros(padded(heads.lengths[5]))
 
     def look_at(self, first_key: Dim) -> None:
         """Takes the tile of keys and values at hand into account."""
@@ -101,7 +101,7 @@ class Averages:
         def put_score(i: Dim, column: Dim, at: Dim) -> None:
             score, _ = heads.scaled(build.load(scores.memory, at))
             key = add(first_key, column)
-            seen = heads.seen(add(self.first, rows.row(i)), key, is_there(key, heads.sizes[3], rows.cut.columns))
+            seen = heads.seen(add(self.first, rows.row(i)), key, is_there(key, heads.lengths[3], rows.cut.columns))
             score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
             build.store(scores.memory, at, score)
             build.store(peak, i, maximum(build.load(peak, i), score))
@@ -128,7 +128,7 @@ class Averages:
     def store(self, b: Dim, head: Dim, slots: dict[int, Op]) -> None:
         """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
         rows, build, heads = self.rows, self.rows.build, self.heads
-        H, _, T, _, _, E = heads.sizes
+        H, _, T, _, _, E = heads.lengths
         rows.join(self.total, OpCode.ADD)
 
         def put_sum(i: Dim) -> None:

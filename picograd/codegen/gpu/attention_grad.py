@@ -52,7 +52,7 @@ def emit_attention_grad_gpu(nest: Nest, params: Sequence[Op], build: Builder, af
 
 def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Target) -> None:
     """Writes the gradients of keys and values: GRID over blocks of keys."""
-    H, G, T, S, D, E = heads.sizes
+    H, G, T, S, D, E = heads.lengths
     cut = cut_of_keys(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
     blocks = -(-S // cut.rows)
@@ -96,7 +96,7 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
 
 def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
     """Writes the gradients of queries: GRID over blocks of queries."""
-    H, G, T, S, D, _ = heads.sizes
+    H, G, T, S, D, _ = heads.lengths
     cut = cut_of_queries(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)

@@ -49,6 +49,7 @@ def emit_convolution_gpu(
 
 
 def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, target: Target) -> None:
+    """Writes a thread for each element of the result: where a group has too few channels to fill a tile."""
     anchor, dtype = windows.anchor, accumulator_dtype(windows.anchor)
     with grid_of_threads(build, numel(nest.domain), target) as number:
         b, o, *at = split(number, list(nest.domain))
@@ -65,6 +66,7 @@ def _emit_elements(nest: Nest, windows: Windows, params: Sequence[Op], build: Bu
 def _emit_blocks(
     nest: Nest, windows: Windows, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
 ) -> None:
+    """Writes the weight, (output channels, K), times windows, (K, positions): a block of threads a tile of that product."""
     anchor = windows.anchor
     images, positions = anchor.shape[0], mul(anchor.shape[0], numel(windows.spatial))
     matrix = swap_last(windows.matrix)  # (groups, output channels, K)

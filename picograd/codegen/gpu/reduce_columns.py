@@ -76,6 +76,11 @@ def emit_columns_gpu(rows: Rows, first: Builder, second: Builder, target: Target
 
 
 def _layout(rows: Rows, target: Target) -> Layout:
+    """Returns how blocks divide columns of a matrix, and the elements of each.
+
+    A block is as wide as a warp if a row is that long, so that what it reads lies side by side, and as high as there are
+    elements to add. Columns are cut into parts where whole ones give too few blocks.
+    """
     values = [value for _, value in rows.nest.outputs] + [r.src[0] for level in rows.levels for r in level]
     last, lanes = (rows.row_extents or [1])[-1], vector_lanes(values, target)
     lanes = lanes if isinstance(last, int) and last % lanes == 0 else 1

@@ -207,11 +207,11 @@ template <int N, class T> PRIMITIVE void copy_async(Shared<T> shared, int64 to, 
     for (int i = 0; i < N; i++) shared[to + i] = valid ? memory[from + i] : T();
     return;
   }
-  const uint32 at = (uint32)__cvta_generic_to_shared(shared.memory + to), size = valid ? NBYTES : 0;
+  const uint32 at = (uint32)__cvta_generic_to_shared(shared.memory + to), nread = valid ? NBYTES : 0;
   if constexpr (NBYTES == 16) {  // past the first cache: nobody reads them there again
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(memory + from), "r"(size) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(memory + from), "r"(nread) : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(memory + from), "n"(NBYTES), "r"(size)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(memory + from), "n"(NBYTES), "r"(nread)
                  : "memory");
   }
 }

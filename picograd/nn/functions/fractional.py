@@ -83,6 +83,7 @@ def check_sizes(function: str, output_size: Any, output_ratio: Any) -> None:
 def _pool(
     function: str, axes: int, x: Tensor, sizes: tuple[Each, Each | None, Any], return_indices: bool, samples: Tensor | None
 ) -> Pooled:
+    """Returns the greatest element of each window, and where it is: windows begin where `samples` say, in [0, 1)."""
     kernel_size, output_size, ratio = sizes
     check_sizes(function, output_size, ratio)
     op, has_batch = with_batch(function, x, axes)

@@ -67,6 +67,7 @@ class _Lazy(Module):
         return self.forward(input, *args, **kwargs)
 
     def _become(self, number: int) -> None:
+        """Takes over state and class of a module made for `number` features; its tensors stay the same objects."""
         made = self.becomes(**{self.features: number}, **self._settings)
         for name, drawn in made._named_tensors("parameter", "buffer"):
             held = getattr(self, name)

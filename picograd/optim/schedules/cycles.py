@@ -182,6 +182,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _rate(self, index: int, group: ParamGroup) -> float:
+        """Returns the rate at this step of its phase; where momentum cycles, sets that, too."""
         if self.last_epoch > self.total_steps:
             raise ArgumentError(f"OneCycleLR: step {self.last_epoch} is beyond the {self.total_steps} of the cycle.")
         number = next((i for i, phase in enumerate(self.phases) if self.last_epoch <= phase[0]), len(self.phases) - 1)

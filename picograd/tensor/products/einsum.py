@@ -184,12 +184,12 @@ def _pair(a: Operand, b: Operand, kept: set[int]) -> Operand:
 
 def _cost(a: Operand, b: Operand, kept: set[int]) -> tuple[int, int]:
     """Returns how much larger a pair's product is than the pair, and the multiplications it takes."""
-    sizes = {label: greatest(dim) for x in (a, b) for label, dim in zip(x.labels, x.op.shape)}
+    lengths = {label: greatest(dim) for x in (a, b) for label, dim in zip(x.labels, x.op.shape)}
 
     def elements(labels: set[int]) -> int:
         count = 1
         for label in labels:
-            count *= sizes[label]
+            count *= lengths[label]
         return count
 
     left, right = set(a.labels), set(b.labels)

@@ -34,6 +34,7 @@ def vectors(product: Product) -> Program:
 
 
 def _emit(product: Product, lanes: int) -> Builder:
+    """Writes the loops: `DEPTH` rows of b, `WIDTH` columns wide, stay in the cache while all rows of a pass by."""
     build = Builder()
     zero = const(0.0, dtypes.float32)
     along(build, 0, product.m * product.n, lanes, lambda place: build.store(product.c, place, zero))

@@ -172,8 +172,8 @@ class _Expected:
     def __init__(self, a: Array, b: Array, bias: Array):
         wide, others, more = (array.astype(np.float64) for array in (a, b, bias))
         self.depth, self.shape = a.shape[1], (a.shape[0], b.shape[1])
-        self.product, self.size = wide @ others, np.abs(wide) @ np.abs(others)
-        self.with_bias, self.size_with_bias = np.maximum(self.product + more, 0.0), self.size + np.abs(more)
+        self.product, self.magnitude = wide @ others, np.abs(wide) @ np.abs(others)
+        self.with_bias, self.magnitude_with_bias = np.maximum(self.product + more, 0.0), self.magnitude + np.abs(more)
 
     def error(self, rung: Rung, result: Array) -> float:
         """Returns the greatest error, as a part of the bound.
@@ -182,9 +182,9 @@ class _Expected:
           VerifyError: it is more than 1.
         """
         is_fused = rung.emit is None
-        expected, size = (self.with_bias, self.size_with_bias) if is_fused else (self.product, self.size)
+        expected, magnitude = (self.with_bias, self.magnitude_with_bias) if is_fused else (self.product, self.magnitude)
         roundings = self.depth + is_fused
-        bound = roundings * RELATIVE / (1 - roundings * RELATIVE) * size
+        bound = roundings * RELATIVE / (1 - roundings * RELATIVE) * magnitude
         error = float(np.max(np.abs(result.reshape(self.shape) - expected) / np.maximum(bound, np.finfo(np.float64).tiny)))
         if not error <= 1:
             lengths = f"{self.shape[0]} x {self.depth} x {self.shape[1]}"
