@@ -21,6 +21,7 @@ import numpy as np
 
 from picograd import dtype as dtypes
 from picograd.device import Target
+from picograd.dtype import DType
 from picograd.engine.compiler import Backend, Compiler
 from picograd.errors import CompileError, OutOfMemoryError, VerifyError
 from picograd.ir.backend import MemoryCount
@@ -100,6 +101,7 @@ def render(program: Program, target: Target) -> Source:
 
 
 def _write(program: Program, statements: Sequence[Statement], lines: list[str]) -> None:
+    """Writes a line for each statement; loops and conditions go on to their `end`."""
     for s in statements:
         valid = [_operand(s.valid)] if isinstance(s, Load | Store) and s.valid is not None else []
         if isinstance(s, For):
@@ -189,7 +191,6 @@ COMPUTE: dict[str, Callable[..., Any]] = {
 CONTROL = ("kernel", "loop", "if", "end", "load", "store", "alloc", "transpose", "check")
 
 
-
 def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
     """A float becomes the nearest integer that the type has, towards 0; NaN becomes 0."""
     value = np.asarray(value)
@@ -201,12 +202,18 @@ def _cast(value: Any, dtype: np.dtype[Any]) -> Any:
     return np.where(is_high, dtype.type(bounds.max), np.where(is_low, dtype.type(bounds.min), inside))
 
 
+def _dtype(name: str) -> DType:
+    """Returns the element type that a line names."""
+    found: DType = getattr(dtypes, "bool_" if name == "bool" else name)
+    return found
+
+
 def _reader(text: str) -> Callable[[Values], Any]:
     """Returns what gives an operand's value."""
     if not text.startswith("#"):
         return lambda values: values[text]
     name, _, number = text[1:].partition(":")
-    dtype = getattr(dtypes, "bool_" if name == "bool" else name)
+    dtype = _dtype(name)
     constant = np.array(float.fromhex(number) if dtype.is_float else int(number)).astype(dtype.numpy)[()]
     return lambda values: constant
 
@@ -214,7 +221,7 @@ def _reader(text: str) -> Callable[[Values], Any]:
 def _computing(word: str, words: list[str]) -> Step:
     """An operation: `add -> float32 16 v3 v1 v2`."""
     name, lanes_text, var, *texts = words
-    dtype = getattr(dtypes, "bool_" if name == "bool" else name).numpy
+    dtype = _dtype(name).numpy
     lanes, read = int(lanes_text), [_reader(text) for text in texts]
     code, _, joined = word.partition(".")
 
@@ -241,6 +248,7 @@ def _computing(word: str, words: list[str]) -> Step:
 
 
 def _loading(words: list[str]) -> Step:
+    """A read: `load -> float32 16 v3 p0 r1`, and a condition, where it has one, without which the value is 0."""
     _, lanes_text, var, memory, *texts = words
     lanes, (read_index, *conditions) = int(lanes_text), map(_reader, texts)
 
@@ -257,6 +265,7 @@ def _loading(words: list[str]) -> Step:
 
 
 def _storing(words: list[str]) -> Step:
+    """A write: `store p1 16 r1 v3`, and a condition, where it has one, without which memory stays as it is."""
     memory, lanes_text, *texts = words
     lanes, (read_index, read_value, *conditions) = int(lanes_text), map(_reader, texts)
 
@@ -285,7 +294,7 @@ def _statement(word: str, words: list[str]) -> Step:
         return _storing(words)
     if word == "alloc":
         memory, name, numel = words
-        dtype = getattr(dtypes, "bool_" if name == "bool" else name).numpy
+        dtype = _dtype(name).numpy
         return lambda values: values.__setitem__(memory, np.zeros(int(numel), dtype))
     if word == "check":
         return _checking(words)

@@ -12,8 +12,9 @@ register as many multiply-adds as the tile of a thread has columns or rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 
 from picograd.codegen.builder import read
@@ -64,33 +65,44 @@ class BlockProduct(StagedProduct):
         return y, add(mul(mod(warp, warps), WARP_WIDE), mod(lane, WARP_WIDE))
 
     def multiply(self, thread: Dim, stage: Dim, sides: Sequence[Staged], memories: Sequence[Op], acc: Op) -> None:
+        """Adds the products of one stage: at each k a thread reads its rows and columns once and multiplies all by all."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         rows = build.alloc(self.dtype, tile.own_rows, MemorySpace.REGISTER)
         columns = build.alloc(self.dtype, tile.own_columns, MemorySpace.REGISTER)
-        wanted = (
-            (rows, tile.own_rows, tile.row_group, tile.high, y),
-            (columns, tile.own_columns, tile.column_group, tile.wide, x),
-        )
         with build.loop(tile.depth, AxisKind.LOOP) as k:
-            for side, memory, (own, count, size, apart, first) in zip(sides, memories, wanted):
-                with (
-                    build.loop(count // size, self.unrolled) as group,
-                    build.loop(size, AxisKind.VECTOR) as lane,
-                ):
-                    place = add(mul(add(mul(group, apart), first), size), lane)
-                    build.store(own, add(mul(group, size), lane), read(memory, side.index(stage, k, place)))
-            with (
-                build.loop(tile.own_rows, self.unrolled) as i,
-                build.loop(tile.own_columns // tile.column_group, self.unrolled) as group,
-                build.loop(tile.column_group, AxisKind.VECTOR) as lane,
-            ):
-                column = add(mul(group, tile.column_group), lane)
-                where = add(mul(i, tile.own_columns), column)
-                product = multiply_add(build.load(rows, i), build.load(columns, column), build.load(acc, where))
-                build.store(acc, where, product)
+            left, right = (partial(_element, side, memory, stage, k) for side, memory in zip(sides, memories))
+            self._read_own(rows, tile.own_rows, tile.row_group, tile.high, y, left)
+            self._read_own(columns, tile.own_columns, tile.column_group, tile.wide, x, right)
+            self._add_products(rows, columns, acc)
+
+    def _read_own(
+        self, own: Op, count: int, group_length: int, apart: int, first: Dim, element: Callable[[Dim], Op]
+    ) -> None:
+        """Reads `count` positions of a thread, in groups: group g is the (first + g * apart)-th of the tile."""
+        build = self.build
+        with (
+            build.loop(count // group_length, self.unrolled) as group,
+            build.loop(group_length, AxisKind.VECTOR) as lane,
+        ):
+            position = add(mul(add(mul(group, apart), first), group_length), lane)
+            build.store(own, add(mul(group, group_length), lane), element(position))
+
+    def _add_products(self, rows: Op, columns: Op, acc: Op) -> None:
+        """Adds each of a thread's rows times each of its columns."""
+        build, tile = self.build, self.tile
+        with (
+            build.loop(tile.own_rows, self.unrolled) as i,
+            build.loop(tile.own_columns // tile.column_group, self.unrolled) as group,
+            build.loop(tile.column_group, AxisKind.VECTOR) as lane,
+        ):
+            column = add(mul(group, tile.column_group), lane)
+            where = add(mul(i, tile.own_columns), column)
+            product = multiply_add(build.load(rows, i), build.load(columns, column), build.load(acc, where))
+            build.store(acc, where, product)
 
     def store(self, thread: Dim, first_row: Dim, first_column: Dim, acc: Op, store: Store) -> None:
+        """Writes the tile of a thread, some columns at a time, which lie side by side in a group."""
         build, tile = self.build, self.tile
         y, x = self.place(thread)
         lanes = gcd(self.store_lanes, tile.column_group)
@@ -104,3 +116,7 @@ class BlockProduct(StagedProduct):
             inside = both(less(row, self.left.extent), less(column, self.right.extent))
             with build.when(inside), build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(row, add(column, lane), build.load(acc, add(mul(i, tile.own_columns), add(number, lane))))
+
+
+def _element(side: Staged, memory: Op, stage: Dim, k: Dim, position: Dim) -> Op:
+    return read(memory, side.index(stage, k, position))
