@@ -6,7 +6,8 @@ Out:   `backward`, `grad` and the others
 
 from picograd.autograd import functional as functional
 from picograd.control.custom import Function
-from picograd.tensor.autograd import backward, grad
+from picograd.tensor.autograd import backward
+from picograd.tensor.gradients import grad
 from picograd.tensor.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 

@@ -17,10 +17,10 @@ from picograd.engine.realize import realized
 from picograd.ir.checks import Refused
 from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import OpCode
-from picograd.tensor.autograd import stale_leaves
 from picograd.tensor.cell import Cell, replace_op
 from picograd.tensor.compute import compute
 from picograd.tensor.core import TensorCore, differentiable_cells, leaf_ids, leaf_tensors
+from picograd.tensor.gradient_flow import stale_leaves
 
 
 def realize_with_readers(tensors: Iterable[TensorCore], replaced: Iterable[Op]) -> None:

@@ -2,7 +2,7 @@
 
 In:    roots built for one example, and for some Ops their values for all examples, stacked along axis 0
 Out:   for each root its value for all examples, or the one value that is the same for all
-Called by: transforms/vmap.py, transforms/jacobians.py, tensor/autograd.py.    Next: picograd/rewrites/vmap_rules.py
+Called by: transforms/vmap.py, transforms/jacobians.py, tensor/gradients.py.    Next: picograd/rewrites/vmap_rules.py
 
 An Op that no example's value reaches stays as it is. The rules stand in vmap_rules.py; those of CALL and LOOP here, since a
 body is a graph again. A body is rewritten once, however many CALLs share it.

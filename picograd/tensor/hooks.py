@@ -2,7 +2,7 @@
 
 In:    a leaf, and functions of its gradient
 Out:   `LeafNumber`, `RemovableHandle`; `add_hook`, `add_after_hook`; `hooks_among`: what gradients go through
-Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/modes.py
+Called by: tensor/core.py, tensor/autograd.py, tensor/gradient_flow.py.    Next: picograd/tensor/modes.py
 """
 
 from __future__ import annotations

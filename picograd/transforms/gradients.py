@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from picograd.control.closure import name_of
 from picograd.ir.op import Op, filled
-from picograd.tensor import autograd
+from picograd.tensor import gradients
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.examples import check_function
 from picograd.transforms.point import Point, argument_numbers
@@ -71,7 +71,7 @@ def grad(*args: Any, **kwargs: Any) -> Any:
     """
     if "func" in kwargs or (args and not isinstance(args[0], Tensor | list | tuple)):
         return grad_of(*args, **kwargs)
-    return autograd.grad(*args, **kwargs)
+    return gradients.grad(*args, **kwargs)
 
 
 def grad_of(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any, overload
 from picograd.control.structure import take
 from picograd.errors import ArgumentError
 from picograd.ir.op import Op
-from picograd.tensor import autograd
+from picograd.tensor import gradients
 from picograd.tensor.tensor import Tensor
 from picograd.transforms.point import Point, fitting
 
@@ -59,7 +59,7 @@ def jvp(*args: Any, **kwargs: Any) -> Any:
     """
     if "func" in kwargs or (args and not isinstance(args[0], Tensor)):
         return jvp_of(*args, **kwargs)
-    return autograd.jvp(*args, **kwargs)
+    return gradients.jvp(*args, **kwargs)
 
 
 def jvp_of(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:

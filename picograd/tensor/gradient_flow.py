@@ -1,0 +1,116 @@
+"""Where gradients begin, which Ops they reach, and what arrives at the leaves.
+
+In:    results with their weights
+Out:   `seeds_of`, what arrives at each result; `leaves_of`, what can be reached from there; `gradients_at` them
+Called by: tensor/autograd.py, tensor/gradients.py.    Next: picograd/tensor/collected.py
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from picograd.autodiff.chain_rules import chain_rules
+from picograd.autodiff.reverse import reverse
+from picograd.errors import ArgumentError, GradientError, ShapeError
+from picograd.ir.custom import custom_gradient
+from picograd.ir.op import Op, filled
+from picograd.ir.opcode import OpCode
+from picograd.tensor.arguments import listed
+from picograd.tensor.build import cast
+from picograd.tensor.core import TensorCore
+from picograd.tensor.hooks import LeafNumber, hooks_among
+
+stale_leaves: weakref.WeakSet[Op] = weakref.WeakSet()  # results whose graph a step() dropped; see optim/readers.py
+Several = TensorCore | Sequence[TensorCore]
+
+
+# ---- arguments ----
+def weights_of(function: str, roots: Sequence[TensorCore], given: Any) -> list[TensorCore | None]:
+    """Returns the weights of each root, None where none were given."""
+    if given is None:
+        return [None] * len(roots)
+    weights = [given] if isinstance(given, TensorCore) else list(given)
+    if len(weights) != len(roots):
+        raise ArgumentError(f"{function}: {len(weights)} gradients were given for {len(roots)} tensors.")
+    return weights
+
+
+def seeds_of(function: str, roots: Sequence[TensorCore], weights: Sequence[TensorCore | None], hint: str) -> dict[Op, Op]:
+    """Returns the gradient that arrives at each root."""
+    seeds: dict[Op, Op] = {}
+    for root, weight in zip(roots, weights):
+        seed, op = _seed(function, root, weight, hint), root.op
+        seeds[op] = seeds[op] + seed if op in seeds else seed
+    return seeds
+
+
+def _seed(function: str, root: TensorCore, weight: TensorCore | None, hint: str) -> Op:
+    if weight is None:
+        if root.numel() != 1:
+            raise GradientError(f"{function}: the loss must be a scalar, got shape {root.shape}.", hint=hint)
+        return filled(1, root.dtype, root.op.shape)
+    if weight.shape != root.shape:
+        raise ShapeError(f"{function}: gradient has shape {weight.shape}, the result it belongs to {root.shape}.")
+    root.other_device(function, weight)
+    return cast(weight.read(), root.dtype)
+
+
+def leaf_inputs(function: str, inputs: Several) -> list[Op]:
+    """Returns the LEAFs of inputs; GradientError where one is none."""
+    found: list[Op] = []
+    for tensor in listed(inputs):
+        if tensor.op.code is not OpCode.LEAF:
+            raise GradientError(
+                f"{function}: an input of shape {tensor.shape} is no leaf.",
+                hint="requires_grad_() or retain_grad() it first.",
+            )
+        found.append(tensor.op)
+    return found
+
+
+# ---- on graphs ----
+def reached(roots: Sequence[Op]) -> list[Op]:
+    """Returns the Ops that gradients reach from roots, each once."""
+    found: list[Op] = []
+    seen = set(roots)
+    stack = list(dict.fromkeys(roots))
+    while stack:
+        op = stack.pop()
+        found.append(op)
+        for source in op.src if op.code is not OpCode.CALL else _arguments_with_gradients(op):
+            if source.needs_grad and source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return found
+
+
+def _arguments_with_gradients(call: Op) -> list[Op]:
+    """Returns the arguments of a CALL, but for those to which a user's own gradient gives None."""
+    made = custom_gradient(call.arg)
+    places = [0] * len(call.src) if made is None else made.places
+    return [source for source, place in zip(call.src, places) if place is not None]
+
+
+def leaves_of(roots: Sequence[Op]) -> list[Op]:
+    """Returns the LEAFs that gradients reach from roots, each once.
+
+    Raises:
+      GradientError: one of them stands for a value whose graph is gone.
+    """
+    found = [op for op in reached(roots) if op.code is OpCode.LEAF]
+    for op in found:
+        if op in stale_leaves:
+            raise GradientError(
+                f"backward: a result of shape {op.shape} was computed before optimizer.step() replaced the"
+                " parameters it depends on.",
+                hint="call backward() before step(), or compute the result again.",
+            )
+    return found
+
+
+def gradients_at(seeds: Mapping[Op, Op], leaves: Sequence[Op]) -> dict[Op, Op]:
+    """Returns the gradients that arrive at leaves, those with hooks on the way by way of them."""
+    hooked = hooks_among(leaves_of(list(seeds))) if LeafNumber.hooked else {}
+    return reverse(seeds, set(leaves), chain_rules, changes=hooked)
