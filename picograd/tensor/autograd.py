@@ -2,7 +2,7 @@
 
 In:    tensors whose graphs reach leaves
 Out:   `Autograd`, `backward`
-Next:  picograd/tensor/gradients.py
+Next:  picograd/tensor/stored_data.py
 
 A gradient is a graph like any other: nothing is computed until someone reads it. So a graph is never used up, and
 `retain_graph`, which says that it shall not be, is taken for the sake of PyTorch's programs and changes nothing.

@@ -2,7 +2,7 @@
 
 In:    a value just made
 Out:   `expect`; `settle`: computes it where its graph is very long, as in  x = x * 0.9 + 1  in a loop that never reads x
-Called by: tensor/core.py, tensor/autograd.py.    Next: picograd/tensor/exchange/sharing.py
+Called by: tensor/core.py, tensor/autograd.py, tensor/stored_data.py.    Next: picograd/tensor/exchange/sharing.py
 
 Results are the same, only computed earlier. A value that needs gradients keeps its graph, for backward(); that the graph
 grows is mentioned all the same.

@@ -6,18 +6,19 @@ Next:  picograd/tensor/free_functions.py
 
 The families are one line of classes, each built on the one before it, so that a method finds below what it is made of:
 TensorCore, Views .. Stacking, Operators, InPlaceOperators, Info, Casts .. Pairs, Reduce, Statistics, InPlaceFunctions ..
-InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Random,
-Distributions, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file itself defines,
-never of one in between.
+InPlaceShapes, Products .. Factored, Brackets .. Selection, Sorting .. Searching, Counts, Sets, Patterns, Constants, Ranges,
+Random, Distributions, Interop. Whether something is a tensor is asked of TensorCore, or of the class that the file itself
+defines, never of one in between.
 """
 
 from __future__ import annotations
 
 from picograd.tensor.autograd import Autograd
 from picograd.tensor.exchange.interop import Interop
+from picograd.tensor.stored_data import StoredData
 
 
-class Tensor(Interop, Autograd):
+class Tensor(Interop, Autograd, StoredData):
     """An n-dimensional array whose operations build a graph, computed when a value is read.
 
     Tensor(data, dtype=None, device=None, requires_grad=False) copies host data. Names, argument order and defaults

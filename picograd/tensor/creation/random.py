@@ -19,13 +19,14 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static_numel, whole
 from picograd.tensor.core import TensorCore
-from picograd.tensor.creation.constants import Constants, shape_of_sizes
+from picograd.tensor.creation.constants import shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
+from picograd.tensor.creation.ranges import Ranges
 from picograd.tensor.exchange.host import default_device, device_or_default
 
 
-class Random(Constants):
+class Random(Ranges):
     """rand randn randint randperm bernoulli multinomial, and in place uniform_ normal_."""
 
     __slots__ = ()
