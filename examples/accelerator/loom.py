@@ -33,7 +33,7 @@ from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.render.grids import launch_of
 from picograd.runtime.host_calls import HostFunction, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches
+from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, list_launches
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]  # what a running kernel has named: numbers, vectors, and memory as arrays
@@ -414,22 +414,23 @@ class LoomDevice:
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
             may_stop: bool = True, settled: Settled | None = None,
         ) -> None:  # fmt: skip
-            buffers = {"input": inputs, "output": outputs}
-            own = {"temporary": arena.address, "report": reports.address}
+            groups = {
+                "input": [each.memory for each in inputs],
+                "output": [each.memory for each in outputs],
+                "temporary": [arena],
+                "report": [reports],
+            }
             words = self._bytes(reports.address, reports.nbytes).view(np.int64)
             words[:] = 0
 
-            def elements(place: Place) -> Array:
-                if place.group in own:
-                    address = own[place.group] + place.at
-                else:
-                    address = int(buffers[place.group][place.at].memory.address) + place.offset
-                nbytes = dim_value(place.numel, variables) * place.dtype.itemsize
-                return self._bytes(address, nbytes).view(place.dtype.numpy)
+            def elements(argument: Argument) -> Array:
+                place, nbytes = argument.place, dim_value(argument.numel, variables) * argument.dtype.itemsize
+                address = groups[place.group][place.number].address + place.offset
+                return self._bytes(address, nbytes).view(argument.dtype.numpy)
 
             for part in listed.parts:
                 for call in part:
-                    _launch(call, [elements(place) for place in call.places], variables)
+                    _launch(call, list(map(elements, call.arguments)), variables)
                 if words.any():
                     raise first_report(words.reshape(-1, REPORT_WORDS).tolist(), listed.checks)
 

@@ -64,10 +64,10 @@ class Started:
     __slots__ = ("call", "values", "pointers", "grid", "_maps", "_first_map")
 
     def __init__(self, call: Call):
-        count, tile_maps = max(1, len(call.places) + len(call.variables)), call.launch.tile_maps
+        count, tile_maps = max(1, len(call.arguments) + len(call.variables)), call.launch.tile_maps
         self.call, self.grid = call, 0
         self.values = (ctypes.c_int64 * count)()
-        start, behind = ctypes.addressof(self.values), len(call.places)
+        start, behind = ctypes.addressof(self.values), len(call.arguments)
         self._maps = (ctypes.c_char * (MAP_NBYTES * len(tile_maps) + MAP_ALIGNMENT))() if tile_maps else None
         self._first_map = 0 if self._maps is None else -(-ctypes.addressof(self._maps) // MAP_ALIGNMENT) * MAP_ALIGNMENT
         pointers = [start + 8 * i for i in range(count)]
@@ -79,7 +79,7 @@ class Started:
         self.values[number] = address
         for i, tile_map in enumerate(self.call.launch.tile_maps):
             if tile_map.param == number:
-                encode(tile_map, self.call.places[number].dtype, address, self._first_map + MAP_NBYTES * i)
+                encode(tile_map, self.call.arguments[number].dtype, address, self._first_map + MAP_NBYTES * i)
 
 
 class Part:
@@ -118,9 +118,9 @@ class HostPart:
     def run(self, device: QueueDevice) -> None:
         """Calls the function."""
         queue, (started,) = device.queue, self.launches
-        call, count = started.call, len(started.call.places)
+        call, count = started.call, len(started.call.arguments)
         variables = {variable.arg[0]: int(started.values[count + i]) for i, variable in enumerate(call.variables)}
-        arrays = [np.zeros(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
+        arrays = [np.zeros(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
         queue.wait()
         for param, address, array in zip(call.function.params, started.values, arrays):
             if param.role in ("in", "inout") and array.nbytes:
@@ -220,13 +220,12 @@ class CudaPlan:
         self._parts = [part for stage in self._stages for part in stage]
         self._reports = Reports(device, listed.checks) if listed.checks else None
         self._addresses: dict[tuple[str, int], int] = {}  # of memory, by group and number, as the arguments have it
-        self._places: dict[tuple[str, int], list[tuple[AnyPart, int, int, int]]] = defaultdict(list)
+        self._readers: dict[tuple[str, int], list[tuple[AnyPart, int, int, int]]] = defaultdict(list)
         for part in self._parts:
             for number, each in enumerate(part.launches):
-                for i, place in enumerate(each.call.places):
-                    group, at = place.group, place.at
-                    key, offset = ((group, at), place.offset) if group in ("input", "output") else ((group, 0), at)
-                    self._places[key].append((part, number, i, offset))
+                for i, argument in enumerate(each.call.arguments):
+                    place = argument.place
+                    self._readers[place.group, place.number].append((part, number, i, place.offset))
         self._variables: dict[str, int] | None = None
 
     def __call__(
@@ -262,7 +261,7 @@ class CudaPlan:
         if self._addresses.get(key) == address:
             return
         self._addresses[key] = address
-        for part, launch, i, offset in self._places.get(key, ()):
+        for part, launch, i, offset in self._readers.get(key, ()):
             part.launches[launch].set_address(i, address + offset)
             part.changed.add(launch)
 
@@ -274,10 +273,10 @@ class CudaPlan:
         for part in self._parts:
             for number, each in enumerate(part.launches):
                 for tile_map in each.call.launch.tile_maps:
-                    check_inside(tile_map, dim_value(each.call.places[tile_map.param].numel, variables))
+                    check_inside(tile_map, dim_value(each.call.arguments[tile_map.param].numel, variables))
                 if each.call.variables or each.grid == 0:
                     each.grid = dim_value(each.call.launch.grid, variables)
-                    for i, variable in enumerate(each.call.variables, len(each.call.places)):
+                    for i, variable in enumerate(each.call.variables, len(each.call.arguments)):
                         each.values[i] = variables[variable.arg[0]]
                     part.changed.add(number)
 

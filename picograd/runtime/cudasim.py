@@ -26,7 +26,7 @@ from picograd.ir.holders import out_of_memory
 from picograd.ir.op import Buffer
 from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Runner, Schedule, Settled, TileMap
 from picograd.runtime.host_calls import HostFunction, array_at, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Call, Place, list_launches, runner_by_steps
+from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, list_launches, runner_by_steps
 from picograd.runtime.libraries import load_library
 from picograd.runtime.tile_maps import check_inside, numbers_of
 
@@ -135,46 +135,41 @@ class CudaSimDevice:
         ) -> None:
             arena.bytes[:], reports.bytes[:] = UNWRITTEN, 0
             for calls in launches.parts:
-                self._run(calls, {"temporary": arena, "report": reports}, inputs, outputs, variables)
+                self._run(calls, {"temporary": [arena], "report": [reports]}, inputs, outputs, variables)
                 if reports.bytes.any():
                     raise first_report(reports.bytes.view(np.int64).reshape(-1, REPORT_WORDS).tolist(), launches.checks)
 
         return run
 
     def _run(
-        self, calls: Sequence[Call], own: Mapping[str, HostMemory],
+        self, calls: Sequence[Call], own: Mapping[str, list[HostMemory]],
         inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
     ) -> None:  # fmt: skip
         """Launches the calls of a plan one after the other, on the memory of this run."""
-        groups = {"input": inputs, "output": outputs}
-
-        def address_of(place: Place) -> int:
-            if place.group in own:
-                return own[place.group].address + place.at
-            return int(groups[place.group][place.at].memory.address) + place.offset
-
+        groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
         for call in calls:
-            self._launch(call, [address_of(place) for place in call.places], variables)
+            places = [argument.place for argument in call.arguments]
+            self._launch(call, [groups[at.group][at.number].address + at.offset for at in places], variables)
 
     def _launch(self, call: Call, addresses: list[int], variables: Mapping[str, int]) -> None:
         """Runs one kernel; each pointer goes with its length in bytes, by which the simulator checks accesses."""
         if isinstance(call.function, HostFunction):
             arrays = [
-                array_at(address, dim_value(place.numel, variables), place.dtype)
-                for address, place in zip(addresses, call.places)
+                array_at(address, dim_value(each.numel, variables), each.dtype)
+                for address, each in zip(addresses, call.arguments)
             ]
             call.function(arrays, variables)
             return
         grid = dim_value(call.launch.grid, variables)
-        arguments: list[int] = []
-        for place, address in zip(call.places, addresses):
-            arguments += [address, dim_value(place.numel, variables) * place.dtype.itemsize]
-        maps = [_simulated(tile_map, call.places, addresses, variables) for tile_map in call.launch.tile_maps]
+        words: list[int] = []
+        for each, address in zip(call.arguments, addresses):
+            words += [address, dim_value(each.numel, variables) * each.dtype.itemsize]
+        maps = [_simulated(tile_map, call.arguments, addresses, variables) for tile_map in call.launch.tile_maps]
         for one in maps:
-            arguments += [ctypes.addressof(one), ctypes.sizeof(one)]
+            words += [ctypes.addressof(one), ctypes.sizeof(one)]
         for variable in call.variables:
-            arguments += [variables[variable.arg[0]], -1]
-        packed = (ctypes.c_int64 * len(arguments))(*arguments)
+            words += [variables[variable.arg[0]], -1]
+        packed = (ctypes.c_int64 * len(words))(*words)
         with _running:
             message = call.function(packed, max(0, grid), call.launch.block, self.order, self.seed)
         if message is not None:
@@ -182,10 +177,10 @@ class CudaSimDevice:
 
 
 def _simulated(
-    tile_map: TileMap, places: Sequence[Place], addresses: Sequence[int], variables: Mapping[str, int]
+    tile_map: TileMap, arguments: Sequence[Argument], addresses: Sequence[int], variables: Mapping[str, int]
 ) -> ctypes.Array[ctypes.c_int64]:
     """Returns a map of a parameter's memory as the simulator reads it."""
-    place = places[tile_map.param]
-    check_inside(tile_map, dim_value(place.numel, variables))
-    numbers = numbers_of(tile_map, place.dtype, addresses[tile_map.param])
+    argument = arguments[tile_map.param]
+    check_inside(tile_map, dim_value(argument.numel, variables))
+    numbers = numbers_of(tile_map, argument.dtype, addresses[tile_map.param])
     return (ctypes.c_int64 * len(numbers))(*numbers)

@@ -16,7 +16,18 @@ from typing import Any
 from picograd.dtype import DType
 from picograd.ir.dims import dim_value
 from picograd.ir.op import Buffer, Dim, Op, greatest
-from picograd.ir.stages import REPORT_WORDS, Executable, Launch, LoopItem, Result, Runner, Schedule, ScheduleItem, Settled
+from picograd.ir.stages import (
+    REPORT_WORDS,
+    BufferUse,
+    Executable,
+    Launch,
+    LoopItem,
+    Result,
+    Runner,
+    Schedule,
+    ScheduleItem,
+    Settled,
+)
 from picograd.runtime.scratch import Piece, place_scratch
 
 REPORT_NBYTES = 8 * REPORT_WORDS
@@ -27,19 +38,29 @@ NONE: Mapping[str, int] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Place:
-    """Where one argument lives.
+    """Where memory of a plan lies: so many bytes from the start of an input, an output, the temporaries or the reports.
 
-    group:         "input", "output", "temporary" or "report"
-    at:            the index of the input or output; for a temporary or a report its byte offset
-    dtype, numel:  what the kernel may touch there
-    offset:        bytes from the start of the input or output: the row that a step of a loop is about
+    group:   "input", "output", "temporary" or "report"
+    number:  of the input or output; temporaries are one piece of memory, number 0, and so are reports
+    offset:  bytes
     """
 
     group: str
-    at: int
+    number: int
+    offset: int = 0
+
+    def moved(self, nbytes: int) -> Place:
+        """Returns the place so many bytes further."""
+        return Place(self.group, self.number, self.offset + nbytes)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Memory that a kernel is given: a place, and what may be touched there."""
+
+    place: Place
     dtype: DType
     numel: Dim
-    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class Call:
 
     function: Any
     launch: Launch
-    places: tuple[Place, ...]
+    arguments: tuple[Argument, ...]
     variables: tuple[Op, ...]
 
 
@@ -72,17 +93,14 @@ class LaunchList:
         return (self.calls[: self.commit], self.calls[self.commit :]) if self.commit else (self.calls,)
 
 
-def list_launches(
-    schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int] = NONE
-) -> LaunchList:
+def list_launches(schedule: Schedule, executables: Sequence[Executable], variables: Mapping[str, int] = NONE) -> LaunchList:
     """Lists what a schedule launches, loops step by step.
 
     Args:
       variables: values of the symbolic integers that `symbolic_steps` reads
     """
     found = _Lister(*place_scratch(schedule, executables, ALIGNMENT), variables)
-    home = [Home("output" if use.role == "hosted" else use.role, use.source) for use in schedule.buffers]
-    found.add_items(schedule, home, executables, 0)
+    found.add_items(schedule, [_outer_place(use) for use in schedule.buffers], executables, 0)
     return LaunchList(tuple(found.calls), found.temporary_nbytes, tuple(found.checks.values()), found.commit)
 
 
@@ -128,20 +146,6 @@ def runner_by_steps(schedule: Schedule, make: Callable[[Mapping[str, int]], Runn
     return run
 
 
-@dataclass(frozen=True)
-class Home:
-    """Where a buffer of a schedule lives; the fields are those of a Place."""
-
-    group: str
-    at: int
-    offset: int = 0
-
-    def row(self, nbytes: int) -> Home:
-        """Returns the place so many bytes further."""
-        at, offset = (nbytes, 0) if self.group == "temporary" else (0, nbytes)
-        return Home(self.group, self.at + at, self.offset + offset)
-
-
 class _Lister:
     """A list of launches under construction."""
 
@@ -151,59 +155,65 @@ class _Lister:
         self.commit = 0
         self.checks: dict[int, tuple[Any, ...]] = {}  # by kernel
 
-    def add_items(self, schedule: Schedule, home: Sequence[Home], executables: Sequence[Executable], first: int) -> None:
-        """Adds the items of a schedule whose buffers live at `home`; its kernels are numbered from `first`."""
+    def add_items(self, schedule: Schedule, places: Sequence[Place], executables: Sequence[Executable], first: int) -> None:
+        """Adds the items of a schedule whose buffers lie at `places`; its kernels are numbered from `first`."""
         for number, item in enumerate(schedule.items):
             if number and number == schedule.commit:
                 self.commit = len(self.calls)
             if isinstance(item, LoopItem):
                 steps = dim_value(item.steps, self.variables)
                 for r in range(steps):
-                    self.add_items(item.body, _step_home(item, home, r, steps), executables, first)
+                    self.add_items(item.body, _places_in_step(item, places, r, steps), executables, first)
                 first += len(item.body.kernel_items())
             else:
-                self.add_kernel(item, [home[i] for i in item.buffers], executables[first], first)
+                self.add_kernel(item, [places[i] for i in item.buffers], executables[first], first)
                 first += 1
 
-    def add_kernel(self, item: ScheduleItem, home: Sequence[Home], executable: Executable, number: int) -> None:
-        """Adds the launches of one kernel."""
-        places = [Place(h.group, h.at, p.dtype, p.numel, h.offset) for h, p in zip(home, executable.params)]
-        scratch = iter(self.scratch[number])
+    def add_kernel(self, item: ScheduleItem, places: Sequence[Place], executable: Executable, number: int) -> None:
+        """Adds the launches of one kernel, whose first parameters are the buffers at `places`."""
+        all_places, scratch = list(places), iter(self.scratch[number])
         for param in executable.params[len(places) :]:
             if param.role == "report":
                 self.checks.setdefault(number, item.checks)
-                report = list(self.checks).index(number)
-                places.append(Place("report", report * REPORT_NBYTES, param.dtype, param.numel))
-                continue
-            places.append(Place("temporary", next(scratch)[0], param.dtype, param.numel))
+                all_places.append(Place("report", 0, list(self.checks).index(number) * REPORT_NBYTES))
+            else:
+                all_places.append(Place("temporary", 0, next(scratch)[0]))
+        arguments = tuple([Argument(at, p.dtype, p.numel) for at, p in zip(all_places, executable.params, strict=True)])
         for function, launch in zip(executable.functions, executable.launches, strict=True):
-            self.calls.append(Call(function, launch, tuple(places), executable.variables))
+            self.calls.append(Call(function, launch, arguments, executable.variables))
 
 
-def _step_home(item: LoopItem, home: Sequence[Home], r: int, steps: int) -> list[Home]:
-    """Returns where the buffers of a loop's body live in step r."""
-    memory = 0 if item.memory is None else home[item.memory].at
-    found: list[Home] = []
+def _outer_place(use: BufferUse) -> Place:
+    """Returns where a buffer of a schedule that is no loop's body lies."""
+    if use.role == "temporary":
+        return Place("temporary", 0, use.source)
+    return Place("output" if use.role == "hosted" else use.role, use.source)
+
+
+def _places_in_step(item: LoopItem, outer: Sequence[Place], r: int, steps: int) -> list[Place]:
+    """Returns where the buffers of a loop's body lie in step r."""
+    memory = 0 if item.memory is None else outer[item.memory].offset
+    found: list[Place] = []
     for use in item.body.buffers:
         nbytes = greatest(use.numel) * use.dtype.itemsize
         if use.role == "temporary":
-            found.append(Home("temporary", memory + use.source))
+            found.append(Place("temporary", 0, memory + use.source))
         elif use.role == "output":
-            found.append(_stored(item.results[use.source], home, memory, r, steps, nbytes))
+            found.append(_stored(item.results[use.source], outer, memory, r, steps, nbytes))
         else:
             feed = item.feeds[use.source]
             if feed.carried is not None and r > 0:
-                found.append(_stored(item.results[feed.carried], home, memory, r - 1, steps, nbytes))
+                found.append(_stored(item.results[feed.carried], outer, memory, r - 1, steps, nbytes))
             else:
                 row = (steps - 1 - r if feed.reversed else r) if feed.is_row else 0
-                found.append(home[feed.buffer].row(row * nbytes))
+                found.append(outer[feed.buffer].moved(row * nbytes))
     return found
 
 
-def _stored(result: Result, home: Sequence[Home], memory: int, r: int, steps: int, nbytes: int) -> Home:
+def _stored(result: Result, outer: Sequence[Place], memory: int, r: int, steps: int, nbytes: int) -> Place:
     """Returns where step r of a loop stores an output of its body."""
-    places = [] if result.buffer is None else [home[result.buffer]]
-    places += [Home("temporary", memory + at) for at in (result.other, result.spare) if at is not None]
+    places = [] if result.buffer is None else [outer[result.buffer]]
+    places += [Place("temporary", 0, memory + at) for at in (result.other, result.spare) if at is not None]
     if result.is_row:
-        return places[0].row(r * nbytes)
+        return places[0].moved(r * nbytes)
     return places[0] if (steps - 1 - r) % 2 == 0 else places[-1]

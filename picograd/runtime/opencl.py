@@ -216,7 +216,7 @@ class OpenClDevice:
         arena = self.allocate(listed.temporary_nbytes)
         words = np.zeros((len(listed.checks), REPORT_WORDS), np.int64)
         reports = self.allocate(REPORT_NBYTES * len(listed.checks))
-        own = {"temporary": arena, "report": reports}
+        own = {"temporary": [arena], "report": [reports]}
 
         def run(
             inputs: Sequence[Buffer],
@@ -225,12 +225,10 @@ class OpenClDevice:
             may_stop: bool = True,
             settled: Settled | None = None,
         ) -> None:
-            groups = {"input": inputs, "output": outputs}
+            groups = {"input": [each.memory for each in inputs], "output": [each.memory for each in outputs], **own}
 
-            def place_of(place: Place) -> tuple[Any, int]:
-                if place.group in own:
-                    return own[place.group].buffer, place.at
-                return groups[place.group][place.at].memory.buffer, place.offset
+            def found(place: Place) -> tuple[Any, int]:
+                return groups[place.group][place.number].buffer, place.offset
 
             with self._launching:
                 words[:] = 0
@@ -238,7 +236,7 @@ class OpenClDevice:
                 for calls in listed.parts:
                     for call in calls:
                         start = self._call_host if isinstance(call.function, HostFunction) else self._launch
-                        start(call, [place_of(place) for place in call.places], variables)
+                        start(call, [found(argument.place) for argument in call.arguments], variables)
                     self.copy_out(reports, words)
                     if words.any():
                         raise first_report(words.tolist(), listed.checks)
@@ -263,7 +261,7 @@ class OpenClDevice:
     def _call_host(self, call: Call, places: Sequence[tuple[Any, int]], variables: Mapping[str, int]) -> None:
         """Runs a function of the host on copies of its arguments; what it refuses goes to its report, as with a CHECK."""
         params = call.function.params
-        arrays = [np.empty(dim_value(place.numel, variables), place.dtype.numpy) for place in call.places]
+        arrays = [np.empty(dim_value(each.numel, variables), each.dtype.numpy) for each in call.arguments]
         filled = [i for i, array in enumerate(arrays) if array.nbytes]
         for i in filled:
             self._copy(arrays[i].view(np.uint8), places[i][0], src_offset=places[i][1], is_blocking=True)
