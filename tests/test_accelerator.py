@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import picograd as pg
 from picograd import Tensor
 from picograd.engine import devices
 from picograd.errors import CompileError, DeviceError, IndexingError, OutOfMemoryError
@@ -76,6 +77,14 @@ def test_a_perceptron_trains_as_on_the_evaluator() -> None:
 def test_loops_and_calls_run_as_on_the_evaluator() -> None:
     for got, expected in zip(recurrent("LOOM"), recurrent("NUMPY")):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)  # float32 sums in another order, over five steps
+
+
+@pytest.mark.req("G7")
+def test_a_loop_of_a_symbolic_number_of_steps() -> None:
+    x, start = Tensor(np.eye(4, dtype=np.float32), device="LOOM"), Tensor(np.zeros(4, np.float32), device="LOOM")
+    run = pg.jit(lambda n: pg.scan(lambda h, row: (h * 2 + row, h), start, x[:n])[0])
+    n = pg.Variable("n", 0, 4)
+    assert [run(n.bind(steps)).tolist() for steps in (2, 0, 3)] == [[2, 1, 0, 0], [0, 0, 0, 0], [4, 2, 1, 0]]
 
 
 def test_an_index_outside_is_reported() -> None:

@@ -33,7 +33,7 @@ from picograd.ir.stages import REPORT_WORDS, Binary, Executable, Program, Runner
 from picograd.ir.statements import Alloc, Check, For, If, Let, Load, Statement, Store, Transpose, lanes_of
 from picograd.render.grids import launch_of
 from picograd.runtime.host_calls import HostFunction, load_host
-from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, list_launches
+from picograd.runtime.launches import REPORT_NBYTES, Argument, Call, LaunchList, list_launches, runner_by_steps
 
 Array = np.ndarray[Any, Any]
 Values = dict[str, Any]  # what a running kernel has named: numbers, vectors, and memory as arrays
@@ -407,8 +407,11 @@ class LoomDevice:
 
     def make_runner(self, schedule: Schedule, executables: Sequence[Executable]) -> Runner:
         """Returns run(inputs, outputs, variables), which launches a plan's kernels one after the other."""
-        listed = list_launches(schedule, executables)
+        return runner_by_steps(schedule, lambda steps: self._make_runner(list_launches(schedule, executables, steps)))
+
+    def _make_runner(self, listed: LaunchList) -> Runner:
         arena, reports = self.allocate(listed.temporary_nbytes), self.allocate(REPORT_NBYTES * len(listed.checks))
+        words = self._bytes(reports.address, reports.nbytes).view(np.int64)
 
         def run(
             inputs: Sequence[Buffer], outputs: Sequence[Buffer], variables: Mapping[str, int],
@@ -420,14 +423,13 @@ class LoomDevice:
                 "temporary": [arena],
                 "report": [reports],
             }
-            words = self._bytes(reports.address, reports.nbytes).view(np.int64)
-            words[:] = 0
 
             def elements(argument: Argument) -> Array:
                 place, nbytes = argument.place, dim_value(argument.numel, variables) * argument.dtype.itemsize
                 address = groups[place.group][place.number].address + place.offset
                 return self._bytes(address, nbytes).view(argument.dtype.numpy)
 
+            words[:] = 0
             for part in listed.parts:
                 for call in part:
                     _launch(call, list(map(elements, call.arguments)), variables)
