@@ -8,6 +8,5 @@ import pytest
 
 from picograd.compile import hostcxx
 
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
+HAS_COMPILER = any(map(shutil.which, hostcxx.COMPILERS))
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="no C++ compiler is on PATH, and CUDASIM needs one")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from picograd.ir.stages import Source
 from picograd.render.cuda import render
 from picograd.runtime import cuda_driver
 from picograd.runtime.cudasim import TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.on_devices import (
     CALLS_OF_HOST,
     EXPRESSIONS,
@@ -91,7 +91,7 @@ def test_teams_without_shuffles_have_no_race(
         check_expression(MORE[name], device, rng)
 
 
-@pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
+@needs_compiler
 def test_kernels_of_training_compile_for_hopper_without_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PICOGRAD_DUMP", str(tmp_path))
     train("CUDASIM", hidden=48)  # shapes no other test has made kernels for

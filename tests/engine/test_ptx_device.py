@@ -6,7 +6,6 @@ kernels are the same but for the last step, which LLVM's code generator, the dri
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,12 +13,13 @@ import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.compile import hostcxx, nvptx
+from picograd.compile import nvptx
 from picograd.compile.llvm import assembly
 from picograd.engine import devices
 from picograd.errors import DeviceError
 from picograd.runtime import cuda_driver
 from tests import ptx_on_host
+from tests.compilers import needs_compiler
 from tests.gpu_programs import check_matmul, check_row_sums, matmul, row_sums
 from tests.null_gpu import null_gpu
 from tests.on_devices import (
@@ -42,8 +42,7 @@ from tests.ptx_assembler import assemble, needs_assembler
 
 NO_GPU = cuda_driver.available()
 HOST = ptx_on_host.TARGET.device
-on_host = pytest.mark.skipif(not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH")
-DEVICES = [pytest.param(HOST, marks=on_host), *device_params("PTX")]
+DEVICES = [pytest.param(HOST, marks=needs_compiler), *device_params("PTX")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -110,7 +109,7 @@ def test_an_index_outside_is_reported(device: str) -> None:
     check_report(device)
 
 
-@on_host
+@needs_compiler
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
 def test_shared_memory_and_barriers_work_in_any_order_of_threads(order: str) -> None:
     device = ptx_on_host.HostDevice(order, seed=1)

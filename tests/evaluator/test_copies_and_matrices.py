@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -18,11 +17,8 @@ from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from tests import ptx_on_host
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
-
-has_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 
 # Four matrices of 8 x 8, one below the other: a thread stores what it has of them.
 BROUGHT = """program brought
@@ -95,8 +91,8 @@ def by_ptx(program: Program, arrays: list[Array]) -> None:
 
 WAYS = [
     pytest.param(on_the_evaluator, id="evaluator"),
-    *[pytest.param(on_the_simulator(order), id=order, marks=has_compiler) for order in ORDERS],
-    pytest.param(by_ptx, id="ptx", marks=has_compiler),
+    *[pytest.param(on_the_simulator(order), id=order, marks=needs_compiler) for order in ORDERS],
+    pytest.param(by_ptx, id="ptx", marks=needs_compiler),
 ]
 Way = Callable[[Program, list[Array]], None]
 

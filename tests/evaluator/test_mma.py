@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -20,11 +18,8 @@ from picograd.ir.statements import Alloc, For, If, Mma, Shuffle
 from picograd.ir.text import format_program, parse_program
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.gpu_programs import F32, Body, loop_range, memory, param, run
-
-has_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
 
 
 def product(dtype: DType) -> Program:
@@ -72,7 +67,7 @@ def test_a_warp_multiplies(dtype: DType, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(found.reshape(16, 8), expected)
 
 
-@has_compiler
+@needs_compiler
 @DTYPES
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_simulator_multiplies(order: str, dtype: DType, rng: np.random.Generator) -> None:
@@ -85,7 +80,7 @@ def test_the_simulator_multiplies(order: str, dtype: DType, rng: np.random.Gener
     np.testing.assert_array_equal(found.reshape(16, 8), expected)
 
 
-@has_compiler
+@needs_compiler
 def test_of_float32_eleven_bits_are_multiplied(rng: np.random.Generator) -> None:
     """One product of each sum is not 0: both round it as TF32 does, ties away from zero, and keep what is no number."""
     a, b, c = np.zeros((16, 16), np.float32), np.zeros((16, 8), np.float32), np.zeros(128, np.float32)
@@ -126,7 +121,7 @@ def test_a_warp_exchanges_values() -> None:
     assert y.tolist() == [float(i ^ 4) for i in range(64)]
 
 
-@has_compiler
+@needs_compiler
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_simulator_exchanges_values(order: str) -> None:
     device, x, y = CudaSimDevice(order), np.arange(64, dtype=np.float32), np.zeros(64, np.float32)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -16,6 +14,7 @@ from picograd.evaluator.program import evaluate_program
 from picograd.ir.stages import Launch, Param, Program, Source
 from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
+from tests.compilers import needs_compiler
 from tests.gpu_programs import (
     F32,
     Array,
@@ -28,9 +27,7 @@ from tests.gpu_programs import (
     run,
 )
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(params=ORDERS)

@@ -8,7 +8,6 @@ makes it by mistake.
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -32,11 +31,10 @@ from picograd.render.cuda import render
 from picograd.runtime.cudasim import ORDERS, TARGET, CudaSimDevice
 from picograd.schedule.create import create_schedule
 from tests.codegen.gpu.test_tensor_product import product
+from tests.compilers import needs_compiler
 from tests.gpu_programs import Array, run
 
-pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, hostcxx.COMPILERS)), reason="no C++ compiler is on PATH, and CUDASIM needs one"
-)
+pytestmark = needs_compiler
 # A value read too early is one that another thread writes in the meantime, or has not yet: it depends on the order.
 BARRIER, TOO_EARLY = r"__syncthreads\(\);", "race|not written|on its way"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
-from picograd.compile import hostcxx
+from tests.compilers import HAS_COMPILER
 from tests.sanitized import libraries, run
 
 pytestmark = pytest.mark.skipif(
-    not (any(map(shutil.which, hostcxx.COMPILERS)) and libraries()),
+    not (HAS_COMPILER and libraries()),
     reason="no C++ compiler is on PATH, or it has no libasan.so and libubsan.so",
 )
 KERNELS = {
