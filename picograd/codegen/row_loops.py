@@ -182,6 +182,21 @@ def _length_kept(rows: Rows) -> int:
     return length if isinstance(length, int) and length <= MOST_KEPT else 0
 
 
+def _accumulators(
+    sums: Sequence[Op], build: Builder, lanes: int, copies: int, use_vectors: bool
+) -> tuple[list[Op], list[Op]]:
+    """Returns registers of each reduction, which hold its start: `copies` vectors for whole ones, and one for the rest."""
+    vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
+    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+    for r, vector, single in zip(sums, vectors, singles):
+        start = start_of(r.arg[0], accumulator_dtype(r))
+        build.store(single, 0, start)
+        if use_vectors:
+            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
+                build.store(vector, add(mul(copy, lanes), lane), start)
+    return vectors, singles
+
+
 def _reduce_level(
     rows: Rows, level: Sequence[Op], places: list[list[Dim]], results: list[Results], build: Builder, lanes: int,
     memories: dict[Op, Op], new: Collection[Op], next_rows: Sequence[list[Dim]],
@@ -196,16 +211,8 @@ def _reduce_level(
     use_vectors = lanes > 1 and (not isinstance(last, int) or last >= lanes)
     copies = 1 if lanes == 1 or not isinstance(last, int) or last < 4 * lanes else _num_copies(level)
     sums = [r for _ in places for r in level]
-    vectors = [build.alloc(accumulator_dtype(r), lanes * copies, MemorySpace.REGISTER) for r in sums]
-    singles = [build.alloc(accumulator_dtype(r), 1, MemorySpace.REGISTER) for r in sums]
+    vectors, singles = _accumulators(sums, build, lanes, copies, use_vectors)
     copies = copies if use_vectors else 0
-    for r, vector, single in zip(sums, vectors, singles):
-        start = start_of(r.arg[0], accumulator_dtype(r))
-        build.store(single, 0, start)
-        if use_vectors:
-            with build.loop(copies, AxisKind.UNROLL) as copy, build.loop(lanes, AxisKind.VECTOR) as lane:
-                build.store(vector, add(mul(copy, lanes), lane), start)
-
     there = {value: memory for value, memory in memories.items() if value not in new}
 
     def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:

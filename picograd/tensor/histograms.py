@@ -57,16 +57,13 @@ def histogramdd(
         raise ArgumentError(f"histogramdd: points of {columns} axes need {columns} bins and {2 * columns} ends of ranges.")
     if weight is not None and weight.shape != input.shape[:1]:
         raise ShapeError(f"histogramdd: weight must be ({input.shape[0]},), got {weight.shape}.")
-    points, counted = input.detach(), Tensor.ones(input.shape[0], dtype=input.dtype, device=input.device)
+    ends = [None if range is None else range[2 * axis : 2 * axis + 2] for axis, _ in enumerate(each)]
+    counted = Tensor.ones(input.shape[0], dtype=input.dtype, device=input.device)
     counted = counted if weight is None else weight.detach().to(input.dtype)
     edges, place = [], Tensor.zeros(input.shape[0], dtype=dtypes.int64, device=input.device)
     for axis, kind in enumerate(each):
-        ends = None if range is None else range[2 * axis : 2 * axis + 2]
-        column = points[:, axis].contiguous()
-        edge = column.histogram(kind, range=ends).bin_edges
-        count = known("histogramdd", edge.shape, 0) - 1
-        found = edge.searchsorted(column, right=True) - 1
-        found = Tensor.choose(column == edge[-1], count - 1, found)
+        edge, found = _along_axis(input.detach()[:, axis].contiguous(), kind, ends[axis])
+        count = edge.shape[0] - 1
         inside = (found >= 0) & (found < count)
         counted, place = counted * inside, place * count + Tensor.choose(inside, found, 0)
         edges.append(edge)
@@ -78,3 +75,10 @@ def histogramdd(
         for axis, edge in enumerate(edges):
             hist = hist / edge.diff().reshape([-1 if other == axis else 1 for other, _ in enumerate(edges)])
     return HistogramDD(hist, tuple(edges))
+
+
+def _along_axis(column: Tensor, bins: int | Tensor, ends: Sequence[float] | None) -> tuple[Tensor, Tensor]:
+    """Returns the edges along one axis, and in which box each coordinate lies; the last box holds its end, too."""
+    edge = column.histogram(bins, range=ends).bin_edges
+    found = edge.searchsorted(column, right=True) - 1
+    return edge, Tensor.choose(column == edge[-1], known("histogramdd", edge.shape, 0) - 2, found)
