@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.axes import group_extents, merge_axes, spread, vector_lanes
+from picograd.codegen.axes import group_extents, merge_axes, rest_in_vectors, spread, vector_lanes
 from picograd.codegen.builder import Builder
 from picograd.codegen.cpu.turned import emit_tiles
 from picograd.codegen.gpu.turned import emit_turned_gpu, fills_tiles
@@ -18,7 +18,7 @@ from picograd.codegen.loops import emit_blocks, grid_of_threads, split
 from picograd.codegen.turned import Turned, may_be_turned
 from picograd.device import Target
 from picograd.ir.coordinates import Coords, flatten, placeholders
-from picograd.ir.op import Op
+from picograd.ir.op import Op, toposort
 from picograd.ir.opcode import AxisKind
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
@@ -59,4 +59,5 @@ def emit_elementwise(nest: Nest, params: Sequence[Op], build: Builder, target: T
             with build.loop(lanes, AxisKind.VECTOR) as lane:
                 store(spread(groups, [*at, add(mul(access, lanes), lane)] if extents else [], nest.domain))
         return
-    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)))
+    rest = rest_in_vectors(toposort(roots), extents[-1], lanes) if len(extents) > 1 else 0
+    emit_blocks(build, extents, lanes, lambda positions: store(spread(groups, positions, nest.domain)), rest)

@@ -88,16 +88,17 @@ def along(
         with build.loop(left, AxisKind.LOOP) as index:
             body(add(place, index))
         return
-    with build.loop(floordiv(left, rest), AxisKind.LOOP):  # once, or not at all
-        for width in _powers_of_two(rest):
+    with build.loop(minimum(floordiv(left, rest), 1), AxisKind.LOOP) as once:  # or never
+        in_smaller_vectors(build, add(place, mul(once, rest)), rest, lambda index, _: body(index))
+
+
+def in_smaller_vectors(build: Builder, start: Dim, count: int, body: Callable[[Dim, int], None]) -> None:
+    """Runs body(index, width) for start .. start + count in vectors of powers of two that add up to it, widest first."""
+    for bit in reversed(range(count.bit_length())):
+        if width := count & (1 << bit):
             with build.loop(width, AxisKind.VECTOR if width > 1 else AxisKind.LOOP) as lane:
-                body(add(place, lane))
-            place = add(place, width)
-
-
-def _powers_of_two(total: int) -> list[int]:
-    """Returns those that add up to a number, the largest first."""
-    return [1 << bit for bit in reversed(range(total.bit_length())) if total >> bit & 1]
+                body(add(start, lane), width)
+            start = add(start, width)
 
 
 @contextmanager
@@ -111,8 +112,12 @@ def grid_of_threads(build: Builder, total: Dim, target: Target) -> Iterator[Dim]
             yield position
 
 
-def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None]) -> None:
-    """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost."""
+def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[list[Dim]], None], rest: int = 0) -> None:
+    """Writes the loops of a CPU over `extents`: GRID over pieces of the outermost axis, vectors along the innermost.
+
+    Args:
+      rest:  of the innermost of several axes, behind its whole vectors, where it is to go in smaller ones
+    """
     if len(extents) <= 1:
         total = extents[0] if extents else 1
         with build.loop(_num_pieces(total, BLOCK_ELEMENTS), AxisKind.GRID) as block:
@@ -126,7 +131,8 @@ def emit_blocks(build: Builder, extents: list[Dim], lanes: int, body: Callable[[
     with build.loop(_num_pieces(outer, per_piece), AxisKind.GRID) as piece:
         start = mul(piece, per_piece)
         with build.loop(minimum(subtract(outer, start), per_piece), AxisKind.LOOP) as row:
-            nested(build, inner, [add(start, row)], lambda at: along(build, 0, last, lanes, lambda i: body([*at, i])))
+            nested(build, inner, [add(start, row)],
+                   lambda at: along(build, 0, last, lanes, lambda i: body([*at, i]), rest=rest))  # fmt: skip
 
 
 def _is_long(total: Dim) -> bool:

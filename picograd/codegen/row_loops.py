@@ -15,8 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
 
+from picograd.codegen.axes import rest_in_vectors
 from picograd.codegen.builder import Builder, read
-from picograd.codegen.loops import along, nested, split
+from picograd.codegen.loops import along, in_smaller_vectors, nested, split
 from picograd.codegen.prefetch import prefetch_lines
 from picograd.codegen.rows import (
     Results,
@@ -101,7 +102,8 @@ def emit_rows(
 
     if has_elements(rows) or beside is not None:
         *outer, last = rows.column_loops
-        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c])))
+        rest = rest_in_vectors(_of_elements(_outputs(rows), memories)[0], last, lanes)
+        nested(build, outer, [], lambda columns: along(build, 0, last, lanes, lambda c: column([*columns, c]), rest=rest))
     for at, of_row in zip(places, known):
         write_stores(build, row_stores(rows, rows.row_coords(at), of_row))
 
@@ -145,7 +147,7 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
     """Returns for each level of reductions which values of elements should be stored: those dear and needed again."""
     if not _length_kept(rows):
         return []
-    outputs = [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
+    outputs = _outputs(rows)
     sources = [[r.src[0] for r in level] for level in rows.levels]
     known: set[Op] = set()
     found = []
@@ -159,6 +161,11 @@ def worth_keeping(rows: Rows) -> list[list[Op]]:
         found.append([op for op in dear if op in shared - inner])
         known |= set(found[-1])
     return found
+
+
+def _outputs(rows: Rows) -> list[Op]:
+    """Returns what is stored of each element."""
+    return [value for _, value in rows.nest.outputs if value.shape == rows.nest.domain]
 
 
 def _of_elements(roots: Sequence[Op], known: Collection[Op]) -> tuple[dict[Op, None], set[Op]]:
@@ -215,7 +222,9 @@ def _reduce_level(
     copies = copies if use_vectors else 0
     there = {value: memory for value, memory in memories.items() if value not in new}
 
-    def step(memory: list[Op], where: Dim, columns: list[Dim]) -> None:
+    rest = rest_in_vectors(_of_elements([r.src[0] for r in level], there)[0], last, lanes)
+
+    def step(memory: list[Op], where: Dim, columns: list[Dim], is_across: bool = False) -> None:
         accumulators = iter(memory)
         for at, of_row in zip(places, results):
             coords, known = rows.coords(at, columns), known_at(rows, columns, of_row, there)
@@ -223,6 +232,7 @@ def _reduce_level(
                 build.store(memories[value], flatten(columns, tuple(rows.column_loops)), rows.value(value, coords, known))
             for r, accumulator in zip(level, accumulators):
                 value = cast(rows.value(r.src[0], coords, known), accumulator.dtype)
+                value = Op(OpCode.REDUCE, value.dtype, (value,), (r.arg[0], ())) if is_across else value
                 build.store(accumulator, where, rows.accumulated(r, build.load(accumulator, where), value))
 
     def line(columns: list[Dim]) -> None:
@@ -234,7 +244,10 @@ def _reduce_level(
         def vector_step(where: Dim, column: Dim) -> None:
             step(vectors, where, [*columns, column])
 
-        _along_line(build, last, lanes, copies, ask, vector_step, lambda column: step(singles, 0, [*columns, column]))
+        def joined_step(column: Dim, width: int) -> None:
+            step(singles, 0, [*columns, column], is_across=width > 1)
+
+        _along_line(build, last, lanes, copies, ask, vector_step, joined_step, rest)
 
     nested(build, outer, [], line)
     joined = [_join(r, v, s, build, lanes, copies) for r, v, s in zip(sums, vectors, singles)]
@@ -248,13 +261,15 @@ def _values_at(rows: Rows, row: list[Dim], columns: list[Dim], column: Dim) -> l
 
 def _along_line(
     build: Builder, length: Dim, lanes: int, copies: int, before: Callable[[Dim], None],
-    vector: Callable[[Dim, Dim], None], single: Callable[[Dim], None],
+    vector: Callable[[Dim, Dim], None], joined: Callable[[Dim, int], None], in_vectors: int,
 ) -> None:  # fmt: skip
     """Runs along a line: `copies` vectors at a time, then one, then single elements; with no copies those alone.
 
     Args:
       before: called with the first column of several vectors, before they are
       vector: called with a place in the accumulators and a column
+      joined: called with a column and the width of a vector, whose lanes go into one accumulator
+      in_vectors: how many elements behind the whole vectors go in smaller ones; 0: all of these one by one
     """
     width = lanes * copies
     whole = floordiv(length, width) if copies else 0
@@ -272,9 +287,11 @@ def _along_line(
             vector(lane, add(done, add(mul(number, lanes), lane)))
     done = add(done, mul(more, lanes))
     rest = subtract(length, done)
-    if rest != 0:
+    if in_vectors:
+        in_smaller_vectors(build, done, in_vectors, joined)
+    elif rest != 0:
         with build.loop(rest, AxisKind.LOOP) as index:
-            single(add(done, index))
+            joined(add(done, index), 1)
 
 
 def _num_copies(level: Sequence[Op]) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
+from picograd.codegen.axes import rest_in_vectors
 from picograd.codegen.builder import Builder, read
 from picograd.codegen.index import put_in_all
 from picograd.codegen.loops import along, nested, split
@@ -109,6 +110,8 @@ class _Strip:
 
     def __init__(self, rows: Rows, at: list[Dim], start: Dim, count: Dim, most: int, build: Builder, lanes: int):
         self.rows, self.count, self.most, self.build, self.lanes = rows, count, most, build, lanes
+        computed = toposort([value for _, value in rows.nest.outputs])
+        self.rest = rest_in_vectors(computed, rows.row_extents[-1], lanes)  # strips but for the last are whole vectors
         free = len(rows.nest.domain)  # axes of no domain, so that they are not taken for its own
         self.place = placeholder(free, most)
         self.columns = [placeholder(free + 1 + i, extent) for i, extent in enumerate(rows.column_loops)]
@@ -143,7 +146,7 @@ class _Strip:
 
     def across(self, body: Callable[[Dim], None]) -> None:
         """Runs body(place) for every row."""
-        along(self.build, 0, self.count, self.lanes, body)
+        along(self.build, 0, self.count, self.lanes, body, rest=self.rest)
 
     def results(self) -> Results:
         return {r: cast(read(total, self.place), r.dtype) for r, total in self.totals.items()}
