@@ -18,6 +18,7 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, common_d
 from picograd.tensor.elements import arithmetic, bessel, gamma, normal
 from picograd.tensor.elements.pointwise import Function
 from picograd.tensor.free_functions import tensor_beside
+from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.tensor import Tensor
 
 digamma = psi = Tensor.digamma
@@ -31,11 +32,11 @@ logsumexp, log_softmax, round, sinc, softmax = (
 
 def in_double(name: str, function: Function, *operands: Tensor) -> Tensor:
     """Returns a function of tensors computed in float64, in the float dtype they have together."""
-    first, *others = operands
-    ops = [to_float(x.read()) for x in operands]
+    device = meeting_device(name, *operands)
+    ops = [to_float(value_at(x, device)) for x in operands]
     dtype, shape = common_dtype(ops), broadcast_shapes(name, *(op.shape for op in ops))
     same = [broadcast_to(cast(op, dtype), shape) for op in ops]
-    return Tensor.from_op(computed_in(dtypes.float64, function, same), first.other_device(name, *others))
+    return Tensor.from_op(computed_in(dtypes.float64, function, same), device)
 
 
 def pair(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> tuple[Tensor, Tensor]:  # noqa: A002

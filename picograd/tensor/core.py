@@ -2,7 +2,7 @@
 
 In:    host data or Ops
 Out:   `TensorCore`, which the families of operations extend; `realize`
-Next:  picograd/tensor/extent.py
+Next:  picograd/tensor/meeting.py
 """
 
 from __future__ import annotations
@@ -216,7 +216,9 @@ class TensorCore(Extent):
                 raise DeviceError(
                     f"{function}: operands are on two devices: {self.shape} on {self.device}"
                     f" and {other.shape} on {other.device}.",
-                    hint=f'move one of them: x.to("{device}").',
+                    hint=f'move one of them: x.to("{device}").'
+                    if trace.get() is None
+                    else f'what is traced moves nothing: make it with device="{device}", or move it before the call.',
                 )
         return device
 

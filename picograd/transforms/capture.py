@@ -18,7 +18,7 @@ from typing import Any, cast
 from picograd.control.structure import PLACE, mapped
 from picograd.engine.devices import EVALUATOR
 from picograd.engine.plan import Template, bound, unbound
-from picograd.engine.realize import new_outputs, realize, run
+from picograd.engine.realize import from_host, new_outputs, realize, run, to_host
 from picograd.errors import JitError
 from picograd.ir.op import Buffer, Op, Shape
 from picograd.ir.opcode import OpCode
@@ -35,6 +35,7 @@ from picograd.transforms.watched import Watched
 
 Result = tuple[bool, int, Shape]
 LEAST_RUN = 4  # neighbours that go as one: a slice costs as much as three that go alone
+BROUGHT = "brought "  # of sources: see Capture
 cell_of = attrgetter("cell")
 
 
@@ -44,13 +45,15 @@ class Capture:
 
     form:      the graphs it builds, as a template
     roots:     returned values, then what written cells and updated arguments hold; () once it is checked
-    sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i)
+    sources:   for each buffer of the form where it comes from: ("arg", i), ("state", i) or ("constant", i); of a number
+               that is on the CPU, while the plan runs elsewhere, ("brought arg", i) or ("brought state", i)
     state:     cells it reads
     constants: buffers it made itself
     written:   cells it writes
     updated:   which arguments it writes in place
     returned:  what the function returned, with a mark for each Tensor
     shapes:    dtype and shape of each root
+    away:      for each root the device to which its value, a number, is taken after a run, or None
     device:    where the plan runs
     name:      of the function
     guards:    what must mean the same at every call
@@ -66,6 +69,7 @@ class Capture:
     updated: tuple[int, ...]
     returned: Any
     shapes: tuple[tuple[Any, Any], ...]
+    away: tuple[str | None, ...]
     device: str
     name: str
     guards: Guards
@@ -97,6 +101,8 @@ class Replay:
     replaced:   of its places those whose values the plan does not read
     apart:      cells that the plan writes otherwise
     reads:      other state that the plan reads
+    brought:    sources of numbers that are brought from another device, and
+    away:       (which of the results, device) of those that are taken to one
     constants:  buffers the function made itself
     inputs_of:  [*memory of claimed state, *constants, *memory of other state, *of arguments]  ->  the plan's inputs
     outputs_of: [*memory of claimed state, *of what else the plan makes]  ->  the plan's outputs
@@ -129,6 +135,8 @@ class Replay:
         self.replaced = frozenset(place for place, i in enumerate(over.values()) if i not in read)
         self.stored = [cell for root, cell in enumerate(capture.written, first) if root not in over]
         self.results = [result for root, result in enumerate(roots) if root not in over]
+        places = [place for root, place in enumerate(capture.away) if root not in over]
+        self.away = [(k, place) for k, place in enumerate(places) if place is not None]
         symbolic = any(isinstance(dim, Op) for _, _, shape in roots for dim in shape)
         self.symbolic_shapes = list(self.claim.shapes) if symbolic else None
         shapes = [(capture.state[i], op.shape) for (kind, i), op in zip(takes, plan.schedule.inputs) if kind == "state"]
@@ -154,7 +162,7 @@ class Replay:
         found: dict[int, int] = {}
         for root, cell in enumerate(capture.written, self.num_returned):
             is_made, i, _ = roots[root]
-            if not is_made or made[i] > 1:
+            if not is_made or made[i] > 1 or capture.away[root]:
                 continue
             use, state = self.plan.outputs[i], ("state", number[cell])
             places = {use.over, *use.also} - {None} - unchanged
@@ -170,7 +178,9 @@ class Replay:
         constants = [i for kind, i in used if kind == "constant"]
         self.reads = tuple(self.capture.state[i] for i in reads)
         self.constants = [self.capture.constants[i] for i in constants]
+        self.brought = [take for take in used if take[0].startswith(BROUGHT)]
         order = [*[("state", i) for i in claimed], *[("constant", i) for i in constants], *[("state", i) for i in reads]]
+        order += self.brought
         place = {source: at for at, source in enumerate(order)}
         sources = [place.get(take, len(order) + take[1]) for take in takes]
         self.inputs_of, self.num_sources = _arranged(sources), max(sources, default=-1) + 1
@@ -185,7 +195,8 @@ class Replay:
         self.numbers, self.loose_outputs = [*claimed, *others], others
         self.outputs_of = _arranged(sorted(range(len(self.numbers)), key=self.numbers.__getitem__))
         made = Counter(i for is_made, i, _ in self.results if is_made)
-        result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1}
+        away = {k for k, _ in self.away}
+        result = {i: k for k, (is_made, i, _) in enumerate(self.results) if is_made and made[i] == 1 and k not in away}
         self.donatable: list[tuple[int, int]] = []
         for n, i in enumerate(others):
             places = [at for at in (plan.outputs[i].over, *plan.outputs[i].also) if at is not None and i in result]
@@ -212,6 +223,9 @@ class Replay:
         for cell in self.reads:
             content = cell.content
             others.append(content[0] if type(content) is tuple else cell_buffer(cell))
+        for kind, i in self.brought:
+            held = given.buffers[i] if kind == BROUGHT + "arg" else cell_buffer(self.capture.state[i])
+            others.append(moved(held, self.device))
         others += given.buffers
         if self.claim.cells:
             results = self._run_over_state(form, others, free)
@@ -308,6 +322,8 @@ class Replay:
             self.claim.shapes[:] = [bound(shape, form.variables) for shape in self.symbolic_shapes]
         if fresh:
             self.claim.put(fresh, [outputs[self.numbers[place]] for place in fresh])
+        for k, device in self.away:
+            results[k] = (moved(results[k][0], device), results[k][1])
         if self.stored:
             Cell.hold(self.stored, results[self.num_returned :])
         return results
@@ -327,9 +343,9 @@ class Replay:
             for i, value in zip(capture.updated, held[self.num_returned + len(self.stored) :]):
                 tensors[i].write("jit", Op(OpCode.BUFFER, value[0].dtype, (), value))
         if capture.returned is PLACE:
-            return Tensor.from_memory(held[0], self.device)
-        values = iter(held)
-        return mapped(capture.returned, lambda _: Tensor.from_memory(next(values), self.device))
+            return Tensor.from_memory(held[0], held[0][0].device)
+        values = (Tensor.from_memory(value, value[0].device) for value in held)
+        return mapped(capture.returned, lambda _: next(values))
 
 
 def _arranged(places: Sequence[int]) -> Callable[[list[Any]], Sequence[Any]]:
@@ -365,3 +381,9 @@ def cell_buffer(cell: Cell) -> Buffer:
         if not before.needs_grad:
             replace_op(cell, before, op)
     return cast(Buffer, op.arg[0])
+
+
+def moved(buffer: Buffer, device: str) -> Buffer:
+    """Returns a copy of a number on another device."""
+    op = Op(OpCode.BUFFER, buffer.dtype, (), (buffer, ()))
+    return cast(Buffer, from_host(to_host(op), buffer.dtype, device).arg[0])

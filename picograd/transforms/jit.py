@@ -23,8 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from picograd.control.structure import mapped
 from picograd.device import choices
-from picograd.engine.plan import computed_from, template
-from picograd.engine.realize import default_device, devices_of, find_plan
+from picograd.engine.realize import find_plan
 from picograd.errors import JitError, warn_user
 from picograd.ir.op import Buffer, Op
 from picograd.ir.opcode import OpCode
@@ -35,11 +34,11 @@ from picograd.tensor.cell import trace
 from picograd.tensor.change import last_change
 from picograd.tensor.core import leaf_tensors
 from picograd.tensor.tensor import Tensor
-from picograd.transforms.capture import Capture, Replay
+from picograd.transforms.capture import BROUGHT, Capture, Replay
 from picograd.transforms.containers import Arguments, Kind, buffers_like, flatten
 from picograd.transforms.donate import donated_parameters
 from picograd.transforms.guards import Guards, guards_of, modules_of
-from picograd.transforms.homes import without_copies
+from picograd.transforms.homes import on_one_device
 from picograd.transforms.point import differentiating
 from picograd.transforms.steps import run_stacked
 from picograd.transforms.traced import (
@@ -212,8 +211,11 @@ class Jit:
             if bound:
                 raise JitError(f"jit: {self.name} returns a symbolic integer.", "compute it outside, from the argument.")
             roots = [leaf.read() for leaf in leaves]
+            wanted = [leaf.cell.device for leaf in leaves]
             updated = [i for i, (t, op) in enumerate(zip(stand_ins, starts)) if t.cell.op is not op]
-            roots += [cell.op for cell in watch.written] + [stand_ins[i].cell.op for i in updated]
+            changed = [*watch.written, *(stand_ins[i].cell for i in updated)]
+            roots += [cell.op for cell in changed]
+            wanted += [cell.device for cell in changed]
             check_containers((args, kwargs), (new_args, new_kwargs), stand_ins, self.name)
             check_modes(modes, self.name)
         finally:
@@ -228,41 +230,41 @@ class Jit:
         check_aliases(watch, given.tensors, updated)
         check_donated(given, updated, self.name)
         watch.check_replaced([*leaves, *stand_ins])
-        return self.describe(watch, starts, returned, roots, tuple(updated), guards_of(self.function, args, kwargs))
+        guards = guards_of(self.function, args, kwargs)
+        return self.describe(watch, starts, returned, roots, wanted, tuple(updated), guards)
 
     def describe(
-        self, watch: TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], updated: tuple[int, ...],
-        guards: Guards,
+        self, watch: TraceOfFunction, starts: list[Op], returned: Any, roots: list[Op], wanted: list[str | None],
+        updated: tuple[int, ...], guards: Guards,
     ) -> Capture:  # fmt: skip
-        """Returns what a trace found, by where each buffer comes from."""
+        """Returns what a trace found, by where each buffer comes from; `wanted` says where each value is to be."""
         # NOTE: what somebody has computed of them before is realized, and would be frozen as it was.
         given = [*starts, *watch.before.values()]
-        roots, named = without_copies(roots, given, self.name)
-        form = template(roots, computed_anew=computed_from(given, roots))
+        written = [(cell.device, cell.op.shape) for cell in watch.written]
+        plan = on_one_device(roots, written, given, self.name)
         arguments = {op.arg[0]: i for i, op in enumerate(starts)}
         state = {(op.realized or op).arg[0]: (i, cell) for i, (cell, op) in enumerate(watch.before.items())}
         cells = list(watch.before)
         sources: list[tuple[str, int]] = []
         constants: list[Buffer] = []
-        for buffer in form.buffers:
-            if buffer in arguments:
-                sources.append(("arg", arguments[buffer]))
-            elif buffer in state:
-                sources.append(("state", state[buffer][0]))
+        for buffer in plan.form.buffers:
+            origin = plan.brought.get(buffer, buffer)
+            kind = "" if origin is buffer else BROUGHT
+            if origin in arguments:
+                sources.append((kind + "arg", arguments[origin]))
+            elif origin in state:
+                sources.append((kind + "state", state[origin][0]))
             else:
                 sources.append(("constant", len(constants)))
                 constants.append(buffer)
-        # A constant that is stored in a cell is there, too.
-        homes = [*named, *devices_of(roots), *(cell.device for cell in watch.written)]
-        devices = {name for name in homes if name is not None}
-        if len(devices) > 1:
-            raise JitError(f"jit: {self.name} computes on several devices: {', '.join(sorted(devices))}.")
-        device = devices.pop() if devices else default_device()
-        shapes = tuple((op.dtype, op.shape) for op in roots)
+        shapes = tuple((op.dtype, op.shape) for op in plan.roots)
+        away = tuple(
+            place if place not in (None, plan.device) and not shape else None for place, (_, shape) in zip(wanted, shapes)
+        )
         skeleton = mapped(returned, lambda t: None)
         return Capture(
-            form, tuple(roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
-            skeleton, shapes, device, self.name, guards,
+            plan.form, tuple(plan.roots), tuple(sources), tuple(cells), tuple(constants), tuple(watch.written), updated,
+            skeleton, shapes, away, plan.device, self.name, guards,
         )  # fmt: skip
 
 

@@ -127,6 +127,12 @@ CASES = [
         "add_: the result has shape (3,), it does not fit into (1,).",
     ),
     (
+        lambda: Tensor.zeros(3).copy_(Tensor.zeros(4)),
+        pg.ShapeError,
+        "copy_: a source of shape (4,) does not broadcast to (3,).\n"
+        "  hint: it may have fewer axes, and length 1 where this tensor is longer.",
+    ),
+    (
         lambda: Tensor.zeros(2, 1).expand(2, 3).add_(1),
         pg.ShapeError,
         "in-place: one element of (2, 1) stands for several of (2, 3), so it cannot be written through expand.\n"
@@ -283,6 +289,18 @@ def test_operands_on_two_devices(monkeypatch):
     )
 
 
+@pytest.mark.req("B6")
+def test_operands_on_two_devices_in_a_trace(monkeypatch):
+    """A hint to move one of them would lead to a JitError: nothing is copied there."""
+    monkeypatch.setenv("PICOGRAD_DEVICE", "CPU")
+    x = Tensor([1.0, 2.0], device="NUMPY")
+    assert text_of(lambda: pg.jit(lambda x: x + pg.rand(2))(x), pg.DeviceError) == (
+        "add: operands are on two devices: (2,) on NUMPY and (2,) on CPU.\n"
+        '  hint: what is traced moves nothing: make it with device="NUMPY", or move it before the call.'
+    )
+    assert pg.jit(lambda x: x + pg.rand(2, device="NUMPY"))(x).device == "NUMPY"
+
+
 ON_TWO = {
     "masked_fill": lambda x, y: x.masked_fill(y > 1, 0.0),
     "index_put": lambda x, y: x.index_put((y.int(),), x[:1]),
@@ -290,7 +308,7 @@ ON_TWO = {
     "index": lambda x, y: x[y.int()],
     "cat": lambda x, y: pg.cat([x, y]),
     "where": lambda x, y: pg.where(x > 1, y, x),
-    "x[...] = value": lambda x, y: x.__setitem__(slice(0, 2), y),
+    "x[...] = value": lambda x, y: x.__setitem__([1, 0], y),
 }
 
 

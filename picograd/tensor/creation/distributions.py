@@ -28,6 +28,7 @@ from picograd.tensor.creation.random import (
     uniform_op,
 )
 from picograd.tensor.elements import pointwise
+from picograd.tensor.meeting import storing_device, value_at
 
 
 class Distributions(Random):
@@ -50,7 +51,9 @@ class Distributions(Random):
         Tensor([1., 1.])
         """
         if isinstance(p, TensorCore):
-            chance = broadcast_to(probabilities("bernoulli_", cast(p.read(), dtypes.float32)), self.op.shape)
+            self.cell.device = storing_device("bernoulli_", self, p)
+            given = cast(value_at(p, self.cell.device), dtypes.float32)
+            chance = broadcast_to(probabilities("bernoulli_", given), self.op.shape)
         else:
             chance = filled(probability("bernoulli_", "p", p), dtypes.float32, self.op.shape)
         uniform = uniform_op(random_bits(self.op.shape, generator, self.device), dtypes.float32)

@@ -21,6 +21,7 @@ from picograd.tensor.elements import pointwise
 from picograd.tensor.elements.operators import Operand
 from picograd.tensor.elements.special_functions import SpecialFunctions
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.meeting import brought_to, meeting_device, value_at
 
 
 class Choices(SpecialFunctions):
@@ -110,14 +111,16 @@ class Choices(SpecialFunctions):
             other = b.dtype if isinstance(b, TensorCore) else dtypes.dtype_of_scalar(b)
             chosen = dtypes.promote_scalar(other, a)
             a = cls.from_op(filled(fitting("where", a, chosen), chosen, ()), None)
-        start = cls.from_op(a.read(), a.cell.device)
-        if not isinstance(b, TensorCore):
+        device = meeting_device("where", condition, *(part for part in (a, b) if isinstance(part, TensorCore)))
+        start = cls.from_op(value_at(a, device), device)
+        if isinstance(b, TensorCore):
+            b = cls.from_op(value_at(b, device), device)
+        else:
             fitting("where", b, dtypes.promote_scalar(start.dtype, b))
         x, y = start._operands("where", b)
         shape = broadcast_shapes("where", condition.op.shape, x.shape)
-        op = where(broadcast_to(condition.read(), shape), broadcast_to(x, shape), broadcast_to(y, shape))
-        others = (start, b) if isinstance(b, TensorCore) else (start,)
-        return cls.from_op(op, condition.other_device("where", *others))
+        mask = broadcast_to(value_at(condition, device), shape)
+        return cls.from_op(where(mask, broadcast_to(x, shape), broadcast_to(y, shape)), device)
 
     def masked_fill(self, mask: TensorCore, value: Operand) -> Self:
         """Returns `value` where the mask holds, else self, both broadcast.
@@ -128,14 +131,15 @@ class Choices(SpecialFunctions):
         >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 0)
         Tensor([0, 2])
         """
-        self.other_device("masked_fill", *(part for part in (mask, value) if isinstance(part, TensorCore)))
+        device = self.other_device("masked_fill", mask)
         if isinstance(value, TensorCore):
             if value.ndim:
                 raise ShapeError(f"masked_fill: a tensor as value must have no axes, got shape {value.shape}.")
-            chosen = cast(value.read(), self.dtype)
+            device = brought_to("masked_fill", mask if self.cell.device is None else self, value)
+            chosen = cast(value_at(value, device), self.dtype)
         else:
             chosen = filled(fitting("masked_fill", value, self.dtype), self.dtype, ())
-        return self.choose(mask, self.from_op(chosen, self.cell.device), self)
+        return self.choose(mask, self.from_op(chosen, device), self)
 
     def lerp(self, end: TensorCore, weight: Operand) -> Self:
         """Returns self + weight * (end - self).

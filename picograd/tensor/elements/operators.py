@@ -21,6 +21,7 @@ from picograd.tensor.build import broadcast_shapes, broadcast_to, cast, promoted
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements import pointwise
 from picograd.tensor.exchange.host import fitting
+from picograd.tensor.meeting import meeting_device, value_at
 from picograd.tensor.movement.stacking import Stacking
 
 Operand = TensorCore | Scalar
@@ -38,13 +39,17 @@ class Operators(Stacking):
         """Returns both operands with one dtype and one shape; an array becomes a tensor with its values.
 
         Raises:
-          DTypeError: `other` is no tensor, array or number (of 64 bits), or the common dtype is not of `kinds`.
-          ShapeError: the shapes do not broadcast.
+          DTypeError:  `other` is no tensor, array or number (of 64 bits), or the common dtype is not of `kinds`.
+          ShapeError:  the shapes do not broadcast.
+          DeviceError: the tensors are on two devices, and none is a CPU tensor of no axes.
         """
         lhs = self.read()
         rhs: Op | None
         if isinstance(other, TensorCore):
             rhs = other.read()
+            if other.cell.device is not self.cell.device:
+                device = meeting_device(function, self, other)
+                lhs, rhs = value_at(self, device), value_at(other, device)
             dtype = lhs.dtype if lhs.dtype is rhs.dtype else promoted(lhs, rhs)
         elif isinstance(other, np.ndarray):
             return self._operands(function, type(self)(other, device=self.device), kinds)
@@ -78,7 +83,7 @@ class Operators(Stacking):
 
     def _result(self, function: str, op: Op, other: Any = None) -> Self:
         if isinstance(other, TensorCore) and other.cell.device is not self.cell.device:
-            return self.from_op(op, self.other_device(function, other))
+            return self.from_op(op, meeting_device(function, self, other))
         return self.from_op(op, self.cell.device if not isinstance(other, np.ndarray) else str(self.device))
 
     def _binary(self, function: str, code: OpCode, other: Any, kinds: str = "biuf", swap: bool = False) -> Self:

@@ -11,6 +11,7 @@ decide, so it is computed at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from picograd.tensor.build import axis_of, broadcast_to, cast
 from picograd.tensor.core import TensorCore
 from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.subscript import Subscript, common_shape, parse
+from picograd.tensor.meeting import brought_to, storing_device, value_at
 from picograd.tensor.products.factored import Factored
 
 
@@ -50,12 +52,15 @@ class Brackets(Factored):
         view = self.viewed_by(subscript.steps)
         if not subscript.arrays:
             return view
+        subscript, device = self._beside("index", subscript)
         index_op, axis, order = self._selection(subscript, view.op.shape)
         merged = _merge(view.read(), subscript.places, order)
-        return self.from_op(gather_op(merged, index_op, axis), self._index_device(subscript))
+        return self.from_op(gather_op(merged, index_op, axis), device)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Stores `value`, broadcast, in the places that x[index] shows.
+
+        What a view shows takes a value from any device; where arrays or masks choose the places, one of no axes.
 
         Raises:
           ShapeError:    the value does not broadcast to x[index].
@@ -66,7 +71,7 @@ class Brackets(Factored):
         subscript = parse(index, self.op.shape, lambda mask: mask._host("index"))
         view = self.viewed_by(subscript.steps)
         if not subscript.arrays:
-            view.write("x[...] = value", self._stored(value, view.op.shape))
+            view.write("x[...] = value", self._stored(value, view.op.shape, from_anywhere=True))
             return None
         shape = self._selected_shape(subscript, view.op.shape)
         op = view._combined("index", subscript, self._stored(value, shape), None)
@@ -76,7 +81,7 @@ class Brackets(Factored):
     def _combined(self, function: str, subscript: Subscript, updates: Op, code: OpCode | None) -> Op:
         """Returns this value with `updates` stored, or combined in by `code`, where the arrays of a subscript say."""
         before = self.read()
-        self._index_device(subscript, function)
+        subscript, self.cell.device = self._beside(function, subscript)
         index_op, axis, order = self._selection(subscript, before.shape, function)
         merged = _merge(before, subscript.places, order)
         scattered = Op(OpCode.SCATTER, merged.dtype, (merged, index_op, updates), (code, axis, 0))
@@ -93,15 +98,16 @@ class Brackets(Factored):
         op = self.read()
         if mask.op.shape != op.shape[: mask.ndim]:
             raise ShapeError(f"x[mask] = value: a mask of shape {mask.shape} does not fit {self.shape}.")
-        chosen = reshape(mask.read(), mask.op.shape + (1,) * (self.ndim - mask.ndim))
-        self.cell.device = self.other_device("x[mask] = value", mask)
+        self.cell.device = brought_to("x[mask] = value", self, mask)
+        chosen = reshape(value_at(mask, self.cell.device), mask.op.shape + (1,) * (self.ndim - mask.ndim))
         self.write("x[mask] = value", where(broadcast_to(chosen, op.shape), self._stored(value, op.shape), op))
 
-    def _stored(self, value: Any, shape: Shape) -> Op:
-        """Returns a value to be written, as this dtype and repeated to `shape`."""
+    def _stored(self, value: Any, shape: Shape, from_anywhere: bool = False) -> Op:
+        """Returns a value to be written, as this dtype and repeated to `shape`; where it may come from_anywhere, moved."""
         if isinstance(value, TensorCore):
-            self.cell.device = self.other_device("x[...] = value", value)
-            op = cast(value.read(), self.dtype)
+            if not (from_anywhere and self.cell.device):
+                self.cell.device = storing_device("x[...] = value", self, value)
+            op = cast(value_at(value, self.cell.device), self.dtype)
         elif isinstance(value, (bool, int, float)):
             return filled(fitting("x[...] = value", value, self.dtype), self.dtype, shape)
         else:
@@ -112,8 +118,12 @@ class Brackets(Factored):
             raise ShapeError(f"x[...] = value: a value of shape {op.shape} does not broadcast to {shape}.")
         return broadcast_to(op, shape)
 
-    def _index_device(self, subscript: Subscript, function: str = "index") -> str | None:
-        return self.other_device(function, *(a for a in subscript.arrays if isinstance(a, TensorCore)))
+    def _beside(self, function: str, subscript: Subscript) -> tuple[Subscript, str | None]:
+        """Returns a subscript with its arrays where this tensor is, and the device of what it selects."""
+        given = subscript.arrays
+        device = brought_to(function, self, *(a for a in given if isinstance(a, TensorCore)))
+        moved = (type(self).from_op(value_at(a, device), device) if isinstance(a, TensorCore) else a for a in given)
+        return replace(subscript, arrays=tuple(moved)), device
 
     def _selection(
         self, subscript: Subscript, shape: Shape, function: str = "index"
@@ -162,7 +172,8 @@ class Brackets(Factored):
         >>> Tensor([1, 2, 3]).index_put((Tensor([0, 0]),), Tensor([10, 20]), accumulate=True)
         Tensor([31,  2,  3])
         """
-        return self.from_op(self._put_at("index_put", indices, values, accumulate), self.other_device("index_put", values))
+        copy = self.from_op(self.read(), self.cell.device)
+        return self.from_op(copy._put_at("index_put", indices, values, accumulate), copy.cell.device)
 
     def index_put_(self, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Self:
         """Stores `values`, broadcast, in the places that x[indices] shows, or adds them if `accumulate`.

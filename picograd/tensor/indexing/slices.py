@@ -22,6 +22,7 @@ from picograd.tensor.exchange.host import fitting
 from picograd.tensor.indexing.brackets import along_axis, integer_index
 from picograd.tensor.indexing.combining import CODES, combined
 from picograd.tensor.indexing.scattering import Scattering, check_reduction
+from picograd.tensor.meeting import value_at
 
 WITHOUT_SUMS = tuple(name for name in CODES if name != "sum")  # index_add is the sum
 
@@ -134,10 +135,10 @@ class Slices(Scattering):
 
         Args:
           index:  a vector of integers; negative ones count from the end
-          value:  a number, or a tensor of one element
+          value:  a number, or a tensor of no axes, from any device
 
         Raises:
-          ShapeError:    index has several axes, or value several elements.
+          ShapeError:    index has several axes, or value has any.
           DTypeError:    index is no integer tensor.
           IndexingError: when it is computed: an index is outside the axis.
 
@@ -148,15 +149,17 @@ class Slices(Scattering):
         op = self.read()
         axis = axis_of("index_fill", op.shape, dim)
         op = reshape(op, op.shape or (1,))
+        device = self.other_device("index_fill", index)
         places = self._index_op("index_fill", type(self).from_op(line, index.cell.device), op.shape, axis)
         shape = (*op.shape[:axis], *line.shape, *op.shape[axis + 1 :])
         if isinstance(value, TensorCore):
             if value.ndim:
                 raise ShapeError(f"index_fill: value must be one number, got shape {value.shape}.")
-            updates = broadcast_to(cast(value.read(), self.dtype), shape)
+            device = device or value.cell.device
+            updates = broadcast_to(cast(value_at(value, device), self.dtype), shape)
         else:
             updates = filled(fitting("index_fill", value, self.dtype), self.dtype, shape)
-        return self._of_slices("index_fill", scatter(op, places, updates, None, axis, 0), index)
+        return self.from_op(reshape(scatter(op, places, updates, None, axis, 0), self.op.shape), device)
 
     def index_fill_(self, dim: int, index: TensorCore, value: TensorCore | Scalar) -> Self:
         """Stores the number `value` in all slices along one axis that `index` names.

@@ -11,12 +11,12 @@ from typing import Self
 
 from picograd.dtype import Scalar
 from picograd.errors import DTypeError, ShapeError
-from picograd.ir.op import Op, filled
-from picograd.ir.opcode import OpCode
+from picograd.ir.op import filled
 from picograd.tensor.build import CATEGORY, broadcast_to
 from picograd.tensor.core import TensorCore
 from picograd.tensor.elements.operators import Operand, Operators, scalar_of
 from picograd.tensor.exchange.host import default_device, fitting
+from picograd.tensor.meeting import value_at
 
 
 class InPlaceOperators(Operators):
@@ -157,15 +157,23 @@ class InPlaceOperators(Operators):
 
         A tensor of another device is moved to this one's first.
 
+        Raises:
+          ShapeError: the source does not broadcast to this shape.
+
         >>> Tensor.zeros(2).copy_(Tensor([1, 2]))
         Tensor([1., 2.])
         """
         if not isinstance(source, TensorCore):
             return self.fill_(scalar_of("copy_", source))
-        value, here = source.read(), self.cell.device or default_device()
-        if source.cell.device not in (None, here):
-            value = Op(OpCode.COPY, value.dtype, (value,), here)
-        return self.write("copy_", broadcast_to(value, self.op.shape))
+        if source.cell.device is not None:
+            self.cell.device = self.cell.device or default_device()
+        value, shape = value_at(source, self.cell.device), self.op.shape
+        if len(value.shape) > len(shape) or any(n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1])):
+            raise ShapeError(
+                f"copy_: a source of shape {source.shape} does not broadcast to {self.shape}.",
+                hint="it may have fewer axes, and length 1 where this tensor is longer.",
+            )
+        return self.write("copy_", broadcast_to(value, shape))
 
     def fill_(self, value: Scalar) -> Self:
         """Stores the number `value` everywhere, in place.
