@@ -179,8 +179,7 @@ def wanted_fits() -> list[Fit]:
                 _root(lambda x: x**3 / tanh(x) if x else Decimal(0)), Decimal(0), Decimal("0.55") ** 2,
                 tuple(range(tanh_n)), bits),
             Fit("EXP2", exp2_rest, lambda f: f / (f * LN2).exp(), -half, half, tuple(range(exp2_n)), bits),
-            Fit("SIN", _root(lambda x: (sine(x) - x) / x**3 if x else -1 / Decimal(6)),
-                _root(lambda x: x**3 / sine(x) if x else Decimal(0)), Decimal(0), turn**2, tuple(range(sin_n)), bits),
+            Fit("SIN", *_sine_fit(turn), tuple(range(sin_n)), bits),
             Fit("COS", _root(lambda x: (cosine(x) - 1 + x * x / 2) / x**4 if x else 1 / Decimal(24)),
                 _root(lambda x: x**4 / cosine(x)), Decimal(0), turn**2, tuple(range(cos_n)), bits),
         ]  # fmt: skip
@@ -189,10 +188,20 @@ def wanted_fits() -> list[Fit]:
             tuple(range(9)), 32),
         Fit("LOG2", log2_rest, _quotient(lambda f: f * f, lambda f: (1 + f).ln() / LN2, Decimal(0)), low, high,
             tuple(range(9)), 32),
-        Fit("ATANH", atanh_rest, _root(lambda s: s / ((1 + s) / (1 - s)).ln() if s else Decimal("0.5")),
-            Decimal(0), (high / (2 + high)) ** 2 * Decimal("1.0001"), tuple(range(1, 9)), 64),
     ]  # fmt: skip
+    for bits, atanh_n, wave_n in ((32, 3, 4), (64, 8, 8)):
+        fits += [
+            Fit("ATANH", atanh_rest, _root(lambda s: s / ((1 + s) / (1 - s)).ln() if s else Decimal("0.5")),
+                Decimal(0), (high / (2 + high)) ** 2 * Decimal("1.0001"), tuple(range(1, atanh_n + 1)), bits),
+            Fit("WAVE", *_sine_fit(2 * turn), tuple(range(wave_n)), bits),
+        ]  # fmt: skip
     return fits + _erf_fits()
+
+
+def _sine_fit(reach: Decimal) -> tuple[Function, Function, Decimal, Decimal]:
+    """Returns function, weight and interval of p in sin(x) = x + x**3 * p(x**2) up to |x| = reach."""
+    rest = _root(lambda x: (sine(x) - x) / x**3 if x else -1 / Decimal(6))
+    return rest, _root(lambda x: x**3 / sine(x) if x else Decimal(0)), Decimal(0), reach**2
 
 
 def _erf_fits() -> list[Fit]:

@@ -26,6 +26,7 @@ from tests.on_devices import (
     MORE,
     check_attention,
     check_decoding,
+    check_draws,
     check_expression,
     check_loops,
     check_memory_that_begins_anywhere,
@@ -64,6 +65,12 @@ def test_expression_equals_the_evaluators(name: str, device: str, rng: np.random
 @pytest.mark.parametrize("dtype", [pg.float32, pg.float64], ids=str)
 def test_the_remainder_is_exact(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
     check_remainder(dtype, device, rng)
+
+
+@pytest.mark.req("C1")
+@pytest.mark.parametrize("device", DEVICES)
+def test_draws_have_the_same_bits(device: str) -> None:
+    check_draws(device)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -18,6 +18,7 @@ from picograd.ir.op import Op, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, need_float
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation.alike import log_alike
 from picograd.tensor.creation.generator import Generator
 from picograd.tensor.creation.probabilities import probabilities, probability
 from picograd.tensor.creation.random import (
@@ -72,7 +73,7 @@ class Distributions(Random):
         need_float("exponential_", self.op)
         if lambd <= 0:
             raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}.")
-        return self._store_drawn("exponential_", unary(OpCode.LOG, self._rest(generator)) * (-1.0 / lambd))
+        return self._store_drawn("exponential_", log_alike(self._rest(generator)) * (-1.0 / lambd))
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
         """Stores how many tries it takes, 1, 2, ..., until one of probability `p` succeeds, in place.
@@ -86,7 +87,7 @@ class Distributions(Random):
         if not 0 < p <= 1:
             raise ArgumentError(f"geometric_: a probability lies in (0, 1], got {p}.")
         failures = 0.0 if p == 1 else 1.0 / math.log1p(-p)
-        return self._store_drawn("geometric_", pointwise.floor(unary(OpCode.LOG, self._rest(generator)) * failures) + 1.0)
+        return self._store_drawn("geometric_", pointwise.floor(log_alike(self._rest(generator)) * failures) + 1.0)
 
     def log_normal_(self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None) -> Self:
         """Stores numbers whose logarithms are normal with `mean` and deviation `std`, in place.

@@ -2,12 +2,11 @@
 
 In:    shapes, and a Generator
 Out:   `Random`; `random_bits` and what is made of them
-Next:  picograd/tensor/creation/probabilities.py
+Next:  picograd/tensor/creation/alike.py
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -19,6 +18,7 @@ from picograd.ir.op import Op, Shape, filled
 from picograd.ir.opcode import OpCode
 from picograd.tensor.build import broadcast_to, cast, detached, need_float, static_numel, whole
 from picograd.tensor.core import TensorCore
+from picograd.tensor.creation.alike import cosine_of_turns, log_alike
 from picograd.tensor.creation.constants import shape_of_sizes
 from picograd.tensor.creation.generator import Generator, default_generator
 from picograd.tensor.creation.probabilities import not_all_zero, probabilities, probability, weights
@@ -266,14 +266,16 @@ def uniform_op(bits: Op, dtype: DType, function: str = "rand") -> Op:
 
 
 def normal_op(bits: Op, dtype: DType, function: str = "randn") -> Op:
-    """Returns sqrt(-2 ln u) cos(2 pi v), u in (0, 1] from the upper half of the bits and v from the lower."""
+    """Returns sqrt(-2 ln u) cos(2 pi v), u in (0, 1] from the upper half of the bits and v from the lower.
+
+    Every device gives the same bits: SQRT is rounded correctly, and the rest is in tensor/creation/alike.py.
+    """
     if not dtype.is_float:
         raise DTypeError(f"{function}: needs a float dtype, got {dtype}.")
     wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-    upper = (cast(_shifted(bits, 32), wide) + 1.0) * 2.0**-32
-    lower = cast(Op(OpCode.AND, bits.dtype, (bits, bits.filled(2**32 - 1))), wide) * 2.0**-32
-    radius = unary(OpCode.SQRT, unary(OpCode.LOG, upper) * -2.0)
-    return cast(radius * unary(OpCode.COS, lower * (2 * math.pi)), dtype)
+    upper = (cast(cast(_shifted(bits, 32), dtypes.uint32), wide) + 1.0) * 2.0**-32
+    radius = unary(OpCode.SQRT, log_alike(upper) * -2.0)
+    return cast(radius * cosine_of_turns(cast(bits, dtypes.int32), wide), dtype)
 
 
 def integers_op(bits: Op, low: int, high: int) -> Op:
