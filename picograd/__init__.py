@@ -92,10 +92,10 @@ from picograd.tensor.variable import Variable
 from picograd.tools.view import draw
 from picograd.transforms.gradcheck import gradcheck, gradgradcheck
 from picograd.transforms.gradients import grad, value_and_grad, vjp
+from picograd.transforms.hessian_products import hvp, vhp
 from picograd.transforms.jacobians import hessian, jacfwd, jacrev
 from picograd.transforms.jit import jit
 from picograd.transforms.modules import functional_call
-from picograd.transforms.products import hvp, vhp
 from picograd.transforms.tangents import jvp, linearize
 from picograd.transforms.vmap import vmap
 
@@ -138,7 +138,7 @@ publish(globals())
 
 # einops asks who knows a tensor of what it has been told before. It takes 4 ms, and only where it is installed.
 if find_spec("einops") is not None:
-    importlib.import_module("picograd.tools.einops")
+    importlib.import_module("picograd.tensor.exchange.einops")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -16,7 +16,7 @@ from picograd.errors import ArgumentError
 from picograd.tensor.tensor import Tensor
 from picograd.transforms import jacobians
 from picograd.transforms.gradients import vjp as vjp_at
-from picograd.transforms.products import hvp, vhp
+from picograd.transforms.hessian_products import hvp, vhp
 from picograd.transforms.tangents import jvp_of
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

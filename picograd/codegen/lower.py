@@ -16,7 +16,7 @@ from picograd.codegen.cpu.attention import emit_attention
 from picograd.codegen.cpu.attention_grad import emit_attention_grad
 from picograd.codegen.cpu.convolution import emit_convolution
 from picograd.codegen.cpu.convolution_direct import emit_direct
-from picograd.codegen.cpu.direct import is_direct
+from picograd.codegen.cpu.direct_tiles import is_direct
 from picograd.codegen.cpu.few_rows import as_reduction, emit_few_rows, has_few_rows
 from picograd.codegen.cpu.matmul import emit_matmul
 from picograd.codegen.cpu.reduce import emit_reduce

@@ -2,8 +2,8 @@
 
 In:    how many rows and vectors; where the elements of both operands are
 Out:   `Tile`, whose accumulators are memory in registers
-Called by: codegen/cpu/matmul.py, codegen/cpu/head_strips.py, codegen/cpu/convolution.py, codegen/cpu/direct.py,
-           codegen/rows.py, codegen/cpu/few_rows.py, codegen/cpu/blocks.py, codegen/cpu/toom.py.
+Called by: codegen/cpu/matmul.py, codegen/cpu/head_strips.py, codegen/cpu/convolution.py, codegen/cpu/direct_tiles.py,
+           codegen/rows.py, codegen/cpu/few_rows.py, codegen/cpu/convolution_blocks.py, codegen/cpu/toom.py.
 Next: picograd/codegen/operands.py
 
     for k:  for i in rows:  a = lhs(i, k), in all lanes

@@ -3,7 +3,8 @@
 In:    a CONV Op
 Out:   `Windows`: rows are output channels, columns positions of windows, k = (channel, tap); its `column` is an
        element of the windowed operand, read through an index expression, so that no window is stored
-Called by: codegen/cpu/blocks.py, codegen/cpu/direct.py, codegen/cpu/convolution_direct.py, codegen/gpu/convolution.py.
+Called by: codegen/cpu/convolution_blocks.py, codegen/cpu/direct_tiles.py, codegen/cpu/convolution_direct.py,
+           codegen/gpu/convolution.py.
 Next: picograd/codegen/cpu/toom.py
 
 out[b, o, p] = sum over c, t of X[b, c, p s + t d] w[o, c, t], by groups of channels: rows o of a group, columns (b, p).

@@ -1,1 +1,1 @@
-"""From a Source to a Binary, by LLVM, NVRTC or the C++ compiler of the host."""
+"""From a Source to a Binary: by LLVM, NVRTC, an OpenCL driver, or the C and C++ compilers of this machine."""

@@ -1,1 +1,1 @@
-"""What CUDA code is written with: a header of primitives, each with one body for GPUs and one for the simulator."""
+"""Headers of generated code: primitives of CUDA C, with a body for GPUs and one for the simulator, and those of C."""

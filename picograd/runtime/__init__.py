@@ -1,1 +1,1 @@
-"""The devices: their memory, loading of Binaries, and native code that runs plans."""
+"""The devices: memory, loading of Binaries, and what runs a plan: native code on a CPU, lists of launches on a GPU."""

@@ -2,7 +2,7 @@
 
 In:    a function of Tensors
 Out:   functions that give its first or second derivatives by every element
-Next:  picograd/transforms/products.py
+Next:  picograd/transforms/hessian_products.py
 """
 
 from __future__ import annotations

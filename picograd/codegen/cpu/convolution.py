@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.blocks import Blocks, blocks_of
+from picograd.codegen.cpu.convolution_blocks import Blocks, blocks_of
 from picograd.codegen.epilogue import store_outputs
 from picograd.codegen.loops import along, split
 from picograd.codegen.tile import Tile

@@ -2,7 +2,7 @@
 
 In:    Nest (kind CONV), whose anchor is a CONV that `is_direct`
 Out:   two or three phases of statements in the free form: pack, multiply, add up
-Called by: codegen/lower.py.    Next: picograd/codegen/cpu/blocks.py
+Called by: codegen/lower.py.    Next: picograd/codegen/cpu/convolution_blocks.py
 
 A tile is a few positions of the result by two vectors of output channels. What stands under a tap of a position is one
 element for all channels, loaded into all lanes from wherever it lies: no window is packed, and no lane is lost at the end
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.direct import Block, Direct, direct_of
+from picograd.codegen.cpu.direct_tiles import Block, Direct, direct_of
 from picograd.codegen.cpu.panels import pack_columns
 from picograd.codegen.cpu.points import join_results, pack_own_weight, pack_weight
 from picograd.codegen.cpu.toom import PLAIN, linear_combination

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.cpu.direct import Block, Direct
+from picograd.codegen.cpu.direct_tiles import Block, Direct
 from picograd.codegen.cpu.panels import lines_apart
 from picograd.codegen.cpu.toom import linear_combination
 from picograd.codegen.loops import along, in_squares, split

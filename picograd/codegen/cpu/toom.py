@@ -2,8 +2,8 @@
 
 In:    how many results stand together, of how many taps
 Out:   `Toom`, its three matrices; `PLAIN`, one result of one tap; `toom_for` the taps and results of an axis
-Called by: codegen/cpu/direct.py, codegen/cpu/points.py, codegen/cpu/convolution_direct.py.
-Next: picograd/codegen/cpu/direct.py
+Called by: codegen/cpu/direct_tiles.py, codegen/cpu/points.py, codegen/cpu/convolution_direct.py.
+Next: picograd/codegen/cpu/direct_tiles.py
 
     out[a] = sum over k < r of x[a + k] w[k]                      m r multiplications
            = sum over p of A[a, p] (B x)[p] (G w)[p]              m + r - 1

@@ -2,7 +2,7 @@
 
 In:    nothing
 Out:   coefficients by dtype
-Source: fitted by `python picograd/tools/fit_polynomials.py`, which states each approximation and its weight. Beside
+Source: fitted by `python -m tools.fit_polynomials`, which states each approximation and its weight. Beside
         each stands the greatest relative error of the function it makes, before the rounding of arithmetic.
 Next:  picograd/codegen/passes/integers.py
 """

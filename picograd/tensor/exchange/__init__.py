@@ -1,1 +1,1 @@
-"""Tensors and the rest of the world: Python numbers, NumPy, DLPack, memory shared with either."""
+"""Tensors and the rest of the world: Python numbers, NumPy, DLPack, einops, memory shared with others."""

@@ -2,7 +2,7 @@
 
 In:    objects with __dlpack__, NumPy arrays
 Out:   `array_of`; `capsule_of`
-Next:  picograd/tensor/memory.py
+Next:  picograd/tensor/exchange/einops.py
 
 NumPy makes and consumes the capsules, and gives memory back when its last user is gone. What it has no dtype for travels as
 unsigned integers: only the name of the dtype in the capsule is changed.

@@ -2,7 +2,7 @@
 
 In:    a function, an interval, the powers of the polynomial and the weight of its error
 Out:   coefficients as float32 or float64 hold them, and the greatest weighted error with them
-Run:   python picograd/tools/fit_polynomials.py
+Run:   python -m tools.fit_polynomials
 Source: Remez 1934; Muller, "Elementary Functions", 3rd edition, section 3.6. Coefficients are rounded at once,
         or one by one with the others fitted again, whichever is better.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from picograd import dtype as dtypes
-from picograd.codegen.cpu.blocks import MOST_K, MOST_ROWS, VECTORS, Blocks, blocks_of
+from picograd.codegen.cpu.convolution_blocks import MOST_K, MOST_ROWS, VECTORS, Blocks, blocks_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import ConvArg

@@ -2,6 +2,7 @@
 
 In:    the package einops, which is optional; `import picograd` imports this file where that is installed
 Out:   `Backend`; einops.rearrange, reduce, repeat, einsum, pack and unpack take tensors from then on
+Next:  picograd/tensor/memory.py
 
 einops looks among the subclasses of its AbstractBackend, so there has to be one before it meets the first tensor.
 """
