@@ -19,14 +19,14 @@ from picograd.device import Target
 from picograd.engine import cache
 from picograd.engine.choose import choose, may_be_tuned
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
-from picograd.engine.library import library_binary
+from picograd.engine.library import library_binary, split_of
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
 from picograd.errors import PicogradError
 from picograd.ir.backend import Device
 from picograd.ir.lines import line_of
-from picograd.ir.opts import Choice, Generated, Library
+from picograd.ir.opts import Choice, Generated, Library, Opts
 from picograd.ir.spec import verify_kernel
 from picograd.ir.spec_program import verify_program
 from picograd.ir.stages import Binary, Executable, Kernel, Program, Source
@@ -167,19 +167,34 @@ class Compiler:
     def _begin_compiling(self, kernel: Kernel, choice: Choice) -> Callable[[], Binary]:
         """Kernel -> Program -> Source, each shown and dumped where asked for; returned is Source -> Binary.
 
-        A call of a library is a Binary already.
+        What a library leaves of a kernel goes this way, too; a call of the library is a Binary already.
         """
         target = self.device.target
-        place = place_of_dumps(kernel, target)
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(kernel, after="create_schedule")
+        place = place_of_dumps(kernel, target)
         if place is not None:
             dump(place, "kernel.txt", format_kernel(kernel))
-        if isinstance(choice, Library):
-            show("source", lambda: f"{kernel.name}: {choice}")
-            return lambda: library_binary(kernel, choice)
+        if isinstance(choice, Generated):
+            return self._begin_generating(kernel, choice.opts)
+        split = split_of(kernel, choice)
+        if is_on("PICOGRAD_VERIFY"):
+            verify_kernel(split.kernel, after="unfuse")
+        show("source", lambda: f"{kernel.name}: {choice}; {split}")
+        generated = split.generated
+        if not generated.phases:
+            return lambda: library_binary(kernel, split, choice, None)
+        if place is not None:
+            dump(place, "split.txt", format_kernel(split.kernel))
+        compile_ = self._begin_generating(generated, Opts())  # elementwise nests have none
+        return lambda: library_binary(kernel, split, choice, compile_())
+
+    def _begin_generating(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
+        """Does that for a kernel that is generated, or for what a library leaves of one."""
+        target = self.device.target
+        place = place_of_dumps(kernel, target)
         note("lowered")
-        program = lower(kernel, target, choice.opts)
+        program = lower(kernel, target, opts)
         if is_on("PICOGRAD_VERIFY"):
             verify_program(program, after="linearize")
         if place is not None or "program" in shown_stages():
@@ -202,9 +217,15 @@ class Compiler:
         tune = is_on("PICOGRAD_TUNE")
         choice = choose(kernel, self.device, self.make, tune) if own else Generated(guess(kernel, target))
         texts = {"kernel": format_kernel(kernel), "choice": f"choice {choice}"}
+        opts = choice.opts if isinstance(choice, Generated) else Opts()
         if isinstance(choice, Library):
-            return texts
-        program = lower(kernel, target, choice.opts)
+            split = split_of(kernel, choice)
+            texts["choice"] += f"; {split}"
+            kernel = split.generated
+            if not kernel.phases:
+                return texts
+            texts["choice"] += f"\n{format_kernel(split.kernel)}"
+        program = lower(kernel, target, opts)
         return {**texts, "program": format_program(program), "source": self.backend.render(program, target).text}
 
 

@@ -1,19 +1,21 @@
 """Kernels that a vendor's library may compute: cuBLASLt, where it is installed, is a candidate of tuning.
 
 In:    Kernel, Device
-Out:   the library's name; `Library`, a candidate; `Binary`, a call of it
+Out:   the library's name; `Library`, a candidate; `Binary`, a call of it among launches of generated code
 Called by: engine/choose.py, engine/tune.py, engine/compiler.py, engine/plan.py
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from picograd import dtype as dtypes
-from picograd.codegen.plain_product import plain_product
+from picograd.codegen.unfuse import Split, unfuse
 from picograd.engine.show import show
 from picograd.engine.watch import note
 from picograd.errors import DeviceError
 from picograd.ir.backend import Device, LibraryDevice
-from picograd.ir.opts import Library, write_library
+from picograd.ir.opts import Epilogue, Library, LibraryCall, PlainProduct, write_library
 from picograd.ir.stages import Binary, Kernel, Launch, Param
 
 
@@ -29,31 +31,52 @@ def library_of(device: Device) -> str:
 
 
 def library_candidates(kernel: Kernel, device: Device) -> list[Library]:
-    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=plan says why it has none."""
+    """Returns the library's way to compute a kernel, where it has one; PICOGRAD_SHOW=plan says why it has none.
+
+    Of several splits the first is taken whose product the library has an algorithm for: one without an epilogue of its own,
+    say, where a library is too old for that.
+    """
     name = library_of(device)
     if not name or not isinstance(device, LibraryDevice):
         return []
-    product = plain_product(kernel)
-    if isinstance(product, str):
-        show("plan", lambda: f"{kernel.name}: {name} is no candidate: {product}.")
+    splits = unfuse(kernel)
+    if isinstance(splits, str):
+        show("plan", lambda: f"{kernel.name}: {name} is no candidate: {splits}.")
         return []
-    try:
-        return [device.way_of(product)]
-    except DeviceError as error:
-        note_failure(kernel, name, error.fact)
-        return []
+    for split in splits:
+        try:
+            return [device.way_of(split.product)]
+        except DeviceError as error:
+            note_failure(kernel, name, split.product, error.fact)
+    return []
 
 
-def note_failure(kernel: Kernel, name: str, reason: str) -> None:
-    """Notes that a library failed and is no candidate for a kernel: the generated ones do without it."""
+def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) -> None:
+    """Notes that a library failed and is no candidate for a kernel: what is generated does without it."""
     note("library_failures")
-    show("plan", lambda: f"{kernel.name}: {name} is no candidate: {reason}")
+    own = f" ({product.epilogue})" if product.epilogue != Epilogue() else ""
+    show("plan", lambda: f"{kernel.name}: {name}{own} is no candidate: {reason}")
 
 
-def library_binary(kernel: Kernel, choice: Library) -> Binary:
-    """Returns a call of the library as a kernel's code; what it works in is scratch memory that the plan gives it."""
-    scratch = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
-    product = choice.product
+def split_of(kernel: Kernel, choice: Library) -> Split:
+    """Returns the split of a kernel that a choice is about; its own params end with what the library works in."""
+    splits = unfuse(kernel)
+    assert not isinstance(splits, str), f"{kernel.name} has no split, but a library was chosen for it"
+    split = next(split for split in splits if split.product == choice.product)
+    if not choice.workspace_nbytes:
+        return split
+    workspace = Param(dtypes.uint8, choice.workspace_nbytes, "scratch")
+    return replace(split, kernel=replace(split.kernel, params=(*split.kernel.params, workspace)))
+
+
+def library_binary(kernel: Kernel, split: Split, choice: Library, generated: Binary | None) -> Binary:
+    """Returns a kernel's code: a call of the library, among the launches of what else was generated for it."""
+    product, params = choice.product, split.kernel.params
     work = 2 * product.batch * product.m * product.n * product.k
-    params = (*kernel.params, *scratch)
-    return Binary(kernel.name, write_library(choice), params, (), (Launch(f"{kernel.name}_library", 1, 1, work),))
+    launches = [] if generated is None else [*generated.launches]
+    assert len(launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"
+    launches.insert(split.place, Launch(f"{kernel.name}_library", 1, 1, work))
+    call = LibraryCall(choice, split.place, len(params) - 1 if choice.workspace_nbytes else None)
+    if generated is None:
+        return Binary(kernel.name, write_library(call), params, (), tuple(launches))
+    return Binary(kernel.name, write_library(call, generated.data), generated.params, (), tuple(launches))

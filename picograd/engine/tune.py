@@ -97,7 +97,7 @@ def _started(kernel: Kernel, choice: Choice, device: Device, make: Make) -> Call
     except (DeviceError, OutOfMemoryError) as error:
         if not isinstance(choice, Library):
             raise
-        note_failure(kernel, choice.name, error.fact)
+        note_failure(kernel, choice.name, choice.product, error.fact)
         return None
     return run
 

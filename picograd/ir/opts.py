@@ -1,7 +1,8 @@
-"""How a kernel is made, as data: generated with some Opts, or by a call of a vendor's library.
+"""How a kernel is made, as data: generated with some Opts, or with a call of a vendor's library.
 
 In:    nothing
-Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `PlainProduct`; `Choice`: `Generated` or `Library`
+Out:   `RegisterTile`, `BlockTile`, `WarpTile`, `Opts`; `Matrix`, `Epilogue`, `PlainProduct`; `Choice`: `Generated` or
+       `Library`; `LibraryCall`
 Next:  picograd/ir/backend.py
 
 An emitter reads Opts, codegen/opts.py proposes them, engine/choose.py picks among the proposals. Whatever the Opts are, the
@@ -165,13 +166,47 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class PlainProduct:
-    """out = a @ b for each of a batch, and nothing else: what a vendor's library is asked for.
+class Bias:
+    """A vector with an element for each column of a result.
 
-    a, b:   (m, k) and (k, n)
-    out:    slot of the result (batch, m, n), which lies contiguously
-    dtype:  name of that of all three; sums are float32
-    tf32:   operands of float32 may be rounded to 11 bits of significand
+    slot, offset:  of the kernel's parameters, and the elements before it
+    """
+
+    slot: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What a library computes before it stores a product: relu(scale * a @ b + factor * added + bias).
+
+    scale:   of the product
+    factor:  of what is added
+    added:   (m, n), in the dtype of the result, with rows side by side; None where nothing is
+    bias:    (n,), in the dtype of the result; None where there is none
+    relu:    whether what is not above 0 becomes 0
+    """
+
+    scale: float = 1.0
+    factor: float = 0.0
+    added: Matrix | None = None
+    bias: Bias | None = None
+    relu: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"times {self.scale}"] * (self.scale != 1) + [f"plus {self.factor} of a matrix"] * (self.added is not None)
+        return ", ".join([*parts, *["plus a bias"] * (self.bias is not None), *["relu"] * self.relu])
+
+
+@dataclass(frozen=True)
+class PlainProduct:
+    """out = a @ b for each of a batch, with an epilogue and nothing else: what a vendor's library is asked for.
+
+    a, b:       (m, k) and (k, n)
+    out:        slot of the result (batch, m, n), which lies contiguously
+    dtype:      name of that of both operands; sums are float32, and so is the epilogue
+    out_dtype:  name of the result's: the same, or float32
+    tf32:       operands of float32 may be rounded to 11 bits of significand
     """
 
     a: Matrix
@@ -182,7 +217,9 @@ class PlainProduct:
     n: int
     k: int
     dtype: str
+    out_dtype: str
     tf32: bool = False
+    epilogue: Epilogue = Epilogue()
 
 
 @dataclass(frozen=True)
@@ -200,10 +237,10 @@ class Generated:
 
 @dataclass(frozen=True)
 class Library:
-    """The choice to have a vendor's library compute a kernel.
+    """The choice to have a vendor's library compute the product of a kernel; what it leaves is generated.
 
     name:              of the library, with its version
-    product:           what it computes
+    product:           what it computes (codegen/unfuse.py says in which launches)
     algorithm:         how, as the library writes that down, where every matrix begins at a multiple of 16 bytes
     unaligned:         the same where one does not
     workspace_nbytes:  of the GPU's memory, that either needs
@@ -216,21 +253,41 @@ class Library:
     workspace_nbytes: int
 
     def __str__(self) -> str:
-        return f"{self.name}, algorithm {self.algorithm}, unaligned {self.unaligned}, {self.workspace_nbytes} bytes"
+        parts = [self.name, str(self.product.epilogue), f"algorithm {self.algorithm}", f"unaligned {self.unaligned}"]
+        return ", ".join(filter(None, [*parts, f"{self.workspace_nbytes} bytes"]))
 
 
 Choice = Generated | Library
-LIBRARY_CALL = b"library "  # what the data of a Binary begins with that is no code, but a Library as text
+LIBRARY_CALL = b"library "  # what the data of a Binary begins with that has a LibraryCall as text before its code
 
 
-def write_library(choice: Library) -> bytes:
-    """Returns the data of a Binary that is a call of a library."""
-    return LIBRARY_CALL + json.dumps(asdict(choice)).encode()
+@dataclass(frozen=True)
+class LibraryCall:
+    """Which of a Binary's launches is a call of a library; the others are generated code.
+
+    choice:     what is called
+    place:      of the call among the launches
+    workspace:  slot of the memory that it works in; None where it needs none
+    """
+
+    choice: Library
+    place: int
+    workspace: int | None
 
 
-def read_library(data: bytes) -> Library:
-    """Returns what `write_library` wrote."""
-    fields = json.loads(data.removeprefix(LIBRARY_CALL))
-    product = fields.pop("product")
+def write_library(call: LibraryCall, code: bytes = b"") -> bytes:
+    """Returns the data of a Binary with a call of a library, beside the code of its other launches."""
+    return LIBRARY_CALL + json.dumps(asdict(call)).encode() + b"\n" + code
+
+
+def read_library(data: bytes) -> tuple[LibraryCall, bytes]:
+    """Returns what `write_library` was given."""
+    text, _, code = data.removeprefix(LIBRARY_CALL).partition(b"\n")
+    fields = json.loads(text)
+    choice = fields.pop("choice")
+    product = choice.pop("product")
     a, b = Matrix(**product.pop("a")), Matrix(**product.pop("b"))
-    return Library(product=PlainProduct(a, b, **product), **fields)
+    epilogue = product.pop("epilogue")
+    added, bias = epilogue.pop("added"), epilogue.pop("bias")
+    made = Epilogue(added=added and Matrix(**added), bias=bias and Bias(**bias), **epilogue)
+    return LibraryCall(Library(product=PlainProduct(a, b, epilogue=made, **product), **choice), **fields), code

@@ -1,11 +1,12 @@
 """Products of matrices by cuBLASLt, as launches of a GPU's plan.
 
-In:    PlainProducts; calls of the library, as Binaries
-Out:   `CublasLt`: which way it would compute a product, and an Executable that does; `ProductCall`
+In:    PlainProducts; calls of the library, as data
+Out:   `CublasLt`: which way it would compute a product; `ProductCall`, which does
 Called by: runtime/cuda.py, runtime/cuda_plan.py, runtime/cuda_queue.py.    Next: picograd/runtime/cublaslt_calls.py
 
 The library knows matrices by columns. What lies in memory as a matrix by rows is to it the transposed one, by columns: so
-it is asked for out.T = b.T @ a.T, and b.T is its first operand. It takes the stream of kernels and memory that the plan
+it is asked for out.T = b.T @ a.T, and b.T is its first operand. A bias, one element a row of out.T, is one of its own
+epilogue; what is added is its C. It takes the stream of kernels and memory that the plan
 gives it, and never waits for the host.
 """
 
@@ -18,19 +19,18 @@ from functools import cached_property
 
 from picograd.dtype import dtype_named
 from picograd.errors import DeviceError
-from picograd.ir.opts import LIBRARY_CALL, Library, Matrix, PlainProduct, read_library
-from picograd.ir.stages import Binary, Executable
+from picograd.ir.opts import LIBRARY_CALL, Library, LibraryCall, Matrix, PlainProduct
+from picograd.ir.stages import Binary
 from picograd.runtime import cublaslt_calls as lt
 from picograd.runtime.cublaslt_calls import Algorithm, Heuristic, call, set_attribute
 
 MOST_WORKSPACE = 32 << 20  # bytes; what the library's manual has for Hopper
 ALIGNMENT = 16  # bytes, of the widest access; of memory that begins elsewhere another algorithm is in charge
 DTYPES = {"float32": lt.R_32F, "float16": lt.R_16F, "bfloat16": lt.R_16BF}
-ONE, ZERO = ctypes.c_float(1), ctypes.c_float(0)  # out = 1 * a @ b + 0 * out, which then is not read
 
 
 def is_call(binary: Binary) -> bool:
-    """True for a Binary that is no code, but a call of a library."""
+    """True for a Binary with a call of a library among its launches."""
     return binary.data.startswith(LIBRARY_CALL)
 
 
@@ -55,26 +55,36 @@ class Description:
     """A product as the library has it described.
 
     operation:           what is computed
-    left, right, result: how the three matrices lie; `left` is b.T
+    left, right, result: how three matrices lie; `left` is b.T
+    added:               how that lies that is added; the result, times 0, where nothing is
     """
 
     def __init__(self, product: PlainProduct):
         m, n, k = product.m, product.n, product.k
-        dtype = DTYPES[product.dtype]
+        dtype, out_dtype = DTYPES[product.dtype], DTYPES[product.out_dtype]
         compute = lt.COMPUTE_32F_FAST_TF32 if product.tf32 else lt.COMPUTE_32F
         self.operation = Made("MatmulDesc", compute, lt.R_32F)
         for attribute, matrix in (lt.TRANSA, product.b), (lt.TRANSB, product.a):
             if matrix.is_turned:
                 self.operation.set(attribute, ctypes.c_int32(lt.TRANSPOSE))
+        epilogue = product.epilogue
+        own = lt.RELU * epilogue.relu | lt.BIAS * (epilogue.bias is not None)
+        if own:
+            self.operation.set(lt.EPILOGUE, ctypes.c_uint32(own))
         self.left = _layout(k, n, product.b, product.batch, dtype)
         self.right = _layout(m, k, product.a, product.batch, dtype)
         out = Matrix(product.out, 0, n, is_turned=False, batch_stride=m * n)
-        self.result = _layout(m, n, out, product.batch, dtype)
+        self.result = _layout(m, n, out, product.batch, out_dtype)
+        self.added = self.result if epilogue.added is None else _layout(m, n, epilogue.added, product.batch, out_dtype)
+
+    def set_bias(self, address: int) -> None:
+        """Says where the bias lies."""
+        self.operation.set(lt.BIAS_POINTER, ctypes.c_void_p(address))
 
     @property
     def layouts(self) -> tuple[ctypes.c_void_p, ...]:
-        """Returns the layouts of A, B, C and D; C, which is added, is the result, times zero."""
-        return self.left.handle, self.right.handle, self.result.handle, self.result.handle
+        """Returns the layouts of A, B, C and D."""
+        return self.left.handle, self.right.handle, self.added.handle, self.result.handle
 
 
 def _layout(rows: int, columns: int, matrix: Matrix, batch: int, dtype: int) -> Made:
@@ -118,43 +128,49 @@ class CublasLt:
           DeviceError: it has none.
         """
         description = Description(product)
-        found = [self._heuristic(description, at_least) for at_least in (ALIGNMENT, dtype_named(product.dtype).itemsize)]
+        itemsizes = tuple(dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
+        found = [self._heuristic(description, product, *at_least) for at_least in ((ALIGNMENT, ALIGNMENT), itemsizes)]
         aligned, unaligned = (bytes(one.algorithm).hex() for one in found)
         return Library(self.name, product, aligned, unaligned, max(int(one.workspace_nbytes) for one in found))
 
-    def _heuristic(self, description: Description, alignment: int) -> Heuristic:
-        """Returns the first algorithm for memory that begins at multiples of so many bytes."""
+    def _heuristic(self, description: Description, product: PlainProduct, of_operands: int, of_results: int) -> Heuristic:
+        """Returns the first algorithm for operands, and results, that begin at multiples of so many bytes."""
+        if product.epilogue.bias is not None:
+            description.set_bias(of_results)  # an address that tells that much: nothing is read (cublasLt.h, BIAS_POINTER)
         preference = Made("MatmulPreference")
         preference.set(lt.MAX_WORKSPACE_BYTES, ctypes.c_uint64(MOST_WORKSPACE))
         preference.set(lt.REDUCTION_SCHEME_MASK, ctypes.c_uint32(lt.REDUCTION_COMPUTE_TYPE))
-        for attribute in lt.MIN_ALIGNMENTS:
+        for attribute, alignment in zip(lt.MIN_ALIGNMENTS, (of_operands, of_operands, of_results, of_results)):
             preference.set(attribute, ctypes.c_uint32(alignment))
         found, count = Heuristic(), ctypes.c_int()
         operands = self._handle, description.operation.handle, *description.layouts
         call("cublasLtMatmulAlgoGetHeuristic", *operands, preference.handle, 1, ctypes.byref(found), ctypes.byref(count))
         if count.value < 1 or found.state != lt.SUCCESS:
-            raise DeviceError(f"cuBLASLt: it has no algorithm for memory aligned to {alignment} bytes.", lt.WITHOUT)
+            raise DeviceError(f"cuBLASLt: it has no algorithm for memory aligned to {of_operands} bytes.", lt.WITHOUT)
         return found
 
-    def load(self, binary: Binary) -> Executable:
-        """Makes a call of the library a launch.
+    def load(self, name: str, called: LibraryCall) -> ProductCall:
+        """Makes a call of the library the launch of a kernel.
 
         Raises:
           DeviceError: it was made for another version.
         """
-        choice = read_library(binary.data)
-        if choice.name != self.name:
-            raise DeviceError(f"{binary.name} is a call of {choice.name}, but {self.name} is here.", "picograd cache clear")
-        function = ProductCall(self._handle, choice)
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, (function,), None)
+        made_for = called.choice.name
+        if made_for != self.name:
+            raise DeviceError(f"{name} is a call of {made_for}, but {self.name} is here.", "picograd cache clear")
+        return ProductCall(self._handle, called)
 
 
 class ProductCall:
     """One product, whose algorithm is fixed: the same bits in every run on memory that is aligned alike."""
 
-    def __init__(self, handle: ctypes.c_void_p, choice: Library):
-        self._handle, self._product, self._workspace_nbytes = handle, choice.product, choice.workspace_nbytes
+    def __init__(self, handle: ctypes.c_void_p, called: LibraryCall):
+        choice = called.choice
+        self._handle, self._product, self._workspace = handle, choice.product, called.workspace
+        self._workspace_nbytes = choice.workspace_nbytes
         self._description = Description(choice.product)
+        epilogue = choice.product.epilogue
+        self._scale, self._factor = ctypes.c_float(epilogue.scale), ctypes.c_float(epilogue.factor)
         self._aligned, self._unaligned = (
             Algorithm.from_buffer_copy(bytes.fromhex(text)) for text in (choice.algorithm, choice.unaligned)
         )
@@ -163,22 +179,27 @@ class ProductCall:
         """Submits the product.
 
         Args:
-          addresses:  of the parameters, by slot; then of the workspace, where there is one
+          addresses:  of the parameters, by slot
 
         Raises:
           DeviceError: the library does not take it.
         """
-        product, description = self._product, self._description
-        itemsize = dtype_named(product.dtype).itemsize
+        product, description, epilogue = self._product, self._description, self._product.epilogue
+        itemsize, out_itemsize = (dtype_named(name).itemsize for name in (product.dtype, product.out_dtype))
         left, right = (addresses[matrix.slot] + matrix.offset * itemsize for matrix in (product.b, product.a))
-        result = addresses[product.out]
-        is_aligned = not any(address % ALIGNMENT for address in (left, right, result))
-        algorithm = self._aligned if is_aligned else self._unaligned
+        result = added = addresses[product.out]
+        if epilogue.added is not None:
+            added = addresses[epilogue.added.slot] + epilogue.added.offset * out_itemsize
+        used = [left, right, result, added]
+        if epilogue.bias is not None:
+            used.append(addresses[epilogue.bias.slot] + epilogue.bias.offset * out_itemsize)
+            description.set_bias(used[-1])
+        algorithm = self._unaligned if any(address % ALIGNMENT for address in used) else self._aligned
         a, b, c, d = description.layouts
-        out = ctypes.c_void_p(result)
-        workspace = ctypes.c_void_p(addresses[-1] if self._workspace_nbytes else None)
+        workspace = ctypes.c_void_p(None if self._workspace is None else addresses[self._workspace])
         call(
-            "cublasLtMatmul", self._handle, description.operation.handle, ctypes.byref(ONE), ctypes.c_void_p(left), a,
-            ctypes.c_void_p(right), b, ctypes.byref(ZERO), out, c, out, d, ctypes.byref(algorithm), workspace,
-            ctypes.c_size_t(self._workspace_nbytes), ctypes.c_void_p(stream),
+            "cublasLtMatmul", self._handle, description.operation.handle, ctypes.byref(self._scale),
+            ctypes.c_void_p(left), a, ctypes.c_void_p(right), b, ctypes.byref(self._factor),
+            ctypes.c_void_p(added), c, ctypes.c_void_p(result), d,
+            ctypes.byref(algorithm), workspace, ctypes.c_size_t(self._workspace_nbytes), ctypes.c_void_p(stream),
         )  # fmt: skip

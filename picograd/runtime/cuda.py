@@ -22,7 +22,7 @@ from picograd.device import Target
 from picograd.errors import DeviceError, PicogradError
 from picograd.ir.backend import MemoryCount
 from picograd.ir.holders import format_nbytes, out_of_memory
-from picograd.ir.opts import Library, PlainProduct
+from picograd.ir.opts import Library, PlainProduct, read_library
 from picograd.ir.stages import Binary, Executable, Launch, Runner, Schedule
 from picograd.runtime.cublaslt import CublasLt, is_call
 from picograd.runtime.cublaslt_calls import why_no_library
@@ -182,18 +182,31 @@ class CudaDevice:
             self.synchronize()
             self._unload()
         if is_call(binary):
-            return self._cublaslt.load(binary)
+            return self._load_call(binary)
+        module, functions = self._load_code(binary.name, binary.data, binary.launches)
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+
+    def _load_call(self, binary: Binary) -> Executable:
+        """Returns launches of which the library makes one; the others are those of generated code, if there is any."""
+        called, code = read_library(binary.data)
+        product = self._cublaslt.load(binary.name, called)
+        others = [launch for place, launch in enumerate(binary.launches) if place != called.place]
+        module, functions = self._load_code(binary.name, code, others) if others else (None, ())
+        functions = (*functions[: called.place], product, *functions[called.place :])
+        return Executable(binary.name, binary.params, binary.variables, binary.launches, functions, module)
+
+    def _load_code(self, name: str, code: bytes, launches: Sequence[Launch]) -> tuple[_Module, tuple[Any, ...]]:
+        """Returns loaded code, and its functions."""
         try:
-            module = _Module(call("cuModuleLoadData", binary.data), self._dropped)
-            functions = [_function(module.handle, launch) for launch in binary.launches]
+            module = _Module(call("cuModuleLoadData", code), self._dropped)
+            return module, tuple(_function(module.handle, launch) for launch in launches)
         except PicogradError as error:
             version = _version_text(call("cuDriverGetVersion"))
             raise DeviceError(
-                f"{self.name}: kernel {binary.name} cannot be loaded: {error.args[0].splitlines()[0]} "
-                f"{_said_of(binary.data)}The driver is made for CUDA {version} and older.",
+                f"{self.name}: kernel {name} cannot be loaded: {error.args[0].splitlines()[0]} "
+                f"{_said_of(code)}The driver is made for CUDA {version} and older.",
                 "update the driver, or install a nvidia-cuda-nvrtc of its version, or use PICOGRAD_DEVICE=PTX",
             ) from None
-        return Executable(binary.name, binary.params, binary.variables, binary.launches, tuple(functions), module)
 
     def _unload(self) -> None:
         """Unloads code that nobody needs, once none of it runs any more."""
