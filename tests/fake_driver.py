@@ -44,6 +44,33 @@ folder = os.environ["LD_LIBRARY_PATH"]
 cublaslt_calls.import_module = lambda name: SimpleNamespace(
     load_nvidia_dynamic_lib=lambda name: SimpleNamespace(abs_path=f"{folder}/lib{name}.so.13"))
 """
+# The library wins every timing; how many candidates it has had, and what has been written down.
+TUNED = LIBRARY + """
+from picograd.engine import realize, tune
+from picograd.engine.watch import watch
+from picograd.ir.opts import Library
+from picograd.runtime import cublaslt
+def library_wins(kernel, found, device, make):
+    wins = [isinstance(choice, Library) and tune._started(kernel, choice, device, make) is not None for choice in found]
+    return [[1.0 if won else 2.0] * 9 for won in wins]
+tune.time_candidates = library_wins
+calls = []
+def counted(self, addresses, stream, call=cublaslt.ProductCall.__call__):
+    calls.append(self)
+    call(self, addresses, stream)
+cublaslt.ProductCall.__call__ = counted
+def forget():  # as in a new process
+    realize._plans.clear()
+    devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source))
+rng = np.random.default_rng(0)
+def held(*shape, dtype=pg.float32):
+    return pg.Tensor(rng.standard_normal(shape).astype(np.float32), device="CUDA").cast(dtype).realize()
+def backwards(a, b):
+    total = np.float32(0)
+    for k in range(a.shape[-1])[::-1]:
+        total = total + a[..., k : k + 1].astype(np.float32) * b[..., k : k + 1, :].astype(np.float32)
+    return total
+"""
 
 
 def build(folder: Path) -> None:

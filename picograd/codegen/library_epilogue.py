@@ -4,11 +4,12 @@ In:    the value that a nest stores, the product that it is computed from
 Out:   `Epilogue`; NotPlain where more is computed
 Called by: codegen/plain_product.py.    Next: picograd/codegen/unfuse.py
 
-    relu(scale * product + factor * added + bias)      each part may be missing; added before the bias, as the library does
+    relu(scale * product + factor * added + bias)      each part may be missing
 
-The library computes this in float32 and rounds once, to the dtype of the result. Of 16 bits a value would be rounded after
-each Op, the product first: what differs is less than that. A gelu is not among the parts: what the library's tanh gives is
-not written down. NOTE: nor is what its relu makes of a NaN; a generated relu keeps it.
+The library adds up in this order, in float32, and rounds once, to the dtype of the result. A graph may have another order,
+and of 16 bits it rounds after each Op, the product first: what differs is less than its own rounding. A gelu is not among
+the parts: what the library's tanh gives is not written down. NOTE: nor is what its relu makes of a NaN; a generated relu
+keeps it.
 Source: cublasLt.h, cublasLtEpilogue_t; cuBLAS manual, cublasLtMatmul.
 """
 
@@ -36,17 +37,22 @@ def epilogue_of(value: Op, anchor: Op) -> Epilogue:
     extents = known_numbers(anchor.shape)
     if rest.code is OpCode.CAST and anchor.dtype is dtypes.float32:  # which rounds as storing does
         rest = rest.src[0]
-    relu = _under_relu(rest)
-    rest = rest if relu is None else relu
-    for part, vector in _summands(rest):
-        bias = _bias(vector, extents, value.dtype)
-        scale = None if bias is None else _linear(part, product, extents, value.dtype)
-        if scale is not None:
-            return Epilogue(*scale, bias, relu is not None)
-    linear = _linear(rest, product, extents, value.dtype)
-    if linear is None:
+    under = _under_relu(rest)
+    scale, factor_added, added, bias = 0.0, 0.0, None, None
+    for sign, term in _terms(rest if under is None else under):
+        factor, x = _multiple(term)
+        factor *= sign
+        if x is product and not scale and factor:
+            scale = factor
+        elif bias is None and factor == 1 and (found := _bias(x, extents, value.dtype)):
+            bias = found
+        elif added is None and factor and (matrix := _added(x, extents, value.dtype)):
+            factor_added, added = factor, matrix
+        else:
+            raise NotPlain(MORE)
+    if not scale:  # nor 0: a library may leave out what 0 times NaN is
         raise NotPlain(MORE)
-    return Epilogue(*linear, None, relu is not None)
+    return Epilogue(scale, factor_added, added, bias, under is not None)
 
 
 def _under_relu(value: Op) -> Op | None:
@@ -61,34 +67,14 @@ def _is_zero(value: Op) -> bool:
     return value.code is OpCode.CONST and value.arg == 0
 
 
-def _summands(value: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields (x, y) for x + y, and (y, x)."""
-    if value.code is OpCode.ADD:
+def _terms(value: Op, sign: float = 1.0) -> Iterator[tuple[float, Op]]:
+    """Yields the terms of a sum, each with its sign."""
+    if value.code is OpCode.ADD or value.code is OpCode.SUB:
         x, y = value.src
-        yield x, y
-        yield y, x
-
-
-def _linear(value: Op, product: Op, extents: list[int], dtype: DType) -> tuple[float, float, Matrix | None] | None:
-    """Returns (scale, factor, added) of scale * product + factor * added; None where a value is something else."""
-    scale = _multiple_of(value, product)
-    if scale is not None:
-        return scale, 0.0, None
-    if value.code not in (OpCode.ADD, OpCode.SUB):
-        return None
-    (x, y), sign = value.src, -1.0 if value.code is OpCode.SUB else 1.0
-    for scaled, other, first, second in ((x, y, 1.0, sign), (y, x, sign, 1.0)):
-        scale, (factor, load) = _multiple_of(scaled, product), _multiple(other)
-        added = None if scale is None else _added(load, extents, dtype)
-        if scale is not None and added is not None and factor:
-            return first * scale, second * factor, added
-    return None
-
-
-def _multiple_of(value: Op, product: Op) -> float | None:
-    """Returns c where a value is c times a product, else None; not 0: a library may leave out what 0 times NaN is."""
-    factor, multiplied = _multiple(value)
-    return factor if multiplied is product and factor else None
+        yield from _terms(x, sign)
+        yield from _terms(y, -sign if value.code is OpCode.SUB else sign)
+    else:
+        yield sign, value
 
 
 def _multiple(value: Op) -> tuple[float, Op]:

@@ -19,7 +19,7 @@ from picograd.device import Target
 from picograd.engine import cache
 from picograd.engine.choose import choose, may_be_tuned
 from picograd.engine.host import HOST_ENTRY, load_host, runs_on_host
-from picograd.engine.library import library_binary, split_of
+from picograd.engine.library import library_binary, rest_of, split_of
 from picograd.engine.pipeline import pipelined
 from picograd.engine.show import dump, place_of_dumps, show
 from picograd.engine.watch import note
@@ -181,12 +181,12 @@ class Compiler:
         if is_on("PICOGRAD_VERIFY"):
             verify_kernel(split.kernel, after="unfuse")
         show("source", lambda: f"{kernel.name}: {choice}; {split}")
-        generated = split.generated
-        if not generated.phases:
+        rest = rest_of(split, choice)
+        if not rest.phases:
             return lambda: library_binary(kernel, split, choice, None)
         if place is not None:
             dump(place, "split.txt", format_kernel(split.kernel))
-        compile_ = self._begin_generating(generated, Opts())  # elementwise nests have none
+        compile_ = self._begin_generating(rest, Opts())  # elementwise nests have none
         return lambda: library_binary(kernel, split, choice, compile_())
 
     def _begin_generating(self, kernel: Kernel, opts: Opts) -> Callable[[], Binary]:
@@ -221,7 +221,7 @@ class Compiler:
         if isinstance(choice, Library):
             split = split_of(kernel, choice)
             texts["choice"] += f"; {split}"
-            kernel = split.generated
+            kernel = rest_of(split, choice)
             if not kernel.phases:
                 return texts
             texts["choice"] += f"\n{format_kernel(split.kernel)}"

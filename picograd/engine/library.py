@@ -59,19 +59,21 @@ def note_failure(kernel: Kernel, name: str, product: PlainProduct, reason: str) 
 
 
 def split_of(kernel: Kernel, choice: Library) -> Split:
-    """Returns the split of a kernel that a choice is about; its own params end with what the library works in."""
+    """Returns the split of a kernel that a choice is about."""
     splits = unfuse(kernel)
     assert not isinstance(splits, str), f"{kernel.name} has no split, but a library was chosen for it"
-    split = next(split for split in splits if split.product == choice.product)
-    if not choice.workspace_nbytes:
-        return split
-    workspace = Param(dtypes.uint8, choice.workspace_nbytes, "scratch")
-    return replace(split, kernel=replace(split.kernel, params=(*split.kernel.params, workspace)))
+    return next(split for split in splits if split.product == choice.product)
+
+
+def rest_of(split: Split, choice: Library) -> Kernel:
+    """Returns what is generated beside a call of the library; its params end with the memory that the library works in."""
+    workspace = (Param(dtypes.uint8, choice.workspace_nbytes, "scratch"),) if choice.workspace_nbytes else ()
+    return replace(split.generated, params=(*split.kernel.params, *workspace))
 
 
 def library_binary(kernel: Kernel, split: Split, choice: Library, generated: Binary | None) -> Binary:
     """Returns a kernel's code: a call of the library, among the launches of what else was generated for it."""
-    product, params = choice.product, split.kernel.params
+    product, params = choice.product, rest_of(split, choice).params
     work = 2 * product.batch * product.m * product.n * product.k
     launches = [] if generated is None else [*generated.launches]
     assert len(launches) == len(split.kernel.phases) - 1, "each phase that stores elements is one launch"

@@ -1,38 +1,27 @@
-"""Which kernels a vendor's library is asked for: a product that stands alone, of matrices as they lie in memory.
+"""Which nests are a product that a vendor's library computes, of matrices as they lie in memory.
 
 Each form is a function of tensors; its kernel is made as for a GPU, and nothing runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 import picograd as pg
 from picograd import Tensor
-from picograd.codegen.plain_product import plain_product
-from picograd.engine.plan import parametrize, schedule_graphs, template
-from picograd.ir.opts import Library, Matrix, PlainProduct, read_library, write_library
+from picograd.codegen.plain_product import product_of
+from picograd.codegen.strided import NotPlain
+from picograd.ir.opts import Bias, Epilogue, Library, LibraryCall, Matrix, PlainProduct, read_library, write_library
 from picograd.ir.stages import Kernel
-from picograd.runtime.cudasim import TARGET
-
-Form = Callable[[], Tensor | tuple[Tensor, ...]]
+from tests.gpu_kernels import Form, held, kernel_of
 
 
-def held(*shape: int, dtype: pg.DType = pg.float32) -> Tensor:
-    """Returns a tensor in memory, other memory for each."""
-    return Tensor(np.random.default_rng().standard_normal(shape).astype(np.float32), device="NUMPY").cast(dtype).realize()
-
-
-def kernel_of(form: Form) -> Kernel:
-    """Returns the only kernel of a form."""
-    made = form()
-    roots = [tensor.op for tensor in (made if isinstance(made, tuple) else (made,))]
-    schedule = schedule_graphs(parametrize(roots, template(roots)), TARGET)
-    (item,) = schedule.kernel_items()
-    return item.kernel
+def product_in(kernel: Kernel) -> PlainProduct:
+    """Returns the product that a kernel's only nest is; raises NotPlain."""
+    ((nest,),) = kernel.phases
+    return product_of(nest)
 
 
 @pytest.fixture
@@ -50,7 +39,7 @@ def columns(slot: int, stride: int, offset: int = 0, batch: int = 0) -> Matrix:
     return Matrix(slot, offset, stride, is_turned=True, batch_stride=batch)
 
 
-# name: (form, left operand, right operand, (batch, m, n, k), dtype)
+# name: (form, left operand, right operand, (batch, m, n, k), dtype; that of the result where it is another)
 TAKEN: dict[str, tuple[Form, Matrix, Matrix, tuple[int, int, int, int], str]] = {
     "rows": (lambda: held(8, 6) @ held(6, 10), rows(0, 6), rows(1, 10), (1, 8, 10, 6), "float32"),
     "right columns": (lambda: held(8, 6) @ held(10, 6).T, rows(0, 6), columns(1, 6), (1, 8, 10, 6), "float32"),
@@ -62,6 +51,14 @@ TAKEN: dict[str, tuple[Form, Matrix, Matrix, tuple[int, int, int, int], str]] = 
     ),
     "bfloat16": (
         lambda: held(8, 6, dtype=pg.bfloat16) @ held(10, 6, dtype=pg.bfloat16).T,
+        rows(0, 6), columns(1, 6), (1, 8, 10, 6), "bfloat16",
+    ),
+    "float16, widened": (
+        lambda: held(8, 6, dtype=pg.float16).float() @ held(6, 10, dtype=pg.float16).float(),
+        rows(0, 6), rows(1, 10), (1, 8, 10, 6), "float16 float32",
+    ),
+    "bfloat16, widened and narrowed": (
+        lambda: (held(8, 6, dtype=pg.bfloat16).float() @ held(10, 6, dtype=pg.bfloat16).T.float()).bfloat16(),
         rows(0, 6), columns(1, 6), (1, 8, 10, 6), "bfloat16",
     ),
     "a batch": (
@@ -90,13 +87,14 @@ TAKEN: dict[str, tuple[Form, Matrix, Matrix, tuple[int, int, int, int], str]] = 
 
 LEFT, RIGHT = "the left operand", "the right operand"
 REFUSED: dict[str, tuple[Form, str]] = {
-    "a sum": (lambda: held(8, 6).sum(1), "it is not one product"),
-    "a convolution": (lambda: pg.nn.functional.conv2d(held(2, 3, 8, 8), held(4, 3, 3, 3)), "it is not one product"),
-    "two results": (lambda: (lambda y: (y.exp(), y.sin()))(held(8, 6) @ held(6, 10)), "more is computed than the product"),
-    "a bias": (lambda: held(8, 6) @ held(6, 10) + held(10), "more is computed than the product"),
-    "an activation": (lambda: (held(8, 6) @ held(6, 10)).relu(), "more is computed than the product"),
+    "two results": (lambda: (lambda y: (y.exp(), y.sin()))(held(8, 6) @ held(6, 10)), "it has several results"),
+    "an activation": (lambda: (held(8, 6) @ held(6, 10)).tanh(), "more is computed than the product"),
     "a wider result": (
         lambda: (held(8, 6, dtype=pg.float16) @ held(6, 10, dtype=pg.float16)).float(), "more is computed than the product",
+    ),
+    "a narrower result": (lambda: (held(8, 6) @ held(6, 10)).half(), "its result is float16"),
+    "one operand widened": (
+        lambda: held(8, 6, dtype=pg.float16).float() @ held(6, 10, dtype=pg.bfloat16).float(), f"{LEFT} is computed",
     ),
     "an operand's activation": (lambda: held(8, 6).relu() @ held(6, 10), f"{LEFT} is computed"),
     "an operand's cast": (lambda: held(8, 6) @ held(6, 10, dtype=pg.float16).float(), f"{RIGHT} is computed"),
@@ -126,27 +124,34 @@ REFUSED: dict[str, tuple[Form, str]] = {
 @pytest.mark.req("E4")
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_lies_in_memory_is_taken(name: str) -> None:
-    form, a, b, (batch, m, n, k), dtype = TAKEN[name]
+    form, a, b, (batch, m, n, k), dtypes = TAKEN[name]
     kernel = kernel_of(form)
-    assert plain_product(kernel) == PlainProduct(a, b, len(kernel.params) - 1, batch, m, n, k, dtype)
+    operands, _, result = dtypes.partition(" ")
+    assert product_in(kernel) == PlainProduct(a, b, len(kernel.params) - 1, batch, m, n, k, operands, result or operands)
 
 
 @pytest.mark.req("E4")
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_computed_otherwise_is_refused_with_a_reason(name: str) -> None:
     form, reason = REFUSED[name]
-    found = plain_product(kernel_of(form))
-    assert isinstance(found, str) and found.startswith(reason), found
+    with pytest.raises(NotPlain) as refused:
+        product_in(kernel_of(form))
+    assert str(refused.value).startswith(reason)
 
 
 @pytest.mark.req("G13")
 def test_tf32_is_allowed_where_the_graph_asks_for_it(tf32: None) -> None:
-    product = plain_product(kernel_of(lambda: held(8, 6) @ held(6, 10)))
-    assert isinstance(product, PlainProduct) and product.tf32
+    assert product_in(kernel_of(lambda: held(8, 6) @ held(6, 10))).tf32
+    narrow = kernel_of(lambda: held(8, 6, dtype=pg.float16).float() @ held(6, 10, dtype=pg.float16).float())
+    assert not product_in(narrow).tf32  # which is exact already
 
 
-def test_a_choice_reads_back() -> None:
-    product = plain_product(kernel_of(lambda: held(3, 8, 6) @ held(3, 6, 10)))
-    assert isinstance(product, PlainProduct)
-    choice = Library("cuBLASLt 13.10.0", product, "00ff", "01ff", 4096)
-    assert read_library(write_library(choice)) == choice
+@pytest.mark.parametrize("epilogue", [Epilogue(), Epilogue(0.5, -2.0, rows(3, 10, 1, 80), Bias(4, 2), True)], ids=str)
+def test_a_choice_reads_back(epilogue: Epilogue) -> None:
+    a, b = rows(0, 6, batch=48), rows(1, 10, batch=60)
+    product = PlainProduct(a, b, 2, 3, 8, 10, 6, "float16", "float32", epilogue=epilogue)
+    for call in LibraryCall(Library("a library", product, "00ff", "01ff", 4096), 1, 5), LibraryCall(
+        Library("a library", product, "", "", 0), 0, None
+    ):
+        for code in b"", b"\x7fELF\n\0library":
+            assert read_library(write_library(call, code)) == (call, code)

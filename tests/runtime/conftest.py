@@ -15,3 +15,9 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     build(folder)
     return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> dict[str, str]:
+    """A cache of its own, and stages that are not looked at."""
+    return {"PICOGRAD_CACHE": str(tmp_path), "PICOGRAD_VERIFY": "0"}

@@ -17,46 +17,13 @@ from picograd.engine import tune
 from picograd.ir.opts import Choice, Library
 from picograd.ir.stages import Kernel
 from picograd.runtime import cublaslt, cublaslt_calls, cuda_driver
-from tests.fake_driver import LIBRARY, run_on
+from tests.fake_driver import TUNED, run_on
 from tests.on_devices import train
 
 pytestmark = pytest.mark.req("E4")
 
 RUNTIME = Path(cublaslt_calls.__file__).parent
 MODES = pytest.mark.parametrize("eager", [{}, {"FAKE_DRIVER_EAGER": "0"}, {"FAKE_DRIVER_EAGER": "1"}], ids=str)
-# The library wins every timing; how many candidates it has had, and what has been written down.
-TUNED = LIBRARY + """
-from picograd.engine import realize, tune
-from picograd.engine.watch import watch
-from picograd.ir.opts import Library
-from picograd.runtime import cublaslt
-def library_wins(kernel, found, device, make):
-    wins = [isinstance(choice, Library) and tune._started(kernel, choice, device, make) is not None for choice in found]
-    return [[1.0 if won else 2.0] * 9 for won in wins]
-tune.time_candidates = library_wins
-calls = []
-def counted(self, addresses, stream, call=cublaslt.ProductCall.__call__):
-    calls.append(self)
-    call(self, addresses, stream)
-cublaslt.ProductCall.__call__ = counted
-def forget():  # as in a new process
-    realize._plans.clear()
-    devices._compilers["CUDA"] = Compiler(device, Backend(render, hostcxx.compile_source))
-rng = np.random.default_rng(0)
-def held(*shape, dtype=pg.float32):
-    return pg.Tensor(rng.standard_normal(shape).astype(np.float32), device="CUDA").cast(dtype).realize()
-def backwards(a, b):
-    total = np.float32(0)
-    for k in range(a.shape[-1])[::-1]:
-        total = total + a[..., k : k + 1].astype(np.float32) * b[..., k : k + 1, :].astype(np.float32)
-    return total
-"""
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> dict[str, str]:
-    """A cache of its own, and stages that are not looked at."""
-    return {"PICOGRAD_CACHE": str(tmp_path), "PICOGRAD_VERIFY": "0"}
 
 
 # ---- products ----
@@ -389,8 +356,17 @@ def test_it_computes_what_generated_kernels_do(
     left, right = (rng.standard_normal(extents).astype(np.float32) for extents in SHAPES[shape])
     a, b = (pg.Tensor(array, device="CUDA").cast(dtype).realize() for array in (left, right))
     columns = b.transpose(-1, -2).contiguous().realize()
+    bias = pg.Tensor(rng.standard_normal(57).astype(np.float32), device="CUDA").cast(dtype).realize()[1:]
     eps = {pg.float32: 2e-6, pg.float16: 2e-3, pg.bfloat16: 2e-2}[dtype]  # some units in the last place
-    for form in (lambda: a @ b), (lambda: a @ columns.transpose(-1, -2)), (lambda: a[..., 1:] @ b[..., 1:, :]):
+    for form in (
+        (lambda: a @ b),
+        (lambda: a @ columns.transpose(-1, -2)),
+        (lambda: a[..., 1:] @ b[..., 1:, :]),
+        (lambda: (a @ b + bias).relu()),
+        (lambda: 0.5 * (a @ b) + a[..., :56]),
+        (lambda: pg.nn.functional.gelu(a.sigmoid() @ b) * bias),
+        (lambda: (a.float() @ b.float()).relu()),
+    ):
         calls.clear()
         generated, tuned = form().float().numpy(), pg.jit(form, tune=True)
         for _ in range(2):
