@@ -25,7 +25,12 @@ from picograd.ir.substitute import param
 def attention_reverse(
     attention: Op, grads: Mapping[int, Op], needed: Sequence[int], rules: PatternMatcher
 ) -> list[Op | None]:
-    """Returns the gradients of those of q, k, v that are needed; v has none from the logsumexp."""
+    """Returns the gradients of those of q, k, v that are needed; v has none from the logsumexp.
+
+    Those of a masked one, among which may be that of the mask itself, are the composition's.
+    """
+    if len(attention.src) > 3:
+        return composed_reverse(attention, grads, needed, rules)
     out, logsumexp = outputs(attention)
     grad = grads.get(0, zeros_like(out))
     made = Op(OpCode.ATTENTION_GRAD, attention.dtype, (*attention.src, grad, logsumexp, _delta(out, grads)), attention.arg)

@@ -21,8 +21,8 @@ from picograd.codegen.index import element_within
 from picograd.codegen.rows import accumulator_dtype
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
-from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary
-from picograd.ir.op import Dim, Op
+from picograd.ir.build import both, cast, compare, rough_exp, static_shape, unary, where
+from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
 from picograd.ir.symbolic import add, at_least_0, floordiv, less, minimum, subtract, to_op
@@ -34,7 +34,7 @@ Element = Callable[[Dim, Dim], Op]  # (position, feature) -> an element of q, k,
 class Heads:
     """The lengths of an ATTENTION or ATTENTION_GRAD.
 
-    anchor:   q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), ...
+    anchor:   q (B, H, T, D), k (B, G, S, D), v (B, G, S, E), ...; of an ATTENTION a mask (B, H, T, S), where there is one
     """
 
     anchor: Op
@@ -73,6 +73,12 @@ class Heads:
         return H // G * self.num_queries
 
     @property
+    def mask(self) -> Op | None:
+        """What says which keys count, or is added to the scores."""
+        has_mask = self.anchor.code is OpCode.ATTENTION and len(self.anchor.src) > 3
+        return self.anchor.src[3] if has_mask else None
+
+    @property
     def ahead(self) -> Dim:
         """At which position query 0 stands."""
         return subtract(self.num_keys, self.num_queries)
@@ -96,6 +102,12 @@ class Heads:
             return score, None
         bent = unary(OpCode.TANH, score / cap)
         return bent * cap, bent
+
+    def masked(self, score: Op, mask: Op) -> Op:
+        """Returns a score, given what the mask says there: where a key counts, or what is added."""
+        if mask.dtype is dtypes.bool_:
+            return where(mask, score, const(float("-inf"), score.dtype))
+        return score + cast(mask, score.dtype)
 
     def power(self, difference: Op) -> Op:
         """Returns exp of how much less a score is than another: roughly for 16 bits, to which weights are rounded."""

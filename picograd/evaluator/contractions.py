@@ -103,9 +103,14 @@ def _scores(q: Array, k: Array, arg: AttentionArg) -> tuple[Array, Array]:
 
 
 def _attention(op: Op, args: Sequence[Array], variables: Variables) -> tuple[Any, Any]:
-    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf."""
-    q, k, v = _of_all_heads(args)
+    """softmax(mask(cap(scale * q k))) v and the logarithm of its denominator; a row that sees nothing is 0 and -inf.
+
+    A mask of bools is True for keys that take part; one of floats is added to the scores.
+    """
+    q, k, v = _of_all_heads(args[:3])
     scores, seen = _scores(q, k, op.arg)
+    for mask in args[3:]:
+        seen, scores = (seen & mask, scores) if mask.dtype == np.bool_ else (seen, scores + mask.astype(np.float64))
     scores = np.where(seen, scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isneginf(peak), 0.0, peak))

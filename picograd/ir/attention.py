@@ -4,7 +4,8 @@ In:    an ATTENTION or an ATTENTION_GRAD
 Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`
 Next:  picograd/ir/attention_parts.py
 
-C = cap tanh(scale q k^T / cap), or scale q k^T; L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
+C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S); visible is what causal and window say,
+and where a mask of bools is True. L = log(sum(exp(C))), over what is visible; P = exp(C - L); O = P v.
 dv = P^T dO;  dP = dO v^T;  dC = P (dP - delta);  dS = scale dC (1 - (C / cap)^2);  dq = dS k;  dk = dS^T q.
 delta = rowsum(dO O) - dL stands for all that a row sends back.
 Source: Dao, Fu, Ermon, Rudra, Re 2022, arXiv:2205.14135, appendix B.2. Letters: B batch, H = G R heads, R of which share
@@ -14,6 +15,7 @@ symbolic. All is computed in the dtype that narrow floats are computed in, and r
 
 from __future__ import annotations
 
+from picograd import dtype as dtypes
 from picograd.ir.build import (
     both,
     cast,
@@ -59,9 +61,11 @@ def composed(op: Op) -> list[Op]:
 
 def _averages(attention: Op) -> list[Op]:
     """Returns O (B, G, R T, E) and L (B, G, R T); of a row that sees nothing 0 and -inf, without a NaN on the way."""
-    q, k, v = _grouped(attention)
+    q, k, v, *masks = _grouped(attention)
     arg: AttentionArg = attention.arg
     scores = _visible(_scores(q, k, arg)[0], attention)
+    for mask in masks:
+        scores = where(mask, scores, NOTHING) if mask.dtype is dtypes.bool_ else scores + mask
     greatest = unary(OpCode.DETACH, reduce(scores, OpCode.MAX, (3,)))
     greatest = where(compare(OpCode.CMPEQ, greatest, NOTHING), 0.0, greatest)
     powers = unary(OpCode.EXP, scores - _along(greatest, scores))
@@ -97,7 +101,7 @@ def _grouped(op: Op) -> list[Op]:
     """Returns the sources in the dtype that is computed in, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
     B, G, R, T, _ = _extents(op)
     found = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
-    return [cast(x, op.dtype.compute_dtype) for x in found]
+    return [x if x.dtype is dtypes.bool_ else cast(x, op.dtype.compute_dtype) for x in found]
 
 
 def _scores(q: Op, k: Op, arg: AttentionArg) -> tuple[Op, Op | None]:

@@ -110,10 +110,12 @@ def has_kernel(attention: Op, target: Target | None) -> bool:
     """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
 
     Its lengths are known, but for the batch's, and on a GPU with shuffles, where queries are few, for that of the keys.
-    Gradients of few queries have none there.
+    Gradients of few queries have none there, and masks only averages of few queries.
     """
     if target is not None and parts_of(attention, target):
         return True
+    if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
+        return False
     if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:]):
         return False
     if target is None or not target.is_gpu:

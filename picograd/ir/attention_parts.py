@@ -1,7 +1,7 @@
 """How a GPU cuts an attention of few queries over many keys: parts of the keys, and rows of a block of threads.
 
 In:    an ATTENTION or ATTENTION_GRAD, Target
-Out:   `Parts`;  `parts_of`
+Out:   `Parts`;  `parts_of`, `has_one_mask`
 Next:  picograd/ir/attention_cuts.py
 
 Such an attention is limited by how fast keys and values are read, and its queries alone would leave most of a GPU idle. So
@@ -17,8 +17,9 @@ from math import gcd
 
 from picograd.device import Target
 from picograd.ir.build import static_shape
-from picograd.ir.op import Dim, Op
-from picograd.ir.opcode import OpCode
+from picograd.ir.coordinates import Coords, move, placeholders
+from picograd.ir.op import Dim, Op, toposort
+from picograd.ir.opcode import MOVEMENT, OpCode
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import LARGE, add, bounds, minimum
 
@@ -84,13 +85,26 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
     words = attention.dtype.compute_dtype.itemsize // 4
     at_once = max(1, min(MOST_AT_ONCE, ON_ITS_WAY // (own * words)))
-    most_rows = (REGISTERS // words - at_once * own) // (own + 2 + at_once)
+    numbers_of_keys = len(attention.src) - 2  # the score, and what a mask says
+    most_rows = (REGISTERS // words - at_once * own) // (own + 2 + at_once * numbers_of_keys)
     if most_rows < 1:
         return None
     rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
     length = max(LEAST_PART, -(-span // MOST_PARTS))
     length += -length % (threads // team * at_once)
     return Parts(threads, team, lanes, at_once, rows, length, max(1, -(-span // length)))
+
+
+def has_one_mask(attention: Op) -> bool:
+    """Returns whether all heads and queries of an example share what a mask says of a key."""
+    mask = attention.src[3]
+    coords: Coords = placeholders(mask.shape)
+    rows = coords[1:3]
+    while mask.code in MOVEMENT:
+        coords, _ = move(mask, coords)
+        mask = mask.src[0]
+    used = toposort([coord for coord in coords if isinstance(coord, Op)])
+    return not any(axis in used for axis in rows)
 
 
 def _most_keys(attention: Op, queries: int, keys: Dim) -> int:

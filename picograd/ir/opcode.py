@@ -123,7 +123,7 @@ class OpCode(Named):
     # ---- contractions ----
     MATMUL: ClassVar[OpCode]  #          (a, b)               MatmulArg or None: (..., M, K) (..., K, N) -> (..., M, N)
     CONV: ClassVar[OpCode]  #            (x, w)               ConvArg
-    ATTENTION: ClassVar[OpCode]  #       (q, k, v)            AttentionArg: the values averaged, the logsumexp
+    ATTENTION: ClassVar[OpCode]  #       (q, k, v[, mask])    AttentionArg: the values averaged, the logsumexp
     ATTENTION_GRAD: ClassVar[OpCode]  #  (q, k, v, grad,      AttentionArg: the gradients of q, k and v
     #                                     logsumexp, delta)
     # ---- several results, bodies ----

@@ -235,11 +235,13 @@ def _conv(src: tuple[Op, ...], arg: ConvArg) -> Shape:
 
 
 def _attention(src: tuple[Op, ...], arg: AttentionArg) -> Shape:
-    q, k, v = (s.shape for s in src)
+    q, k, v = (s.shape for s in src[:3])
     if not (len(q) == len(k) == len(v) == 4 and q[0] == k[0] and q[3] == k[3] and k[:3] == v[:3]):
         raise ShapeError(f"attention: q {q}, k {k}, v {v} do not fit (B, H, T, D), (B, G, S, D), (B, G, S, D).")
     if _int(q[1]) % _int(k[1]):
         raise ShapeError(f"attention: q {q} has {q[1]} heads, no multiple of the {k[1]} of k {k}.")
+    if len(src) > 3 and src[3].shape != (*q[:3], k[2]):
+        raise ShapeError(f"attention: a mask {src[3].shape} of q {q} and k {k} is not {(*q[:3], k[2])}.")
     return (*q[:3], v[3])
 
 

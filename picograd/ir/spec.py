@@ -56,7 +56,7 @@ NUM_SOURCES: dict[OpCode, int] = {
     **dict.fromkeys(BINARY | {OpCode.BIND, OpCode.ASSIGN, OpCode.GATHER, OpCode.UPDATE, OpCode.MATMUL}, 2),
     OpCode.CONV: 2,
     OpCode.ATTENTION_GRAD: 6,
-    **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER, OpCode.ATTENTION), 3),
+    **dict.fromkeys((OpCode.WHERE, OpCode.FMA, OpCode.SCATTER), 3),
     **dict.fromkeys((OpCode.COPY, OpCode.REDUCE, OpCode.SCAN, OpCode.SORT, OpCode.OUTPUT, OpCode.COLLECTIVE), 1),
 }
 
@@ -104,6 +104,10 @@ def _bound(op: Op) -> bool:
 def _contraction_result(op: Op) -> bool:
     operand = op.src[0].dtype
     return op.dtype is operand or (op.dtype is dtypes.float32 and operand.is_float and operand.itemsize <= 2)
+
+
+def _attention_dtypes(op: Op) -> bool:
+    return all(s.dtype is op.dtype for s in op.src[:3]) and all(s.dtype.is_float or s.dtype.kind == "b" for s in op.src[3:])
 
 
 def _attention_grad_dtypes(op: Op) -> bool:
@@ -156,11 +160,12 @@ ANY = frozenset(OpCode)
 KEEP_DTYPE = MOVEMENT | IDENTITY | {OpCode.COPY, OpCode.ASSIGN, OpCode.GATHER, OpCode.SCATTER, OpCode.COLLECTIVE}
 KEEP_DTYPE |= {OpCode.REDUCE, OpCode.SCAN, OpCode.UPDATE}
 
-ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ATTENTION, OpCode.ASSIGN, OpCode.UPDATE})
+ONE_DTYPE = _all({OpCode.MATMUL, OpCode.CONV, OpCode.ASSIGN, OpCode.UPDATE})
 
 GRAPH: tuple[Rule, ...] = (
     Rule("no loops, memory accesses or lanes", ANY, lambda op: op.code not in PROGRAM_ONLY),
     Rule("the number of sources", _all(NUM_SOURCES), lambda op: len(op.src) == NUM_SOURCES[op.code]),
+    Rule("q, k, v and at most a mask", _all({OpCode.ATTENTION}), lambda op: len(op.src) in (3, 4)),
     Rule("elementwise operands of one dtype", ELEMENTWISE, _same_dtypes),
     Rule("the dtype of an elementwise result", ELEMENTWISE, _elementwise_result),
     Rule("an operation its dtype has", _all(KINDS), lambda op: op.src[0].dtype.kind in KINDS[op.code]),
@@ -186,6 +191,7 @@ GRAPH: tuple[Rule, ...] = (
     Rule("the argument is None or a MatmulArg", _all({OpCode.MATMUL}), lambda op: isinstance(op.arg, MatmulArg | None)),
     Rule("the argument is a ConvArg", _all({OpCode.CONV}), lambda op: isinstance(op.arg, ConvArg)),
     Rule("the argument is an AttentionArg", _all(ATTENTIONS), lambda op: isinstance(op.arg, AttentionArg)),
+    Rule("q, k and v of one dtype, a mask of bool or a float", _all({OpCode.ATTENTION}), _attention_dtypes),
     Rule("the rows' values have the dtype that is computed in", _all({OpCode.ATTENTION_GRAD}), _attention_grad_dtypes),
     Rule("OUTPUT is of an Op with several results", _all({OpCode.OUTPUT}), lambda op: op.src[0].code in SEVERAL_RESULTS),
     Rule("a CALL's arguments fit the PARAMs of its body", _all({OpCode.CALL}), _call_fits),

@@ -104,7 +104,7 @@ def attention(op: Op, sources: Sequence[Op], target: Target | None) -> Op:
     if target is not None and (target.multiplies(op.dtype, takes_tf32(op)) or parts_of(op, target)):
         return op.replace(src=tuple(sources))
     wide = op.dtype.compute_dtype
-    return Op(op.code, wide, tuple([cast(s, wide) for s in sources]), op.arg)
+    return Op(op.code, wide, tuple([cast(s, wide) if s.dtype is op.dtype else s for s in sources]), op.arg)
 
 
 def shared_by_products(order: Sequence[Op]) -> set[Op]:

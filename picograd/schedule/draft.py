@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from picograd.ir.coordinates import Coords, flatten, move, placeholders
-from picograd.ir.op import Dim, Op, Shape, greatest_numel
+from picograd.ir.op import Dim, Op, Shape, greatest_numel, toposort
 from picograd.ir.opcode import MOVEMENT, SOURCES, OpCode
 from picograd.ir.stages import NestKind, WithRows
 from picograd.ir.symbolic import affine, with_values
@@ -74,7 +74,7 @@ def in_memory(op: Op) -> bool:
     return op.code in (OpCode.BUFFER, OpCode.PARAM)
 
 
-READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 3), OpCode.ATTENTION_GRAD: slice(0, 4)}
+READ_IN_PLACE = {OpCode.CUSTOM: slice(None), OpCode.ATTENTION: slice(1, 4), OpCode.ATTENTION_GRAD: slice(0, 4)}
 
 
 def sources_in_memory(op: Op) -> list[Op]:
@@ -100,13 +100,27 @@ def sources_in_memory(op: Op) -> list[Op]:
 
 @lru_cache(maxsize=256)
 def _is_straight(view: Op, base: Op) -> bool:
-    """True where the place in `base` of an element of a movement of it is a sum of multiples of its coordinates."""
+    """True where the place in `base` of an element of a movement of it is a sum of multiples of its coordinates.
+
+    How many times a coordinate counts may be a symbolic length.
+    """
     coords: Coords = placeholders(view.shape)
     own = set(coords)
     while view is not base:
         coords, _ = move(view, coords)
         view = view.src[0]
-    return own.issuperset(affine(flatten(coords, base.shape))[0])
+    return _is_sum_of_multiples(flatten(coords, base.shape), own)
+
+
+def _is_sum_of_multiples(place: Dim, own: set[Dim]) -> bool:
+    for atom in affine(place)[0]:
+        of_coordinates = own.intersection(toposort([atom]))
+        if atom.code is OpCode.MUL and len(of_coordinates) == 1:
+            if not all(_is_sum_of_multiples(factor, own) for factor in atom.src):
+                return False
+        elif of_coordinates and atom not in own:
+            return False
+    return True
 
 
 def nbytes(op: Op) -> int:

@@ -124,12 +124,12 @@ def test_conv_in_16_bits_is_rounded_once(rng: np.random.Generator) -> None:
 
 
 # ---- attention ----
-def attention(q: Any, k: Any, v: Any, arg: AttentionArg) -> tuple[Any, Any]:
-    src = params(q, k, v)
+def attention(q: Any, k: Any, v: Any, arg: AttentionArg, *masks: Any) -> tuple[Any, Any]:
+    src = params(q, k, v, *masks)
     op = Op(OpCode.ATTENTION, src[0].dtype, src, arg)
     statistic = dtypes.float64 if src[0].dtype is dtypes.float64 else dtypes.float32
     outputs = [Op(OpCode.OUTPUT, src[0].dtype, (op,), 0), Op(OpCode.OUTPUT, statistic, (op,), 1)]
-    out, logsumexp = evaluate(outputs, dict(zip(src, (q, k, v))))
+    out, logsumexp = evaluate(outputs, dict(zip(src, (q, k, v, *masks))))
     return out, logsumexp
 
 
@@ -167,6 +167,19 @@ def test_attention_is_torchs(rng: np.random.Generator) -> None:
         torch.tensor(q), torch.tensor(k), torch.tensor(v), is_causal=True
     )
     np.testing.assert_allclose(attention(q, k, v, AttentionArg(8**-0.5, True))[0], expected.numpy(), **TIGHT)
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_a_masked_attention_is_torchs(kind: str, rng: np.random.Generator) -> None:
+    """A query that no key is open to has zeros."""
+    q, k, v = rng.normal(size=(2, 3, 4, 8)), rng.normal(size=(2, 3, 6, 8)), rng.normal(size=(2, 3, 6, 5))
+    is_open = rng.random((2, 3, 4, 6)) < 0.5
+    is_open[1, 2, 1] = False
+    mask = is_open if kind == "bool" else np.where(is_open, rng.normal(size=is_open.shape), -np.inf)
+    expected = torch.nn.functional.scaled_dot_product_attention(*map(torch.tensor, (q, k, v, mask)))
+    out, logsumexp = attention(q, k, v, AttentionArg(8**-0.5), mask)
+    np.testing.assert_allclose(out, expected.numpy(), **TIGHT)
+    assert logsumexp[1, 2, 1] == -np.inf and np.isfinite(logsumexp[is_open.any(-1)]).all()
 
 
 def test_a_position_sees_its_window_and_nothing_after_itself() -> None:

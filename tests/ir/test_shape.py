@@ -208,6 +208,13 @@ WRONG: list[tuple[str, OpCode, tuple[Op, ...], Any, str]] = [
         "attention: q (2, 8, 5, 4) has 8 heads, no multiple of the 3 of k (2, 3, 7, 4).",
     ),
     (
+        "attention with a mask",
+        OpCode.ATTENTION,
+        (*QKV, param(2, 1, 5, 7)),
+        AttentionArg(1.0),
+        "attention: a mask (2, 1, 5, 7) of q (2, 8, 5, 4) and k (2, 2, 7, 4) is not (2, 8, 5, 7).",
+    ),
+    (
         "the gradient of attention",
         OpCode.ATTENTION_GRAD,
         (*QKV, param(2, 8, 5, 4), ROWS, param(2, 8)),

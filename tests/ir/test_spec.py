@@ -53,6 +53,12 @@ BROKEN_GRAPHS: dict[str, Op] = {
         OpCode.MATMUL, (X, param(1, 4, 3)), None, dtypes.float64
     ),
     "the argument is an AttentionArg": made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, (1.0, True)),
+    "q, k, v and at most a mask": made(
+        OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, *[param(1, 1, 2, 3, 3)] * 2), AttentionArg(1.0)
+    ),
+    "q, k and v of one dtype, a mask of bool or a float": made(
+        OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, param(1, 1, 2, 3, 3, dtype=dtypes.int32)), AttentionArg(1.0)
+    ),
     "the argument is None or a MatmulArg": made(OpCode.MATMUL, (param(0, 2, 3), param(1, 3, 4)), True),
     "the rows' values have the dtype that is computed in": made(
         OpCode.ATTENTION_GRAD,
@@ -94,6 +100,7 @@ def test_right_graphs_pass(op: Op) -> None:
         made(OpCode.THREEFRY, (UNSIGNED, UNSIGNED), None, dtypes.uint64),
         made(OpCode.MATMUL, (param(0, 2, 3, dtype=dtypes.bfloat16), param(1, 3, 2, dtype=dtypes.bfloat16))),
         made(OpCode.ATTENTION, (param(0, 1, 2, 3, 4),) * 3, AttentionArg(1.0)),
+        made(OpCode.ATTENTION, (*[param(0, 1, 2, 3, 4)] * 3, param(1, 1, 2, 3, 3, dtype=dtypes.bool_)), AttentionArg(1.0)),
         BOUND,
     ],
 )

@@ -77,6 +77,20 @@ def test_the_composition_is_attention(arg: AttentionArg, H: int, G: int, T: int,
         np.testing.assert_allclose(found, wanted.astype(np.float64), rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
+@pytest.mark.parametrize("dtype", [dtypes.bool_, dtypes.float16, f64], ids=str)
+@pytest.mark.parametrize("arg", ARGS, ids=str)
+def test_the_composition_has_the_mask(arg: AttentionArg, dtype: DType) -> None:
+    src = sources(4, 2, 3, 5)[:3]
+    mask = Op(OpCode.PARAM, dtype, (), (3, (2, 4, 3, 5)))
+    is_open = np.random.default_rng(1).random(mask.shape) < 0.5
+    is_open[0] = False
+    roots = outputs(Op(OpCode.ATTENTION, f64, (*src, mask), arg))
+    for array in (is_open, np.where(is_open, 0.5, -np.inf), np.where(is_open, 0.5, -6e4)):
+        values = {**values_of(src), mask: array.astype(dtype.numpy)}
+        for found, wanted in zip(evaluate(composed(roots), values), evaluate(roots, values), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("arg", ARGS, ids=str)
 @pytest.mark.parametrize("T, S", [(5, 7), (7, 3)])
 def test_the_composition_is_attention_at_symbolic_lengths(T: int, S: int, arg: AttentionArg) -> None:

@@ -7,7 +7,7 @@ Called by: codegen/lower.py.    Next: picograd/codegen/gpu/attention_grad.py
     phase 1    each team of threads looks at keys of its own, with all its rows:
                    peak, total, out = lowest, 0, 0                  in registers, a thread's own features of out
                    for each few keys:                               each read once, 16 bytes a thread, side by side
-                       C = cap(scale q k), -inf where not visible   joined over features by shuffles
+                       C = cap(scale q k) + mask, -inf where not visible   joined over features by shuffles
                        next = max(peak, C)
                        P = exp(C - next);   total = total exp(peak - next) + P;   out = out exp(peak - next) + P v
                the teams of a block join: by shuffles, then by shared memory; of several parts each leaves peak, total, out
@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, Scratch, read
-from picograd.codegen.gpu.attention import LOWEST
 from picograd.codegen.heads import Heads, num_blocks
 from picograd.codegen.index import element_within
 from picograd.codegen.loops import grid_of_threads, over_registers, split
@@ -31,7 +30,7 @@ from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
-from picograd.ir.attention_parts import Parts
+from picograd.ir.attention_parts import Parts, has_one_mask
 from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
@@ -116,7 +115,7 @@ class _PartResults:
         with grid_of_threads(build, numel(self.shape[1:]), target) as position:
             b, head, query, feature = split(position, self.shape[1:])
             peak, total, out = (build.alloc(self.dtype, 1, MemorySpace.REGISTER) for _ in range(3))
-            for memory, start in ((peak, LOWEST), (total, 0.0), (out, 0.0)):
+            for memory, start in ((peak, -self.dtype.largest), (total, 0.0), (out, 0.0)):
                 build.store(memory, 0, const(start, self.dtype))
             with build.loop(self.count, AxisKind.LOOP) as part:
                 place = flatten((part, b, head, query), self.shape[:4])
@@ -140,6 +139,7 @@ class _FewQueries:
     first:     row of the block among theirs
     q, out:    of each row the features that are the thread's own
     k, v:      the same of the keys that are looked at
+    masks:     of each of these keys, and of each row unless it is one for all; None without a mask
     scores:    of each row and each of these keys
     """
 
@@ -155,12 +155,14 @@ class _FewQueries:
         self.q = self._registers(dtype, rows * self.of_d)
         self.k = self._registers(narrow, parts.at_once * self.of_d)
         self.v = self._registers(narrow, parts.at_once * self.of_e)
+        self.mask_rows = 1 if heads.mask is None or has_one_mask(heads.anchor) else rows
+        self.masks = None if heads.mask is None else self._registers(heads.mask.dtype, self.mask_rows * parts.at_once)
         self.scores = self._registers(dtype, rows * parts.at_once)
         self.peak, self.total = (self._registers(dtype, rows) for _ in range(2))
         self.out = self._registers(dtype, rows * self.of_e)
         with build.loop(rows, unrolled) as i:
             self._bring(self.q, mul(i, self.of_d), 0, self.row(i))
-            build.store(self.peak, i, const(LOWEST, dtype))
+            build.store(self.peak, i, const(-dtype.largest, dtype))
             build.store(self.total, i, const(0, dtype))
         with build.loop(rows * self.of_e, unrolled) as place:
             build.store(self.out, place, const(0, dtype))
@@ -197,6 +199,10 @@ class _FewQueries:
             with build.loop(parts.at_once, self.unrolled) as n:
                 key = minimum(self.key(first, n), last)
                 self._bring(memory, mul(n, length), source, (self.b, self.group, key))
+        if self.masks is not None and self.heads.mask is not None:
+            with build.loop(self.mask_rows, self.unrolled) as i, build.loop(parts.at_once, self.unrolled) as n:
+                mask = element_within(self.heads.mask, (*self.row(i), minimum(self.key(first, n), last)))
+                build.store(self.masks, add(mul(i, parts.at_once), n), mask)
         with build.loop(parts.rows, self.unrolled) as i:
             with build.loop(parts.at_once, self.unrolled) as n:
                 self._put_score(i, n, self.key(first, n))
@@ -217,6 +223,8 @@ class _FewQueries:
         score, _ = self.heads.scaled(product)
         _, _, query = self.row(i)
         seen = self.heads.seen(query, key, less(key, self.heads.num_keys))
+        if self.masks is not None:
+            score = self.heads.masked(score, build.load(self.masks, place if self.mask_rows > 1 else n))
         score = score if seen is None else where(seen, score, const(float("-inf"), score.dtype))
         build.store(self.scores, place, score)
 

@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
 
     Cost:      4 L S D FLOPs. With no mask and nothing dropped, of 8 queries or more (on a GPU of any number), one kernel
                that keeps no scores, and one for all gradients (on a GPU of 16 queries or more): no memory but for 8 bytes
-               a query. Otherwise the scores: L S numbers each head.
+               a query. So is one of less than 16 queries on a GPU with a mask. Otherwise the scores: L S numbers each head.
     Source:    Vaswani et al. 2017, arXiv:1706.03762, eq. 1; grouped heads: Ainslie et al. 2023, arXiv:2305.13245.
 
     >>> q = Tensor([[[0.0, 0.0]]])
@@ -73,8 +73,9 @@ def scaled_dot_product_attention(
         number("scaled_dot_product_attention", "scale", scale)
     _check_attention(query, key, value)
     repeats = [_heads_that_share(query, tensor) for tensor in (key, value)] if enable_gqa else [1, 1]
-    if attn_mask is None and dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa):
-        return _fused(query, key, value, is_causal, enable_gqa, _scale(query) if scale is None else scale)
+    is_one = dropout_p == 0.0 and _has_kernel(query, key, value, is_causal, enable_gqa)
+    if is_one and (attn_mask is None or _joins(attn_mask, query, key)):
+        return _fused(query, key, value, attn_mask, is_causal, enable_gqa, _scale(query) if scale is None else scale)
     key, value = (x.repeat_interleave(n, x.ndim - 3) if n > 1 else x for x, n in zip((key, value), repeats))
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p) @ value
@@ -96,11 +97,22 @@ def _has_kernel(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shar
     return S > 0 and not (is_causal and L > S) if isinstance(S, int) else L < FEW_QUERIES and not is_causal
 
 
-def _fused(query: Tensor, key: Tensor, value: Tensor, is_causal: bool, shares_heads: bool, scale: float) -> Tensor:
+def _joins(mask: Tensor, query: Tensor, key: Tensor) -> bool:
+    """Returns whether an ATTENTION takes the mask: that of few queries does, one that broadcasts to the scores' shape."""
+    scores = (*query.shape[:-1], key.shape[-2])
+    fits = mask.ndim <= len(scores) and all(n in (1, most) for n, most in zip(mask.shape[::-1], scores[::-1]))
+    kinds = mask.dtype.kind == "b" or mask.dtype.is_float
+    return fits and kinds and mask.device == query.device and query.shape[-2] < FEW_QUERIES
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, shares_heads: bool, scale: float
+) -> Tensor:
     """Returns the OUTPUT of an ATTENTION; keys behind the last query, which no causal one sees, are left out."""
     if is_causal:
         key, value = (x[..., : query.shape[-2], :] for x in (key, value))
-    sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value))
+    masks = [] if mask is None else [mask.expand(*query.shape[:-1], key.shape[-2])]
+    sources = tuple(_with_four_axes(x, shares_heads).op for x in (query, key, value, *masks))
     attention = Op(OpCode.ATTENTION, query.dtype, sources, AttentionArg(scale, is_causal, tf32=uses_tf32(query.dtype)))
     result = Op(OpCode.OUTPUT, query.dtype, (attention,), 0)
     return query.from_op(result, query.device).reshape(*query.shape[:-1], value.shape[-1])

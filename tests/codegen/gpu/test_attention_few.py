@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate_kernel, evaluate_program
 from picograd.ir.attention import outputs
-from picograd.ir.attention_parts import LEAST_PART, MOST_PARTS, Parts, parts_of
+from picograd.ir.attention_parts import LEAST_PART, MOST_PARTS, Parts, has_one_mask, parts_of
+from picograd.ir.build import expand, static_shape
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import AttentionArg
@@ -46,20 +47,52 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
 ]
 
 
-def kernel_of(lengths: Lengths, arg: AttentionArg, dtype: DType, target: Target, keys: Dim) -> Kernel:
+@dataclass(frozen=True)
+class Mask:
+    """A mask of an attention.
+
+    axes:  of batch, heads, queries and keys those that it has; it is broadcast over the others
+    """
+
+    dtype: DType
+    axes: str
+
+    def shape(self, lengths: Lengths, keys: Dim) -> tuple[Dim, ...]:
+        B, H, _, T, *_ = lengths
+        return tuple(length if name in self.axes else 1 for name, length in zip("BHTS", (B, H, T, keys)))
+
+    def drawn(self, lengths: Lengths, rng: np.random.Generator) -> Array:
+        """Some keys are left out; in the first entry of the first of its axes all are, which are -inf or the least number."""
+        shape = tuple(map(int, static_shape(self.shape(lengths, lengths[4]))))
+        is_open = rng.random(shape) < 0.7
+        is_open.reshape(shape["BHTS".index(self.axes[0])], -1)[0] = False
+        if self.dtype is dtypes.bool_:
+            return np.asarray(is_open).ravel()
+        least = -np.inf if self.dtype.is_narrow else -self.dtype.largest
+        return np.where(is_open, rng.standard_normal(shape), least).astype(self.dtype.numpy).ravel()
+
+
+def kernel_of(
+    lengths: Lengths, arg: AttentionArg, dtype: DType, target: Target, keys: Dim, mask: Mask | None = None
+) -> Kernel:
     """Returns the kernel of an attention, of as many keys as said, which may be symbolic."""
     B, H, G, T, _, D, E = lengths
     shapes: list[tuple[Dim, ...]] = [(B, H, T, D), (B, G, keys, D), (B, G, keys, E)]
-    sources = tuple(Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, shape in enumerate(shapes))
-    (item,) = create_schedule(outputs(Op(OpCode.ATTENTION, dtype, sources, arg)), target).kernel_items()
+    sources = [Op(OpCode.PARAM, dtype, (), (slot, shape)) for slot, shape in enumerate(shapes)]
+    if mask is not None:
+        own = Op(OpCode.PARAM, mask.dtype, (), (3, mask.shape(lengths, keys)))
+        sources.append(expand(own, (B, H, T, keys)))
+    (item,) = create_schedule(outputs(Op(OpCode.ATTENTION, dtype, tuple(sources), arg)), target).kernel_items()
     return item.kernel
 
 
-def memory_of(lengths: Lengths, dtype: DType, seed: int = 0) -> list[Array]:
+def memory_of(lengths: Lengths, dtype: DType, seed: int = 0, mask: Mask | None = None) -> list[Array]:
     """Returns arrays for its params."""
     B, H, G, T, S, D, E = lengths
     rng = np.random.default_rng(seed)
     inputs = [rng.standard_normal(size).astype(dtype.numpy) for size in (B * H * T * D, B * G * S * D, B * G * S * E)]
+    if mask is not None:
+        inputs.append(mask.drawn(lengths, rng))
     return [*inputs, np.zeros(B * H * T * E, dtype.numpy), np.zeros(B * H * T, dtype.compute_dtype.numpy)]
 
 
@@ -67,7 +100,7 @@ def check(found: Sequence[Array], kernel: Kernel, memory: Sequence[Array], toler
     """Compares averages and logarithms of sums with what the evaluator makes of the Kernel."""
     expected = [array.copy() for array in memory]
     evaluate_kernel(kernel, expected, {"keys": keys})
-    for one, other in zip(found[3:], expected[3:], strict=True):
+    for one, other in zip(found[-2:], expected[-2:], strict=True):
         seen = np.isfinite(other)
         scale = np.abs(other[seen].astype(np.float64)).max(initial=1e-3)
         np.testing.assert_array_equal(seen, np.isfinite(one))
@@ -82,6 +115,9 @@ def simulated(kernel: Kernel, memory: Sequence[Array], order: str, keys: int = 0
     device, found = CudaSimDevice(order, seed=3), [array.copy() for array in memory]
     run(device, device.load(binary), found, {"keys": keys} if kernel.variables else None)
     return found
+
+
+MASKS = [Mask(dtypes.bool_, "BS"), Mask(dtypes.bool_, "BHTS"), Mask(dtypes.float32, "HTS"), Mask(dtypes.float16, "TS")]
 
 
 @pytest.mark.req("G13")
@@ -106,14 +142,62 @@ def test_the_simulator_runs_them(case: tuple[Lengths, AttentionArg, DType]) -> N
         check(simulated(kernel, memory, order), kernel, memory, TOLERANCES[dtype], lengths[4])
 
 
+@pytest.mark.parametrize(("axes", "expected"), [("BS", True), ("S", True), ("BTS", False), ("HS", False)])
+def test_a_mask_of_all_rows_is_read_once(axes: str, expected: bool) -> None:
+    lengths = (2, 4, 2, 3, 300, 16, 8)
+    kernel = kernel_of(lengths, ARGS[0], dtypes.float32, TARGET, 300, Mask(dtypes.bool_, axes))
+    anchor = kernel.phases[0][0].anchor
+    assert anchor is not None and has_one_mask(anchor) is expected
+
+
+@needs_compiler
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize(
+    ("lengths", "arg", "dtype"),
+    [
+        ((2, 4, 2, 3, 300, 16, 8), ARGS[0], dtypes.float32),  # of three parts, six rows
+        ((3, 6, 1, 2, 140, 24, 20), ARGS[5], dtypes.float16),  # causal and capped as well
+        ((1, 2, 1, 4, 150, 12, 9), ARGS[3], dtypes.bfloat16),
+        ((2, 8, 1, 8, 130, 64, 64), ARGS[0], dtypes.float32),  # blocks of rows
+    ],
+    ids=str,
+)
+def test_a_mask_says_which_keys_count(lengths: Lengths, arg: AttentionArg, dtype: DType, mask: Mask) -> None:
+    """Of a query that no key is open to the result is 0, or, where numbers as low as can be are added, the plain average."""
+    kernel, memory = kernel_of(lengths, arg, dtype, TARGET, lengths[4], mask), memory_of(lengths, dtype, 1, mask)
+    for order in ORDERS:
+        check(simulated(kernel, memory, order), kernel, memory, TOLERANCES[dtype], lengths[4])
+
+
+@needs_compiler
+def test_masked_keys_behind_the_last_change_no_bit() -> None:
+    """So that an example has the same result alone and among longer ones, up to as many keys as have parts of one length."""
+    many, alone = (2, 4, 2, 1, 300, 16, 8), (1, 4, 2, 1, 170, 16, 8)
+    B, _, G, _, S, D, E = many
+    mask = Mask(dtypes.bool_, "BS")
+    whole = memory_of(many, dtypes.float32, 0, mask)
+    whole[3] = (np.arange(S) < np.array([[170], [300]])).ravel()
+    found = simulated(kernel_of(many, ARGS[0], dtypes.float32, TARGET, S, mask), whole, "forward")
+    one = memory_of(alone, dtypes.float32)
+    one[0] = whole[0][: one[0].size]
+    one[1], one[2] = (
+        np.ascontiguousarray(whole[i].reshape(B, G, S, features)[0, :, : alone[4]]).ravel() for i, features in ((1, D), (2, E))
+    )
+    expected = simulated(kernel_of(alone, ARGS[0], dtypes.float32, TARGET, alone[4]), one, "forward")
+    for all_of_them, first in zip(found[-2:], expected[-2:], strict=True):
+        np.testing.assert_array_equal(all_of_them[: first.size], first)
+
+
 @needs_compiler
 @pytest.mark.parametrize("arg", [ARGS[0], ARGS[1], ARGS[2]], ids=str)
 def test_one_kernel_serves_every_number_of_keys(arg: AttentionArg) -> None:
     """From none to the most: no part, one that is short, one and two that are whole, and one key more."""
     for keys in (0, 1, LEAST_PART - 1, LEAST_PART, LEAST_PART + 1, 2 * LEAST_PART, MOST_KEYS):
         lengths = (2, 4, 2, 2, keys, 8, 4)
-        kernel, memory = kernel_of(lengths, arg, dtypes.float32, TARGET, KEYS), memory_of(lengths, dtypes.float32)
-        check(simulated(kernel, memory, "backward", keys), kernel, memory, TOLERANCES[dtypes.float32], keys)
+        for mask in (None, MASKS[0]):
+            kernel = kernel_of(lengths, arg, dtypes.float32, TARGET, KEYS, mask)
+            memory = memory_of(lengths, dtypes.float32, 0, mask)
+            check(simulated(kernel, memory, "backward", keys), kernel, memory, TOLERANCES[dtypes.float32], keys)
 
 
 def test_nothing_is_guarded() -> None:
@@ -122,8 +206,8 @@ def test_nothing_is_guarded() -> None:
     for lengths, _, dtype in CASES:
         for arg in ARGS:
             for keys in (lengths[4], some):
-                for target in (GPU_TARGET, TARGET):
-                    assert lower(kernel_of(lengths, arg, dtype, target, keys), target).num_guards == 0
+                for target, mask in ((GPU_TARGET, None), (TARGET, None), (TARGET, MASKS[0])):
+                    assert lower(kernel_of(lengths, arg, dtype, target, keys, mask), target).num_guards == 0
 
 
 @needs_compiler
