@@ -85,10 +85,11 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     own = sum(-(-features // (team * lanes)) * lanes for features in (D, E))
     words = attention.dtype.compute_dtype.itemsize // 4
     at_once = max(1, min(MOST_AT_ONCE, ON_ITS_WAY // (own * words)))
-    numbers_of_keys = len(attention.src) - 2  # the score, and what a mask says
-    most_rows = (REGISTERS // words - at_once * own) // (own + 2 + at_once * numbers_of_keys)
-    if most_rows < 1:
+    left = REGISTERS // words - at_once * own
+    if left < own + 2 + at_once:
         return None
+    masks = 0 if len(attention.src) == 3 or has_one_mask(attention) else at_once  # that a row has of its own
+    most_rows = max(1, left // (own + 2 + at_once + masks))
     rows = -(-num_rows // -(-num_rows // most_rows))  # as many in each block, but for the last
     length = max(LEAST_PART, -(-span // MOST_PARTS))
     length += -length % (threads // team * at_once)

@@ -95,11 +95,15 @@ def attend_turned(*shape: int, dtype: pg.DType) -> None:
     compute(function, q, k, v)
 
 
-def decode(queries: tuple[int, ...], keys: tuple[int, ...], dtype: pg.DType) -> None:
-    """Attention of few queries over a number of keys that is known when it runs."""
+def decode(
+    queries: tuple[int, ...], keys: tuple[int, ...], dtype: pg.DType, mask: tuple[tuple[int, ...], pg.DType] | None = None
+) -> None:
+    """Attention of few queries over a number of keys that is known when it runs, with a mask of a shape and dtype."""
     q, k = leaf(*queries, dtype=dtype).detach(), leaf(*keys, dtype=dtype).detach()
     length = pg.Variable("length", 1, keys[2]).bind(5)
-    realize([F.scaled_dot_product_attention(q, k[:, :, :length], k[:, :, :length], enable_gqa=True)])
+    k = k[:, :, :length]
+    mask_S = Tensor.zeros(*mask[0], dtype=mask[1]).realize()[..., :length] if mask is not None else None
+    realize([F.scaled_dot_product_attention(q, k, k, mask_S, enable_gqa=True)])
 
 
 def in_tf32(program: Callable[[], object]) -> None:
@@ -144,6 +148,8 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "attention of turned heads, bfloat16": lambda: attend_turned(8, 16, 512, 128, dtype=BRAIN),
     "decoding, float16": lambda: decode((1, 32, 1, 128), (1, 8, 4096, 128), HALF),
     "decoding, float32": lambda: decode((2, 8, 7, 64), (2, 8, 1000, 64), pg.float32),
+    "decoding, float16, masked": lambda: decode((4, 32, 1, 128), (4, 8, 4096, 128), HALF, ((4, 1, 1, 4096), pg.bool_)),
+    "decoding, bfloat16, biased": lambda: decode((2, 8, 7, 64), (2, 2, 1000, 64), BRAIN, ((2, 8, 7, 1000), BRAIN)),
     "gather": lambda: compute(lambda x: x[indices(100)], leaf(50, 32)),
     "scatter": lambda: compute(lambda x, y: x.index_add(0, indices(9), y), leaf(50, 32), leaf(9, 32)),
     "embedding": lambda: compute(lambda x: F.embedding(indices(8192), x), leaf(50257, 768)),
