@@ -141,10 +141,12 @@ def _emit_attention(nest: Nest, params: Sequence[Op], builders: list[Builder], t
     parts = parts_of(nest.anchor, target)
     if parts is not None:
         emit_attention_few(nest, params, first, second, target, scratch, parts)
+    elif nest.anchor.code is OpCode.ATTENTION and target.is_gpu:
+        emit_attention_gpu(nest, params, first, second, target, scratch)
     elif nest.anchor.code is OpCode.ATTENTION:
-        (emit_attention_gpu if target.is_gpu else emit_attention)(nest, params, first, target)
+        emit_attention(nest, params, first, target)
     elif target.is_gpu:
-        emit_attention_grad_gpu(nest, params, first, second, target)
+        emit_attention_grad_gpu(nest, params, builders, target, scratch)
     else:
         emit_attention_grad(nest, params, first, second, target, scratch)
 

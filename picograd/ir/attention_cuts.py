@@ -1,7 +1,7 @@
 """How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
 
 In:    an ATTENTION or ATTENTION_GRAD, Target
-Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `has_kernel`
+Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `part_of_keys`;  `has_kernel`
 Next:  picograd/ir/substitute.py
 
 A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the others
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
 from picograd.ir.attention import lengths
-from picograd.ir.attention_parts import FEW_QUERIES, parts_of
+from picograd.ir.attention_parts import FEW_QUERIES, MOST_PARTS, most_keys, parts_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
 from picograd.ir.shape import takes_tf32
@@ -32,6 +32,9 @@ WARP_CUTS = ((2, 64), (1, 64), (2, 32), (1, 32), (1, 16))  # (row tiles of a war
 THREAD_CUTS = ((4, 64), (4, 32), (2, 32), (2, 16), (1, 16))  # (rows of a thread, columns)
 FEWEST_LANES = 8  # queries that fill lanes of a CPU
 ENOUGH_BLOCKS = 128  # that leave no part of a GPU idle
+MANY_TIMES = 8  # as many keys as queries: blocks share them
+LONG_PART = 512  # keys: what storing and joining a part of 64 rows costs is then little
+PART_ROWS = 64  # of each so many rows blocks share the keys
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,18 @@ def cut_of_keys(attention: Op, target: Target) -> Cut | None:
     """Returns the cut of what finds the gradients of keys and values; None where none fits."""
     _, G, _, S, D, E = lengths(attention)
     return _cut(attention, target, Needs((D, E), (D, E), 2, (D, E)), S, G)
+
+
+def part_of_keys(attention: Op, cut: Cut) -> int | None:
+    """Returns how many keys a block looks at where several share those of its queries; None where it looks at all.
+
+    It follows from the numbers of queries and keys alone, so that a row has the same bits alone and in any batch.
+    """
+    _, _, T, S, _, _ = lengths(attention)
+    keys = most_keys(attention, T, S)
+    length = max(LONG_PART, -(-keys // max(1, MOST_PARTS // -(-T // PART_ROWS))))
+    length += -length % cut.columns
+    return length if keys >= MANY_TIMES * T and length < keys else None
 
 
 def has_kernel(attention: Op, target: Target | None) -> bool:

@@ -1,7 +1,7 @@
 """How a GPU cuts an attention of few queries over many keys: parts of the keys, and rows of a block of threads.
 
 In:    an ATTENTION or ATTENTION_GRAD, Target
-Out:   `Parts`;  `parts_of`, `has_one_mask`
+Out:   `Parts`;  `parts_of`, `has_one_mask`, `most_keys`
 Next:  picograd/ir/attention_cuts.py
 
 Such an attention is limited by how fast keys and values are read, and its queries alone would leave most of a GPU idle. So
@@ -75,7 +75,7 @@ def parts_of(attention: Op, target: Target) -> Parts | None:
     if not target.is_gpu or not target.has_shuffle or not isinstance(queries, int) or queries >= FEW_QUERIES:
         return None
     H, G, D, E = static_shape((heads, groups, features, values))
-    num_rows, span = H // G * queries, _most_keys(attention, queries, keys)
+    num_rows, span = H // G * queries, most_keys(attention, queries, keys)
     if num_rows > MOST_ROWS or span >= LARGE:
         return None
     lanes = gcd(D, E, target.vector_bytes // attention.dtype.itemsize)
@@ -108,7 +108,7 @@ def has_one_mask(attention: Op) -> bool:
     return not any(axis in used for axis in rows)
 
 
-def _most_keys(attention: Op, queries: int, keys: Dim) -> int:
+def most_keys(attention: Op, queries: int, keys: Dim) -> int:
     """Returns how many keys some of the queries see at most."""
     window = attention.arg.window
     return bounds(minimum(keys, add(queries, window - 1)) if window else keys)[1]

@@ -1,7 +1,7 @@
 """The loops of an attention on a GPU: a block of threads for some queries of a head, and tile after tile of keys.
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION of known lengths
-Out:   one phase of statements in the free form
+Out:   one or two phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/gpu/attention_few.py
 
     peak, total, out = lowest, 0, 0                       of each query, in registers
@@ -11,6 +11,7 @@ Called by: codegen/lower.py.    Next: picograd/codegen/gpu/attention_few.py
         P = exp(C - next);   total = total exp(peak - next) + P;   out = out exp(peak - next) + P v;   peak = next
     out / total,   logsumexp = peak + log(total)
 
+Where keys are many times the queries, several blocks share them, and a second phase joins what they know.
 The sum of a row stays apart in the threads that share it until the end; its maximum is joined for each tile.
 
 Source: Milakov and Gimelshein 2018, arXiv:1805.02867 (the running maximum); Dao, Fu, Ermon, Rudra, Re 2022,
@@ -21,27 +22,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from picograd.codegen.builder import Builder
+from picograd.codegen.builder import Builder, Scratch
+from picograd.codegen.gpu.attention_results import PartResults, Results
 from picograd.codegen.gpu.block_rows import BlockRows, Panel, walk
 from picograd.codegen.gpu.thread_rows import ThreadRows
 from picograd.codegen.gpu.warp_rows import WarpRows
 from picograd.codegen.heads import Heads, is_there, num_blocks
 from picograd.codegen.loops import over_registers, split
 from picograd.device import Target
-from picograd.ir.attention_cuts import Cut, cut_of_averages, padded
-from picograd.ir.build import cast, compare, maximum, unary, where
+from picograd.ir.attention_cuts import Cut, cut_of_averages, padded, part_of_keys
+from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
 from picograd.ir.coordinates import flatten
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
-from picograd.ir.symbolic import add, both, floordiv, less, mul, subtract
+from picograd.ir.symbolic import add, at_least_0, both, floordiv, less, minimum, mul, subtract
 
 LOWEST = -float(2**127)  # below all scores that count: what a score of -inf is less than is no NaN
 
 
-def emit_attention_gpu(nest: Nest, params: Sequence[Op], build: Builder, target: Target) -> None:
-    """Writes an attention: GRID over blocks of queries, of a causal one those first that see most keys."""
+def emit_attention_gpu(
+    nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target, scratch: Scratch
+) -> None:
+    """Writes an attention: GRID over parts of keys and blocks of queries, those first that see most keys."""
     assert nest.anchor is not None
     heads = Heads(nest.anchor)
     H, G, T, S, _, _ = heads.lengths
@@ -49,16 +53,23 @@ def emit_attention_gpu(nest: Nest, params: Sequence[Op], build: Builder, target:
     assert cut is not None, f"{nest.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
-    with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
-        b, head, number = split(position, [heads.batch, H, blocks])
+    parts = PartsOfKeys(heads, cut)
+    of_parts = PartResults(heads, parts.count, scratch) if parts.count > 1 else None
+    if of_parts is not None:
+        of_parts.emit_joined(after, target, Results(heads, slots))
+    with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
+        part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
         first = mul(subtract(blocks - 1, number), cut.rows)
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
             averages = Averages(heads, rows, first, target)
             averages.q.hold((b, head), first)
-            start, steps = tiles_of(heads.keys_of(first, cut.rows), cut)
+            start, steps = tiles_of(parts.within(part, heads.keys_of(first, cut.rows)), cut)
             walk(rows, (averages.k, averages.v), (b, floordiv(head, H // G)), start, steps, averages.look_at)
-            averages.store(b, head, slots)
+            if of_parts is not None:
+                averages.store_part(part, b, head, of_parts)
+            else:
+                averages.store(b, head, slots)
 
 
 def rows_of(build: Builder, cut: Cut, heads: Heads, thread: Dim, target: Target) -> BlockRows:
@@ -72,6 +83,30 @@ def tiles_of(seen: tuple[Dim, Dim], cut: Cut) -> tuple[Dim, Dim]:
     start, stop = seen
     start = mul(floordiv(start, cut.columns), cut.columns)
     return start, num_blocks(subtract(stop, start), cut.columns)
+
+
+class PartsOfKeys:
+    """The parts in which blocks share the keys that queries see.
+
+    start:   the first key that any query sees, of a whole tile
+    length:  keys of each part, a multiple of a tile
+    count:   parts
+    """
+
+    def __init__(self, heads: Heads, cut: Cut):
+        _, _, T, S, _, _ = heads.sizes
+        (first,) = static_shape((heads.keys_of(0, T)[0],))
+        self.start = first // cut.columns * cut.columns
+        self.length = part_of_keys(heads.anchor, cut) or S
+        self.count = max(1, -(-(S - self.start) // self.length))
+
+    def within(self, part: Dim, seen: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+        """Returns from which key on, and to which, a part has any of those that are seen."""
+        if self.count == 1:
+            return seen
+        first = add(self.start, mul(part, self.length))
+        start, stop = seen
+        return add(first, at_least_0(subtract(start, first))), minimum(stop, add(first, self.length))
 
 
 class Averages:
@@ -124,6 +159,23 @@ class Averages:
         rows.each(scores, put_weight)
         rows.each(self.out, lambda i, _, at: build.store(out, at, build.load(out, at) * build.load(factor, i)))
         rows.add_averages(self.out, scores, self.v)
+
+    def store_part(self, part: Dim, b: Dim, head: Dim, results: PartResults) -> None:
+        """Stores what is known after a part of the keys."""
+        rows, build = self.rows, self.rows.build
+        _, _, T, _, _, E = self.heads.sizes
+        rows.join(self.total, OpCode.ADD)
+
+        def put_row(i: Dim) -> None:
+            query = add(self.first, rows.row(i))
+            with build.when(both(less(query, T), rows.is_first())):
+                results.put_row(build, part, (b, head, query), build.load(self.peak, i), build.load(self.total, i))
+
+        def put(i: Dim, query: Dim, feature: Dim, value: Op) -> None:
+            results.put(build, part, (b, head, query), feature, value, build.load(self.total, i))
+
+        rows.each_row(put_row)
+        rows.store(self.out, self.first, T, E, put)
 
     def store(self, b: Dim, head: Dim, slots: dict[int, Op]) -> None:
         """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""

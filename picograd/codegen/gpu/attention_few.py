@@ -23,24 +23,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.gpu.attention_results import PartResults, Results, Row
 from picograd.codegen.heads import Heads, num_blocks
 from picograd.codegen.index import element_within
-from picograd.codegen.loops import grid_of_threads, over_registers, split
+from picograd.codegen.loops import over_registers, split
 from picograd.codegen.scalar import combined
 from picograd.codegen.tile import multiply_add
 from picograd.device import Target
 from picograd.dtype import DType
 from picograd.ir.attention_parts import Parts, has_one_mask
-from picograd.ir.build import cast, compare, maximum, static_shape, unary, where
-from picograd.ir.coordinates import flatten
+from picograd.ir.build import cast, maximum, static_shape, where
 from picograd.ir.op import Dim, Op, const
 from picograd.ir.opcode import AxisKind, MemorySpace, OpCode
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.statements import WARP_THREADS
 from picograd.ir.symbolic import add, both, floordiv, less, minimum, mod, mul, subtract
-
-Row = tuple[Dim, Dim, Dim]  # position in the batch, head, query
 
 
 def emit_attention_few(
@@ -53,8 +51,8 @@ def emit_attention_few(
     start, _ = heads.keys_of(0, heads.num_queries)
     stop = heads.num_keys  # the last query sees the last key
     count = 1 if parts.most == 1 else num_blocks(subtract(stop, start), parts.length)
-    results = _Results(heads, slots)
-    of_parts = _PartResults(heads, count, scratch) if parts.most > 1 else None
+    results = Results(heads, slots)
+    of_parts = PartResults(heads, count, scratch) if parts.most > 1 else None
     if of_parts is not None:
         of_parts.emit_joined(after, target, results)
     groups = heads.anchor.src[1].shape[1]
@@ -69,67 +67,6 @@ def emit_attention_few(
                 few.look_at(add(first, mul(step, parts.num_teams * parts.at_once)))
             few.join()
             few.store(part, of_parts or results)
-
-
-class _Results:
-    """Stores averages and logarithms of sums; a query that sees nothing has 0, and -inf."""
-
-    def __init__(self, heads: Heads, slots: dict[int, Op]):
-        self.heads, self.slots = heads, slots
-
-    def put(self, build: Builder, part: Dim, row: Row, feature: Dim, out: Op, total: Op) -> None:
-        """Stores a feature of the average of a row, given its sum and that of the weights."""
-        if 0 in self.slots:
-            found = where(compare(OpCode.CMPEQ, total, 0.0), const(0, out.dtype), out / total)
-            index = flatten((*row, feature), self.heads.anchor.shape)
-            build.store(self.slots[0], index, cast(found, self.heads.anchor.dtype))
-
-    def put_row(self, build: Builder, part: Dim, row: Row, peak: Op, total: Op) -> None:
-        """Stores the logarithm of the sum of a row's powers."""
-        if 1 in self.slots:
-            build.store(self.slots[1], flatten(row, self.heads.anchor.shape[:3]), peak + unary(OpCode.LOG, total))
-
-
-class _PartResults:
-    """What blocks leave of parts of the keys, in scratch memory.
-
-    count:  parts
-    """
-
-    def __init__(self, heads: Heads, count: Dim, scratch: Scratch):
-        self.count, self.dtype = count, heads.dtype
-        self.shape = (count, *heads.anchor.shape)  # (parts, B, H, T, E)
-        self.out = scratch(heads.dtype, numel(self.shape))
-        self.peaks, self.totals = (scratch(heads.dtype, numel(self.shape[:4])) for _ in range(2))
-
-    def put(self, build: Builder, part: Dim, row: Row, feature: Dim, out: Op, total: Op) -> None:
-        build.store(self.out, flatten((part, *row, feature), self.shape), out)
-
-    def put_row(self, build: Builder, part: Dim, row: Row, peak: Op, total: Op) -> None:
-        place = flatten((part, *row), self.shape[:4])
-        build.store(self.peaks, place, peak)
-        build.store(self.totals, place, total)
-
-    def emit_joined(self, build: Builder, target: Target, results: _Results) -> None:
-        """Writes the second phase: a thread an element of the result, which joins its parts in order."""
-        with grid_of_threads(build, numel(self.shape[1:]), target) as position:
-            b, head, query, feature = split(position, self.shape[1:])
-            peak, total, out = (build.alloc(self.dtype, 1, MemorySpace.REGISTER) for _ in range(3))
-            for memory, start in ((peak, -self.dtype.largest), (total, 0.0), (out, 0.0)):
-                build.store(memory, 0, const(start, self.dtype))
-            with build.loop(self.count, AxisKind.LOOP) as part:
-                place = flatten((part, b, head, query), self.shape[:4])
-                build.store(peak, 0, maximum(build.load(peak, 0), read(self.peaks, place)))
-            with build.loop(self.count, AxisKind.LOOP) as part:
-                place = flatten((part, b, head, query), self.shape[:4])
-                factor = results.heads.power(read(self.peaks, place) - build.load(peak, 0))
-                build.store(total, 0, multiply_add(read(self.totals, place), factor, build.load(total, 0)))
-                of_part = read(self.out, flatten((part, b, head, query, feature), self.shape))
-                build.store(out, 0, multiply_add(of_part, factor, build.load(out, 0)))
-            row = (b, head, query)
-            results.put(build, 0, row, feature, build.load(out, 0), build.load(total, 0))
-            with build.when(less(feature, 1)):
-                results.put_row(build, 0, row, build.load(peak, 0), build.load(total, 0))
 
 
 class _FewQueries:
@@ -283,7 +220,7 @@ class _FewQueries:
                         build.store(self.sums, index, out)
         build.barrier()
 
-    def store(self, part: Dim, results: _Results | _PartResults) -> None:
+    def store(self, part: Dim, results: Results | PartResults) -> None:
         """Joins the warps in order, and stores what was found of each row that is there."""
         build, parts, E = self.build, self.parts, self.E
         count = -(-parts.rows * E // parts.threads)

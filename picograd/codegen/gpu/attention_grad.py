@@ -1,7 +1,7 @@
 """The loops of the gradients of an attention on a GPU: blocks of keys see queries, then blocks of queries see keys.
 
 In:    Nest (kind ATTENTION), whose anchor is an ATTENTION_GRAD of known lengths
-Out:   one or two phases of statements in the free form
+Out:   one to three phases of statements in the free form
 Called by: codegen/lower.py.    Next: picograd/codegen/cpu/scan.py
 
     phase 1, a block of keys:       for each head that shares them, for each tile of queries:
@@ -9,6 +9,7 @@ Called by: codegen/lower.py.    Next: picograd/codegen/cpu/scan.py
         dv += P grad;   dk += C q
     phase 2, a block of queries:    for each tile of keys:          P and C as above, turned round
         dq += C k
+    phase 3, where keys are many times the queries, so that blocks share them in phase 2:   dq is the sum of their parts
 
 Seven products, where what adds to dq from blocks of keys has five: but then either the order of that sum, and with it its
 bits, would be the order in which blocks happen to run, or memory would hold a dq for each of them.
@@ -21,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from picograd.codegen.builder import Builder
-from picograd.codegen.gpu.attention import rows_of, tiles_of
+from picograd.codegen.builder import Builder, Scratch, read
+from picograd.codegen.gpu.attention import PartsOfKeys, rows_of, tiles_of
 from picograd.codegen.gpu.block_rows import Accumulators, BlockRows, Panel, walk
 from picograd.codegen.heads import Heads, is_there, last_at
-from picograd.codegen.loops import split
+from picograd.codegen.loops import grid_of_threads, split
 from picograd.device import Target
 from picograd.ir.attention_cuts import cut_of_keys, cut_of_queries, padded
-from picograd.ir.build import cast, where
+from picograd.ir.build import cast, static_shape, where
 from picograd.ir.coordinates import flatten
-from picograd.ir.op import Dim, Op, const
-from picograd.ir.opcode import AxisKind
+from picograd.ir.op import Dim, Op, Shape, const
+from picograd.ir.opcode import AxisKind, MemorySpace
 from picograd.ir.shape import numel
 from picograd.ir.stages import Nest
 from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
@@ -39,15 +40,18 @@ from picograd.ir.symbolic import add, floordiv, minimum, mul, subtract
 DQ, DK, DV = range(3)  # the results
 
 
-def emit_attention_grad_gpu(nest: Nest, params: Sequence[Op], build: Builder, after: Builder, target: Target) -> None:
+def emit_attention_grad_gpu(
+    nest: Nest, params: Sequence[Op], builders: Sequence[Builder], target: Target, scratch: Scratch
+) -> None:
     """Writes the gradients of an attention that are asked for: of keys and values first, then of queries."""
     assert nest.anchor is not None
+    build, after, last, *_ = builders
     heads = Heads(nest.anchor)
     slots = {output.arg: params[slot] for slot, output in nest.outputs}
     if DK in slots or DV in slots:
         _emit_keys(heads, slots, build, target)
     if DQ in slots:
-        _emit_queries(heads, slots[DQ], after, target)
+        _emit_queries(heads, slots[DQ], after, last, target, scratch)
 
 
 def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Target) -> None:
@@ -91,18 +95,23 @@ def _emit_keys(heads: Heads, slots: dict[int, Op], build: Builder, target: Targe
                 walk(rows, (queries, grads), (b, head), start, steps, look_at)
             for result, sums, features in ((DK, dk, D), (DV, dv, E)):
                 if result in slots:
-                    _store(heads, rows, sums, slots[result], first, (b, group), (G, S, features))
+                    _store(rows, sums, slots[result], first, (b, group), (heads.batch, G, S, features))
 
 
-def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
-    """Writes the gradients of queries: GRID over blocks of queries."""
+def _emit_queries(heads: Heads, dq: Op, build: Builder, after: Builder, target: Target, scratch: Scratch) -> None:
+    """Writes the gradients of queries: GRID over parts of keys and blocks of queries."""
     H, G, T, S, D, _ = heads.lengths
     cut = cut_of_queries(heads.anchor, target)
     assert cut is not None, f"{heads.anchor} has no kernel on {target.device}"
     blocks = -(-T // cut.rows)
     q, k, v, grad = heads.anchor.src[:4]
-    with build.loop(numel((heads.batch, H, blocks)), AxisKind.GRID) as position:
-        b, head, number = split(position, [heads.batch, H, blocks])
+    parts = PartsOfKeys(heads, cut)
+    shape = (parts.count, heads.batch, H, T, D)
+    result = dq if parts.count == 1 else scratch(heads.dtype, numel(shape))
+    if parts.count > 1:
+        _emit_sums(result, shape, dq, after, target)
+    with build.loop(numel((parts.count, heads.batch, H, blocks)), AxisKind.GRID) as position:
+        part, b, head, number = split(position, [parts.count, heads.batch, H, blocks])
         first = mul(subtract(blocks - 1, number), cut.rows)  # of a causal one those first that see most keys
         with build.loop(cut.threads, AxisKind.BLOCK) as thread:
             rows = rows_of(build, cut, heads, thread, target)
@@ -123,9 +132,19 @@ def _emit_queries(heads: Heads, dq: Op, build: Builder, target: Target) -> None:
                 rows.each(products, put)
                 rows.add_averages(sums, towards, keys)
 
-            start, steps = tiles_of(heads.keys_of(first, cut.rows), cut)
+            start, steps = tiles_of(parts.within(part, heads.keys_of(first, cut.rows)), cut)
             walk(rows, (keys, values), (b, floordiv(head, H // G)), start, steps, look_at)
-            _store(heads, rows, sums, dq, first, (b, head), (H, T, D))
+            _store(rows, sums, result, first, (part, b, head), shape)
+
+
+def _emit_sums(parts: Op, shape: Shape, dq: Op, build: Builder, target: Target) -> None:
+    """Writes the sums of what parts of keys (parts, ...) have added to gradients, in order: a thread an element."""
+    with grid_of_threads(build, numel(shape[1:]), target) as position:
+        total = build.alloc(parts.dtype, 1, MemorySpace.REGISTER)
+        build.store(total, 0, const(0, parts.dtype))
+        with build.loop(shape[0], AxisKind.LOOP) as part:
+            build.store(total, 0, build.load(total, 0) + read(parts, add(mul(part, numel(shape[1:])), position)))
+        build.store(dq, position, cast(build.load(total, 0), dq.dtype))
 
 
 @dataclass(frozen=True)
@@ -172,14 +191,11 @@ def _loaded(build: Builder, products: Accumulators, towards: Accumulators, at: D
     return build.load(products.memory, at), build.load(towards.memory, at)
 
 
-def _store(
-    heads: Heads, rows: BlockRows, sums: Accumulators, slot: Op, first: Dim, head: Sequence[Dim], shape: Sequence[int]
-) -> None:
-    """Stores a block's gradients; shape: heads, positions and features of the result."""
-    _, length, features = shape
+def _store(rows: BlockRows, sums: Accumulators, memory: Op, first: Dim, head: Sequence[Dim], shape: Shape) -> None:
+    """Stores a block's gradients in memory of a shape (..., positions, features), of which `head` are the first axes."""
+    length, features = static_shape(shape[-2:])
 
     def put(i: Dim, position: Dim, feature: Dim, value: Op) -> None:
-        index = flatten((*head, position, feature), (heads.batch, *shape))
-        rows.build.store(slot, index, cast(value, heads.anchor.dtype))
+        rows.build.store(memory, flatten((*head, position, feature), shape), cast(value, memory.dtype))
 
     rows.store(sums, first, length, features, put)

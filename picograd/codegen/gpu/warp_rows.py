@@ -2,7 +2,7 @@
 
 In:    a Cut
 Out:   `WarpRows`
-Called by: codegen/gpu/attention.py.    Next: picograd/codegen/gpu/attention.py
+Called by: codegen/gpu/attention.py.    Next: picograd/codegen/gpu/attention_results.py
 
 Accumulators lie as ir/statements.py, Mma, says: a thread has two rows of each 16, and of those two neighbours of each 8
 columns; four threads share a row. The accumulators of two neighbouring 16 x 8 are element for element the left fragment of

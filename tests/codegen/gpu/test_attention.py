@@ -16,7 +16,7 @@ from picograd.device import Target
 from picograd.dtype import DType
 from picograd.evaluator import evaluate, evaluate_kernel, evaluate_program
 from picograd.ir.attention import outputs
-from picograd.ir.attention_cuts import has_kernel
+from picograd.ir.attention_cuts import cut_of_averages, has_kernel, part_of_keys
 from picograd.ir.attention_parts import FEW_QUERIES
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -52,6 +52,10 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((1, 4, 2, 100, 100, 80, 96), ARGS[2], dtypes.bfloat16),
     ((1, 1, 1, 40, 40, 128, 128), ARGS[5], dtypes.bfloat16),
     ((9, 15, 15, 64, 64, 32, 32), ARGS[1], dtypes.float16),  # blocks enough that a warp has two times 16 rows
+    ((1, 2, 1, 16, 1100, 16, 8), ARGS[0], dtypes.float32),  # blocks share the keys
+    ((2, 2, 2, 20, 1300, 32, 24), ARGS[5], dtypes.bfloat16),
+    ((1, 2, 1, 70, 1200, 16, 16), AttentionArg(0.35, causal=True, window=600), dtypes.float16),  # of those that are seen
+    ((1, 1, 1, 18, 600, 5, 7), ARGS[1], dtypes.float64),
     ((1, 2, 1, 20, 33, 5, 7), replace(ARGS[1], tf32=True), dtypes.float32),
     ((2, 2, 1, 70, 140, 64, 64), replace(ARGS[3], tf32=True), dtypes.float32),
     ((1, 1, 1, 40, 40, 128, 128), replace(ARGS[5], tf32=True), dtypes.float32),
@@ -129,8 +133,33 @@ def test_only_weights_of_16_bits_are_rough(dtype: DType, target: Target) -> None
             assert ("expf(" in text) == (dtype is dtypes.float32 and target.language == "cuda")
 
 
+@pytest.mark.parametrize(
+    ("lengths", "arg", "expected"),
+    [
+        ((1, 8, 8, 16, 32_768, 64, 64), ARGS[0], 512),  # 64 parts
+        ((1, 8, 8, 16, 100_000, 64, 64), ARGS[0], 1600),
+        ((1, 8, 8, 100, 100_000, 64, 64), ARGS[0], 3136),  # 32 parts of two blocks each
+        ((1, 8, 8, 16, 100_000, 64, 64), AttentionArg(0.35, causal=True, window=1000), 512),
+        ((64, 8, 8, 16, 512, 64, 64), ARGS[0], None),  # what one block looks at
+        ((1, 8, 8, 1024, 4096, 64, 64), ARGS[0], None),  # a few times as many keys: there are blocks enough
+        ((1, 8, 8, 4096, 40_000, 64, 64), ARGS[0], None),
+    ],
+)
+def test_blocks_share_keys_that_are_many_times_the_queries(
+    lengths: Lengths, arg: AttentionArg, expected: int | None
+) -> None:
+    """However many examples and heads there are."""
+    B, H, G, T, S, D, E = lengths
+    for batch, heads in ((B, H), (3 * B, 2 * H)):
+        shapes = [(batch, heads, T, D), (batch, G, S, D), (batch, G, S, E)]
+        q, k, v = (param(i, *shape, dtype=dtypes.float16) for i, shape in enumerate(shapes))
+        attention = Op(OpCode.ATTENTION, dtypes.float16, (q, k, v), arg)
+        cut = cut_of_averages(attention, TARGET)
+        assert cut is not None and part_of_keys(attention, cut) == expected
+
+
 def test_nothing_is_guarded() -> None:
-    for lengths in LENGTHS:
+    for lengths in (*LENGTHS, (1, 2, 1, 70, 1200, 16, 16)):
         for dtype in (dtypes.float32, dtypes.bfloat16):
             (q, k, v, grad, delta), _ = drawn(lengths, dtype)
             for arg in ARGS:

@@ -62,7 +62,7 @@ class Mask:
         return tuple(length if name in self.axes else 1 for name, length in zip("BHTS", (B, H, T, keys)))
 
     def drawn(self, lengths: Lengths, rng: np.random.Generator) -> Array:
-        """Some keys are left out; in the first entry of the first of its axes all are, which are -inf or the least number."""
+        """Some keys are left out, all of them in the first entry of the first of its axes: by -inf or the least number."""
         shape = tuple(map(int, static_shape(self.shape(lengths, lengths[4]))))
         is_open = rng.random(shape) < 0.7
         is_open.reshape(shape["BHTS".index(self.axes[0])], -1)[0] = False
@@ -163,7 +163,7 @@ def test_a_mask_of_all_rows_is_read_once(axes: str, expected: bool) -> None:
     ids=str,
 )
 def test_a_mask_says_which_keys_count(lengths: Lengths, arg: AttentionArg, dtype: DType, mask: Mask) -> None:
-    """Of a query that no key is open to the result is 0, or, where numbers as low as can be are added, the plain average."""
+    """A query that no key is open to has 0, or, where numbers as low as can be are added, the plain average."""
     kernel, memory = kernel_of(lengths, arg, dtype, TARGET, lengths[4], mask), memory_of(lengths, dtype, 1, mask)
     for order in ORDERS:
         check(simulated(kernel, memory, order), kernel, memory, TOLERANCES[dtype], lengths[4])
@@ -171,7 +171,7 @@ def test_a_mask_says_which_keys_count(lengths: Lengths, arg: AttentionArg, dtype
 
 @needs_compiler
 def test_masked_keys_behind_the_last_change_no_bit() -> None:
-    """So that an example has the same result alone and among longer ones, up to as many keys as have parts of one length."""
+    """An example has the same result alone and among longer ones, up to as many keys as have parts of one length."""
     many, alone = (2, 4, 2, 1, 300, 16, 8), (1, 4, 2, 1, 170, 16, 8)
     B, _, G, _, S, D, E = many
     mask = Mask(dtypes.bool_, "BS")
@@ -180,9 +180,8 @@ def test_masked_keys_behind_the_last_change_no_bit() -> None:
     found = simulated(kernel_of(many, ARGS[0], dtypes.float32, TARGET, S, mask), whole, "forward")
     one = memory_of(alone, dtypes.float32)
     one[0] = whole[0][: one[0].size]
-    one[1], one[2] = (
-        np.ascontiguousarray(whole[i].reshape(B, G, S, features)[0, :, : alone[4]]).ravel() for i, features in ((1, D), (2, E))
-    )
+    for i, features in ((1, D), (2, E)):
+        one[i] = np.ascontiguousarray(whole[i].reshape(B, G, S, features)[0, :, : alone[4]]).ravel()
     expected = simulated(kernel_of(alone, ARGS[0], dtypes.float32, TARGET, alone[4]), one, "forward")
     for all_of_them, first in zip(found[-2:], expected[-2:], strict=True):
         np.testing.assert_array_equal(all_of_them[: first.size], first)
