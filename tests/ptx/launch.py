@@ -1,15 +1,15 @@
-"""Runs a kernel of a module on a grid: parameters, addresses of variables, blocks in portions.
+"""Runs a kernel of a module on a grid: addresses of variables and parameters, blocks in portions.
 
-In:    Module, name of a kernel, Buffers of the host, numbers
-Out:   `launch`;  `Pointer`
+In:    Module, name of a kernel, Buffers of the host, bytes of parameters
+Out:   `launch`, `Buffers`, `Pointer`
 Next:  tests/ptx/device.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -24,54 +24,99 @@ MOST_LANES = 1 << 15  # that a machine runs at once
 
 @dataclass(frozen=True)
 class Pointer:
-    """Memory of the host that a kernel is given; `bytes` are uint8."""
+    """Memory of the host that a kernel is given."""
 
     name: str
-    bytes: Array
-
-
-Argument = Pointer | int | bytes | Callable[[dict[int, int]], bytes]
+    address: int
+    nbytes: int
 
 
 class Buffers:
-    """Memory of the host as regions at pretended addresses; what overlaps is one region.
+    """Memory of the host, and the variables of a module, as regions at pretended addresses; what overlaps is one region."""
 
-    addresses:  of each Pointer by its place on the host
-    """
-
-    def __init__(self, pointers: Sequence[Pointer], variables: Sequence[Variable]):
+    def __init__(self, pointers: Sequence[Pointer], module: Module):
         self.regions: list[Region] = []
-        self.addresses: dict[int, int] = {}
         self.symbols: dict[str, int] = {}
-        pieces = sorted(pointers, key=lambda one: one.bytes.ctypes.data)
-        while pieces:
-            own, end = [pieces.pop(0)], 0
-            end = own[0].bytes.ctypes.data + own[0].bytes.nbytes
-            while pieces and pieces[0].bytes.ctypes.data < end:
-                own.append(pieces.pop(0))
-                end = max(end, own[-1].bytes.ctypes.data + own[-1].bytes.nbytes)
-            self._add(own, end)
-        for variable in variables:
-            data = np.frombuffer((variable.data or b"").ljust(variable.nbytes, b"\0"), np.uint8).copy()
-            base = self._base(0)
-            self.regions.append(Region(variable.name, base, len(data), data))
-            self.symbols[variable.name] = base
+        self.at: dict[int, int] = {}  # address of the host -> pretended address
+        ordered = sorted((one for one in pointers if one.nbytes), key=lambda one: (one.address, -one.nbytes))
+        while ordered:
+            together, end = [ordered[0]], ordered[0].address + ordered[0].nbytes
+            while len(together) < len(ordered) and ordered[len(together)].address < end:
+                together.append(ordered[len(together)])
+                end = max(end, together[-1].address + together[-1].nbytes)
+            ordered = ordered[len(together) :]
+            self._add_host(together, end)
+        for variable in module.variables:
+            if variable.space in ("global", "const"):
+                data = np.frombuffer((variable.data or b"").ljust(variable.nbytes, b"\0"), np.uint8).copy()
+                self.symbols[variable.name] = self._add(variable.name, 0, data)
 
-    def _base(self, host: int) -> int:
-        return ((len(self.regions) + 1) << REGION_BITS) + host % 256
+    def _add(self, name: str, start: int, data: Array) -> int:
+        base = ((len(self.regions) + 1) << REGION_BITS) + start % 256
+        self.regions.append(Region(name, base, len(data), data))
+        return base
 
-    def _add(self, pointers: list[Pointer], end: int) -> None:
-        start = pointers[0].bytes.ctypes.data
-        longest = max(pointers, key=lambda one: one.bytes.nbytes)
-        data = longest.bytes if longest.bytes.nbytes == end - start else bytes_at(start, end - start)
-        base = self._base(start)
-        self.regions.append(Region("/".join(one.name for one in pointers), base, end - start, data))
-        for one in pointers:
-            self.addresses[one.bytes.ctypes.data] = base + one.bytes.ctypes.data - start
+    def _add_host(self, together: Sequence[Pointer], end: int) -> None:
+        start = together[0].address
+        memory = (ctypes.c_uint8 * (end - start)).from_address(start)
+        base = self._add("/".join(one.name for one in together), start, np.frombuffer(memory, np.uint8))
+        self.at |= {one.address: base + one.address - start for one in together}
+
+    def address_of(self, pointer: Pointer) -> int:
+        """Returns the address that a kernel is given; memory of no bytes has one at which nothing is."""
+        return self.at.get(pointer.address, 0)
 
 
-def bytes_at(address: int, nbytes: int) -> Array:
-    """Returns memory of the host as bytes."""
-    import ctypes
+def place(variables: Sequence[Variable], symbols: dict[str, int], start: int = START) -> int:
+    """Gives variables addresses one behind the other; returns the end."""
+    for variable in variables:
+        start = -(-start // variable.align) * variable.align
+        symbols[variable.name] = start
+        start += variable.nbytes
+    return start
 
-    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)
+
+def packed(function: Function, symbols: dict[str, int], given: Sequence[bytes]) -> Array:
+    """Returns the bytes of parameters as they lie in their space."""
+    end = place(function.params, symbols)
+    result = np.zeros(-(-(end - START) // 16) * 16, np.uint8)
+    if len(given) != len(function.params):
+        raise PtxError(f"{function.name} has {len(function.params)} parameters, and is given {len(given)}.")
+    for variable, one in zip(function.params, given):
+        if len(one) != variable.nbytes:
+            raise PtxError(f"{function.name}: {variable.name} has {variable.nbytes} bytes, and is given {len(one)}.")
+        at = symbols[variable.name] - START
+        result[at : at + len(one)] = np.frombuffer(one, np.uint8)
+    return result
+
+
+def launch(
+    module: Module, name: str, grid: int, threads: int, dynamic_nbytes: int, buffers: Buffers, given: Sequence[bytes]
+) -> None:
+    """Runs a kernel.
+
+    Args:
+      dynamic_nbytes: of shared memory, that `.extern .shared x[]` names
+      given:          the bytes of each parameter
+
+    Raises:
+      PtxError: a rule is broken, or the launch is not one that the kernel is made for.
+    """
+    function = module.functions[name]
+    if function.max_threads and threads > function.max_threads:
+        raise PtxError(f"{name} is made for {function.max_threads} threads, and is given {threads}.")
+    symbols = dict(buffers.symbols)
+    params = packed(function, symbols, given)
+    own = [*(one for one in module.variables if one.space == "shared"), *function.variables]
+    shared = place([one for one in own if one.space == "shared" and not one.is_extern], symbols)
+    dynamic = [one for one in own if one.is_extern]
+    ends = [place([one], symbols, shared) + dynamic_nbytes for one in dynamic]  # all begin at the same place
+    local = place([one for one in own if one.space == "local"], symbols)
+    nbytes = {"shared": max([shared, *ends]) - START, "local": local - START, "param": len(params)}
+    steps = steps_of(function)
+    portion = max(1, MOST_LANES // threads)
+    for first in range(0, grid, portion):
+        layout = Layout(min(portion, grid - first), threads, first, grid)
+        memory = Memory(layout, buffers.regions, nbytes)
+        memory.private["param"].bytes[: len(params)] = params
+        Machine(function, steps, layout, memory, symbols).run()
