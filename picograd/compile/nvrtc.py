@@ -56,6 +56,12 @@ def compile_source(source: Source, target: Target) -> Binary:
     return Binary(source.name, cubin, source.params, source.variables, source.launches)
 
 
+def ptx_of(source: Source, target: Target) -> str:
+    """Returns the PTX that NVRTC makes of CUDA C on its way to a target's machine code."""
+    text, _ = _compile(source, target, form="PTX")
+    return text.rstrip(b"\0").decode()
+
+
 def resource_usage(source: Source, target: Target) -> dict[str, ResourceUsage]:
     """Returns what each function of a source needs on a target, by symbol."""
     _, log = _compile(source, target, "--ptxas-options=-v")
@@ -114,21 +120,23 @@ def _check_architecture(nvrtc: Any, arch: str) -> None:
         )
 
 
-def _compile(source: Source, target: Target, *options: str) -> tuple[bytes, str]:
-    """Returns the cubin and the log."""
+def _compile(source: Source, target: Target, *options: str, form: str = "CUBIN") -> tuple[bytes, str]:
+    """Returns the cubin and the log; or of the form "PTX", which is made for the architecture without machine code."""
     nvrtc = _nvrtc()
+    arch = target.arch if form == "CUBIN" else target.arch.replace("sm_", "compute_")
     _check_architecture(nvrtc, target.arch)
     file_name, headers = f"{source.name}.cu".encode(), _headers()
     texts, names = list(headers.values()), list(headers)
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.text.encode(), file_name, len(headers), texts, names))
     try:
-        given = [option.encode() for option in (f"--gpu-architecture={target.arch}", *OPTIONS, *options)]
+        given = [option.encode() for option in (f"--gpu-architecture={arch}", *OPTIONS, *options)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
         log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode().rstrip("\0 \n")
         if status == nvrtc.nvrtcResult.NVRTC_ERROR_COMPILATION:
             raise rejected("nvrtc", source, target.arch, log)
         _checked(nvrtc, (status,))
-        return _text(nvrtc, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+        get_nbytes, get = (getattr(nvrtc, f"nvrtcGet{form}{what}") for what in ("Size", ""))
+        return _text(nvrtc, get_nbytes, get, program), log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
