@@ -32,11 +32,11 @@ class When(Enum):
 
 
 class Memory(Protocol):
-    """Global memory, or what a block shares as the asynchronous proxy sees it: rows of bytes, (n, nbytes) uint8."""
+    """Global memory, or that of a block: rows of bytes, (n, nbytes) uint8, at the addresses of n threads."""
 
-    def read(self, addresses: Array, nbytes: int) -> Array: ...
+    def read(self, threads: Array, addresses: Array, nbytes: int) -> Array: ...
 
-    def write(self, addresses: Array, rows: Array) -> None: ...
+    def write(self, threads: Array, addresses: Array, rows: Array) -> None: ...
 
 
 # ---- cp.async ----
@@ -60,11 +60,11 @@ class Copy:
 
 
 class ThreadCopies:
-    """The copies of a block's threads by cp.async, in groups that each thread closes for itself."""
+    """The copies of threads by cp.async, in groups that each thread closes for itself."""
 
-    def __init__(self, memory: Memory, shared: Memory, when: When):
+    def __init__(self, memory: Memory, shared: Memory, when: When, threads: int):
         self.memory, self.shared, self.when = memory, shared, when
-        self.closed = np.zeros(1024, np.int64)  # groups, of each thread
+        self.closed = np.zeros(threads, np.int64)  # groups, of each thread
         self.pending: list[Copy] = []
 
     def start(self, threads: Array, to: Array, source: Array, nbytes: int, given: Array) -> None:
@@ -85,7 +85,7 @@ class ThreadCopies:
 
     def wait(self, threads: Array, but: int) -> None:
         """Lets all groups of some threads land but the last `but` ones, in order."""
-        ends = np.full(1024, -1, np.int64)
+        ends = np.full_like(self.closed, -1)
         ends[threads] = self.closed[threads] - but
         left = []
         for copy in self.pending:
@@ -101,15 +101,16 @@ class ThreadCopies:
         for given in np.unique(copy.given):
             chosen = copy.given == given
             if given:  # else memory is not touched, wherever `source` points
-                rows[chosen, :given] = self.memory.read(copy.source[chosen], int(given))
-        self.shared.write(copy.to, rows)
+                rows[chosen, :given] = self.memory.read(copy.threads[chosen], copy.source[chosen], int(given))
+        self.shared.write(copy.threads, copy.to, rows)
 
 
 # ---- cp.async.bulk.tensor ----
 @dataclass(frozen=True)
 class Load:
-    """A box on its way to shared memory; its bytes are counted at an mbarrier."""
+    """A box on its way to the shared memory of a thread's block; its bytes are counted at an mbarrier."""
 
+    thread: int
     tensor: TensorMap
     corner: tuple[int, ...]
     shared: int
@@ -120,6 +121,7 @@ class Load:
 class Store:
     """A box on its way to global memory; `rows` once shared memory has been read."""
 
+    thread: int
     tensor: TensorMap
     corner: tuple[int, ...]
     shared: int
@@ -127,7 +129,7 @@ class Store:
 
 
 class TileCopies:
-    """The boxes of one block that are on their way."""
+    """The boxes that are on their way."""
 
     def __init__(self, memory: Memory, shared: Memory, when: When):
         self.memory, self.shared, self.when = memory, shared, when
@@ -142,14 +144,15 @@ class TileCopies:
     def land(self, load: Load) -> None:
         source, to, there = box_places(load.tensor, load.corner, load.shared)
         rows = np.zeros((len(to), load.tensor.itemsize), np.uint8)
-        rows[there] = self.memory.read(source[there], load.tensor.itemsize)
-        self.shared.write(to, rows)
+        threads = np.full(len(to), load.thread)
+        rows[there] = self.memory.read(threads[there], source[there], load.tensor.itemsize)
+        self.shared.write(threads, to, rows)
 
-    def start_store(self, thread: int, store: Store) -> None:
+    def start_store(self, store: Store) -> None:
         box_places(store.tensor, store.corner, store.shared)  # the rules are asked at the start
         if self.when is When.AT_ONCE:
             self._read(store)
-        self.open[thread].append(store)
+        self.open[store.thread].append(store)
 
     def close_stores(self, thread: int) -> None:
         self.groups[thread].append(self.open.pop(thread, []))
@@ -166,7 +169,7 @@ class TileCopies:
             del groups[:ends]
 
     def end(self) -> None:
-        """Writes what stores have read, when the block ends.
+        """Writes what stores have read, when all threads are done.
 
         Raises:
           ValueError: a copy is under way that needs the block's memory.
@@ -183,9 +186,9 @@ class TileCopies:
     def _read(self, store: Store) -> None:
         if store.rows is None:
             _, shared, _ = box_places(store.tensor, store.corner, store.shared)
-            store.rows = self.shared.read(shared, store.tensor.itemsize)
+            store.rows = self.shared.read(np.full(len(shared), store.thread), shared, store.tensor.itemsize)
 
     def _write(self, store: Store) -> None:
         assert store.rows is not None, "a store writes what it has read"
         memory, _, there = box_places(store.tensor, store.corner, store.shared)
-        self.memory.write(memory[there], store.rows[there])
+        self.memory.write(np.full(there.sum(), store.thread), memory[there], store.rows[there])

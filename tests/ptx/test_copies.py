@@ -17,10 +17,12 @@ class Bytes:
     def __init__(self, data: Array):
         self.data = data
 
-    def read(self, addresses: Array, nbytes: int) -> Array:
+    def read(self, threads: Array, addresses: Array, nbytes: int) -> Array:
+        assert len(threads) == len(addresses)
         return self.data[addresses[:, None] + np.arange(nbytes)]
 
-    def write(self, addresses: Array, rows: Array) -> None:
+    def write(self, threads: Array, addresses: Array, rows: Array) -> None:
+        assert len(threads) == len(addresses)
         self.data[addresses[:, None] + np.arange(rows.shape[1])] = rows
 
 
@@ -32,7 +34,7 @@ def memories() -> tuple[Bytes, Bytes]:
 def started(when: When, groups: int) -> tuple[ThreadCopies, Bytes]:
     """Each of four threads copies 4 bytes a group, to places behind each other."""
     memory, shared = memories()
-    copies = ThreadCopies(memory, shared, when)
+    copies = ThreadCopies(memory, shared, when, 4)
     for group in range(groups):
         to = 16 * group + 4 * ALL
         copies.start(ALL, to, to, 4, np.full(4, 4))
@@ -63,7 +65,7 @@ def test_a_thread_waits_for_its_own() -> None:
 
 def test_a_copy_in_no_group_is_not_waited_for() -> None:
     memory, shared = memories()
-    copies = ThreadCopies(memory, shared, When.LATE)
+    copies = ThreadCopies(memory, shared, When.LATE, 4)
     copies.start(ALL, 4 * ALL, 4 * ALL, 4, np.full(4, 4))
     copies.wait(ALL, 0)
     assert (shared.data[:16] == 255).all()
@@ -71,7 +73,7 @@ def test_a_copy_in_no_group_is_not_waited_for() -> None:
 
 def test_zeros_where_less_is_given_and_memory_is_not_touched_for_none() -> None:
     memory, shared = memories()
-    copies = ThreadCopies(memory, shared, When.AT_ONCE)
+    copies = ThreadCopies(memory, shared, When.AT_ONCE, 4)
     source = np.array([8, 16, 1 << 40, 24])
     copies.start(ALL, 8 * ALL, source, 8, np.array([8, 3, 0, 8]))
     expected = [*range(8, 16), 16, 17, 18, *[0] * 13, *range(24, 32)]
@@ -84,7 +86,7 @@ def test_zeros_where_less_is_given_and_memory_is_not_touched_for_none() -> None:
 def test_a_copy_the_rules_forbid(to: int, source: int, given: int, says: str) -> None:
     memory, shared = memories()
     with pytest.raises(ValueError, match=says):
-        ThreadCopies(memory, shared, When.LATE).start(
+        ThreadCopies(memory, shared, When.LATE, 4).start(
             ALL[:1], *(np.array([each]) for each in (to, source)), 4, np.array([given])
         )
 
@@ -95,21 +97,21 @@ TENSOR = TensorMap(0, 1, (16, 7), (1, 16), (16, 4), 16)  # 7 rows of 16 bytes, b
 
 def test_a_box_over_the_edge_is_filled_with_zeros() -> None:
     memory, shared = memories()
-    TileCopies(memory, shared, When.LATE).land(Load(TENSOR, (0, 5), 128, 0))
+    TileCopies(memory, shared, When.LATE).land(Load(0, TENSOR, (0, 5), 128, 0))
     np.testing.assert_array_equal(shared.data[128:192], [*range(80, 112), *[0] * 32])
 
 
 def test_loads_land_in_either_order() -> None:
     for when, first in ((When.LATE, 0), (When.LAST_FIRST, 1)):
         tiles = TileCopies(*memories(), when)
-        tiles.loads = [Load(TENSOR, (0, 0), 128 * i, i) for i in range(2)]
+        tiles.loads = [Load(0, TENSOR, (0, 0), 128 * i, i) for i in range(2)]
         assert tiles.next_load().mbarrier == first
 
 
 def test_a_store_reads_at_its_wait_and_leaves_what_is_outside() -> None:
     memory, shared = memories()
     tiles = TileCopies(memory, shared, When.LATE)
-    tiles.start_store(0, Store(TENSOR, (0, 5), 0))
+    tiles.start_store(Store(0, TENSOR, (0, 5), 0))
     tiles.close_stores(0)
     shared.data[:64] = 7
     tiles.wait_stores(0, 0, only_read=True)
@@ -121,7 +123,7 @@ def test_a_store_reads_at_its_wait_and_leaves_what_is_outside() -> None:
 
 def test_a_store_of_which_nobody_waits_is_an_error() -> None:
     tiles = TileCopies(*memories(), When.LATE)
-    tiles.start_store(0, Store(TENSOR, (0, 0), 0))
+    tiles.start_store(Store(0, TENSOR, (0, 0), 0))
     with pytest.raises(ValueError, match="no group was closed over"):
         tiles.end()
     tiles.close_stores(0)

@@ -11,7 +11,7 @@ instruction and the wait accumulators hold POISON: who reads them gets a NaN, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,18 +55,18 @@ class Step:
     turned: tuple[bool, bool] = (False, False)
 
 
-def operand(shared: Memory, descriptor: int, rows: range, of: int, kind: str, turned: bool) -> Array:
+def operand(shared: Memory, thread: int, descriptor: int, rows: range, of: int, kind: str, turned: bool) -> Array:
     """Returns `rows` of a matrix that has `of` rows and 16 columns, float64."""
-    at = places(decode(descriptor), of, 16, 2, not turned)[rows.start : rows.stop]
-    pairs = shared.read(at.reshape(-1), 2).reshape(len(rows), 32).view("<u4")
+    at = places(decode(descriptor), of, 16, 2, not turned)[rows.start : rows.stop].reshape(-1)
+    pairs = shared.read(np.full(len(at), thread), at, 2).reshape(len(rows), 32).view("<u4")
     return NUMBERS[kind](pairs)
 
 
 class WarpProducts:
-    """The account of one warp; `warp` is its place among the four of its group."""
+    """The account of one warp: the place it has among the four of its group, and its first thread."""
 
-    def __init__(self, warp: int, shared: Memory, when: When):
-        self.warp, self.shared, self.when = warp, shared, when
+    def __init__(self, warp: int, thread: int, shared: Memory, when: When):
+        self.warp, self.thread, self.shared, self.when = warp, thread, shared, when
         self.fenced: dict[str, Array] = {}  # what each register held at the last fence
         self.sums: dict[Names, Array] = {}  # results on their way, (16, columns)
         self.open: list[Step] = []
@@ -116,10 +116,12 @@ class WarpProducts:
 
     def _run(self, step: Step) -> None:
         own = range(16 * self.warp, 16 * self.warp + 16)
-        lhs = step.signs[0] * operand(self.shared, step.lhs, own, 64, step.kind, step.turned[0])
-        rhs = step.signs[1] * operand(self.shared, step.rhs, range(step.columns), step.columns, step.kind, step.turned[1])
+        all_rows, (turned_lhs, turned_rhs) = range(step.columns), step.turned
+        lhs = operand(self.shared, self.thread, step.lhs, own, 64, step.kind, turned_lhs)
+        rhs = operand(self.shared, self.thread, step.rhs, all_rows, step.columns, step.kind, turned_rhs)
         sums = self.sums[step.accumulators]
-        sums[:] = exact_product(lhs, rhs.T, sums if step.adds else np.zeros_like(sums))
+        sign = step.signs[0] * step.signs[1]
+        sums[:] = exact_product(sign * lhs, rhs.T, sums if step.adds else np.zeros_like(sums))
 
     def _check_fenced(self, held: Array, names: Names) -> None:
         for i, name in enumerate(names):
@@ -138,15 +140,18 @@ class WarpProducts:
             raise ValueError(f"{name} was written while a wgmma adds to it: no wgmma.wait_group before.")
 
 
-def check_one_story(products: Callable[[int], WarpProducts], warps: int) -> None:
-    """Asks at the end of a block whether the four warps of each group executed the same; `products` gives a warp's account.
+def check_one_story(warps: Sequence[WarpProducts]) -> None:
+    """Asks at the end whether the four warps of a group executed the same.
 
     Raises:
       ValueError: they did not, or something is still under way.
     """
-    for warp in range(warps):
-        own, first = products(warp), products(warp - warp % 4)
+    for own in warps:
         if own.sums:
-            raise ValueError(f"warp {warp} ends while a wgmma adds to its registers: no wgmma.wait_group.")
-        if own.story != first.story:
-            raise ValueError(f"warps {warp - warp % 4} and {warp} of a warpgroup did not execute the same instructions.")
+            raise ValueError(
+                f"warp {own.warp} of a warpgroup ends while a wgmma adds to its registers: no wgmma.wait_group."
+            )
+        if own.story != warps[0].story:
+            raise ValueError(f"warps {warps[0].warp} and {own.warp} of a warpgroup did not execute the same instructions.")
+    if len(warps) != 4 and warps[0].story:
+        raise ValueError(f"{len(warps)} warps of a warpgroup execute its instructions, which need four.")
