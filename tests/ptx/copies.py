@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import TensorMap, box_places
 
 Array = np.ndarray[Any, Any]
@@ -71,9 +72,9 @@ class ThreadCopies:
         wrong = (to % nbytes != 0) | ((source % nbytes != 0) & (given > 0))
         if wrong.any():
             at = np.flatnonzero(wrong)[0]
-            raise ValueError(f"cp.async: {nbytes} bytes from {source[at]:#x} to {to[at]:#x}, not at multiples of them.")
+            raise PtxError(f"cp.async: {nbytes} bytes from {source[at]:#x} to {to[at]:#x}, not at multiples of them.")
         if (given > nbytes).any():
-            raise ValueError(f"cp.async: {given.max()} bytes are given where {nbytes} are copied.")
+            raise PtxError(f"cp.async: {given.max()} bytes are given where {nbytes} are copied.")
         copy = Copy(threads, self.closed[threads], to, source, given, nbytes)
         if self.when is When.AT_ONCE:
             self._land(copy)
@@ -172,15 +173,15 @@ class TileCopies:
         """Writes what stores have read, when all threads are done.
 
         Raises:
-          ValueError: a copy is under way that needs the block's memory.
+          PtxError: a copy is under way that needs the block's memory.
         """
         if self.loads:
-            raise ValueError(f"the block ends while {len(self.loads)} copies to its shared memory are on their way.")
+            raise PtxError(f"the block ends while {len(self.loads)} copies to its shared memory are on their way.")
         if any(self.open.values()):
-            raise ValueError("the block ends with stores of tiles that no group was closed over.")
+            raise PtxError("the block ends with stores of tiles that no group was closed over.")
         for store in [store for groups in self.groups.values() for group in groups for store in group]:
             if store.rows is None:
-                raise ValueError("the block ends while a store still reads its shared memory: no wait for its group.")
+                raise PtxError("the block ends while a store still reads its shared memory: no wait for its group.")
             self._write(store)
 
     def _read(self, store: Store) -> None:

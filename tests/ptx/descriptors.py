@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.fragments import LANE
+from tests.ptx.module import PtxError
 
 Array = np.ndarray[Any, Any]
 PIECE = 16  # bytes: what a swizzle moves, and the unit of all fields
@@ -52,13 +53,13 @@ def decode(bits: int) -> Descriptor:
     """Reads a descriptor.
 
     Raises:
-      ValueError: it has a base offset, or bits that the format does not name.
+      PtxError: it has a base offset, or bits that the format does not name.
     """
     named = 0x3FFF | 0x3FFF << 16 | 0x3FFF << 32 | 0b111 << 49 | 0b11 << 62
     if bits & ~named:
-        raise ValueError(f"matrix descriptor {bits:#018x}: bits {bits & ~named:#x} belong to no field.")
+        raise PtxError(f"matrix descriptor {bits:#018x}: bits {bits & ~named:#x} belong to no field.")
     if bits >> 49 & 0b111:
-        raise ValueError(f"matrix descriptor {bits:#018x}: base offset {bits >> 49 & 0b111}; only 0 is known.")
+        raise PtxError(f"matrix descriptor {bits:#018x}: base offset {bits >> 49 & 0b111}; only 0 is known.")
     start, leading, stride = ((bits >> first & 0x3FFF) * PIECE for first in (0, 16, 32))
     return Descriptor(start, leading, stride, SPANS[bits >> 62])
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tests.ptx.module import PtxError
+
 MOST = (1 << 20) - 1  # of arrivals, and of bytes on either side of 0
 ALIVE = 1 << 63
 
@@ -36,19 +38,25 @@ def read(word: int) -> State:
     """Reads a word.
 
     Raises:
-      ValueError: nobody has initialised it, or something else was written over it.
+      PtxError: nobody has initialised it, or something else was written over it.
     """
     tx = word >> 41 & 0x1FFFFF
     state = State(word & 1, word >> 1 & MOST, word >> 21 & MOST, tx - (1 << 21) if tx >> 20 else tx)
     if state.word() != word or not state.expected or state.pending > state.expected:
-        raise ValueError(f"{word:#018x} in shared memory is no mbarrier: not initialised, invalidated, or written over.")
+        raise PtxError(f"{word:#018x} in shared memory is no mbarrier: not initialised, invalidated, or written over.")
     return state
 
 
 def init(count: int) -> int:
     if not 1 <= count <= MOST:
-        raise ValueError(f"mbarrier.init: {count} arrivals; 1 to {MOST} can be.")
+        raise PtxError(f"mbarrier.init: {count} arrivals; 1 to {MOST} can be.")
     return State(0, count, count, 0).word()
+
+
+def invalidate(word: int) -> int:
+    """Returns a word that is no mbarrier; only one that is can be made so."""
+    read(word)
+    return 0
 
 
 def arrive(word: int, count: int = 1, announced: int = 0) -> int:
@@ -56,7 +64,7 @@ def arrive(word: int, count: int = 1, announced: int = 0) -> int:
     state = read(expect(word, announced))
     if not 1 <= count <= state.pending:
         there = state.expected - state.pending
-        raise ValueError(f"mbarrier.arrive: {count} more, where {there} of {state.expected} have arrived.")
+        raise PtxError(f"mbarrier.arrive: {count} more, where {there} of {state.expected} have arrived.")
     return _next_if_complete(replace(state, pending=state.pending - count))
 
 
@@ -72,7 +80,7 @@ def complete(word: int, nbytes: int) -> int:
 def is_complete(word: int, parity: int) -> bool:
     """Whether the phase of a parity is complete: that before the one which is under way."""
     if parity not in (0, 1):
-        raise ValueError(f"a parity is 0 or 1, not {parity}.")
+        raise PtxError(f"a parity is 0 or 1, not {parity}.")
     return read(word).parity != parity
 
 
@@ -80,7 +88,7 @@ def _with_bytes(word: int, nbytes: int) -> int:
     state = read(word)
     tx = state.tx + nbytes
     if abs(tx) > MOST:
-        raise ValueError(f"an mbarrier counts {tx} bytes; {MOST} on either side of 0 can be.")
+        raise PtxError(f"an mbarrier counts {tx} bytes; {MOST} on either side of 0 can be.")
     return replace(state, tx=tx).word()
 
 

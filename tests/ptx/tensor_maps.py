@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tests.ptx.descriptors import swizzled
+from tests.ptx.module import PtxError
 
 Array = np.ndarray[Any, Any]
 SEAL = b"a tensor map of the interpreter "  # begins the 128 bytes
@@ -83,7 +84,7 @@ class Encoder:
     def map_of(self, given: bytes) -> TensorMap:
         """Returns the map that 128 bytes of a kernel's parameters stand for."""
         if not given.startswith(SEAL):
-            raise ValueError(f"a tensor map is expected, and {given[:8].hex()}... is none that was encoded.")
+            raise PtxError(f"a tensor map is expected, and {given[:8].hex()}... is none that was encoded.")
         return self.maps[int.from_bytes(given[32:40], "little")]
 
 
@@ -95,15 +96,18 @@ def box_places(tensor: TensorMap, corner: tuple[int, ...], shared: int) -> tuple
       shared:  address of the box in shared memory
 
     Raises:
-      ValueError: the box lies where copies of tiles may not: PTX ISA, "cp.async.bulk.tensor", alignment of shared memory.
+      PtxError: the box lies where copies of tiles may not: PTX ISA, "cp.async.bulk.tensor", alignment of shared memory.
     """
     if shared % 128:
-        raise ValueError(f"a tile at {shared:#x} of shared memory, no multiple of 128 bytes.")
+        raise PtxError(f"a tile at {shared:#x} of shared memory, no multiple of 128 bytes.")
     if tensor.span > 16 and tensor.box[0] * tensor.itemsize != tensor.span:
         row = tensor.box[0] * tensor.itemsize
-        raise ValueError(f"a swizzle of {tensor.span} bytes in rows of {row} is not known here.")
+        raise PtxError(f"a swizzle of {tensor.span} bytes in rows of {row} is not known here.")
     axes = np.meshgrid(*[np.arange(each) for each in tensor.box[::-1]], indexing="ij")[::-1]  # the innermost varies fastest
     at = [axis.reshape(-1) + first for axis, first in zip(axes, corner, strict=True)]
     there = np.logical_and.reduce([(each >= 0) & (each < extent) for each, extent in zip(at, tensor.extents)])
     memory = tensor.address + sum(each * stride for each, stride in zip(at, tensor.strides))
     return memory, swizzled(shared + tensor.itemsize * np.arange(len(there)), tensor.span), there
+
+
+ENCODER = Encoder()  # of this process: kernels find their maps in it

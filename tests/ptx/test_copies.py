@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.copies import Array, Load, Store, ThreadCopies, TileCopies, When
+from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import TensorMap
 
 ALL = np.arange(4)
@@ -85,7 +86,7 @@ def test_zeros_where_less_is_given_and_memory_is_not_touched_for_none() -> None:
 )
 def test_a_copy_the_rules_forbid(to: int, source: int, given: int, says: str) -> None:
     memory, shared = memories()
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(PtxError, match=says):
         ThreadCopies(memory, shared, When.LATE, 4).start(
             ALL[:1], *(np.array([each]) for each in (to, source)), 4, np.array([given])
         )
@@ -124,8 +125,8 @@ def test_a_store_reads_at_its_wait_and_leaves_what_is_outside() -> None:
 def test_a_store_of_which_nobody_waits_is_an_error() -> None:
     tiles = TileCopies(*memories(), When.LATE)
     tiles.start_store(Store(0, TENSOR, (0, 0), 0))
-    with pytest.raises(ValueError, match="no group was closed over"):
+    with pytest.raises(PtxError, match="no group was closed over"):
         tiles.end()
     tiles.close_stores(0)
-    with pytest.raises(ValueError, match="no wait for its group"):
+    with pytest.raises(PtxError, match="no wait for its group"):
         tiles.end()

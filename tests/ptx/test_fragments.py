@@ -14,6 +14,7 @@ import pytest
 from tests.ptx import fragments
 from tests.ptx.descriptors import accumulator_places, decode, places, swizzled
 from tests.ptx.fragments import WARP_PRODUCTS, Array
+from tests.ptx.module import PtxError
 
 Nest = Any  # a number, or a tuple of nests
 
@@ -124,5 +125,5 @@ def test_a_tile_of_128_bytes_a_row_is_read_as_it_was_copied() -> None:
 
 @pytest.mark.parametrize("bits, says", [(1 << 15, "belong to no field"), (1 << 50, "base offset 2")])
 def test_a_descriptor_that_is_none(bits: int, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(PtxError, match=says):
         decode(bits)

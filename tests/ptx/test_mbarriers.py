@@ -6,6 +6,7 @@ import pytest
 
 from tests.ptx import mbarriers
 from tests.ptx.mbarriers import MOST, arrive, complete, expect, init, is_complete, read
+from tests.ptx.module import PtxError
 
 
 def test_a_phase_is_complete_once_all_have_arrived() -> None:
@@ -49,5 +50,5 @@ def test_announcing_is_no_arrival() -> None:
     ],
 )
 def test_what_the_rules_forbid(wrong: object, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(PtxError, match=says):
         wrong()  # type: ignore[operator]

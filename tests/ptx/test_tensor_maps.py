@@ -13,6 +13,7 @@ from picograd import dtype as dtypes
 from picograd.errors import DeviceError
 from picograd.ir.stages import TileMap
 from picograd.runtime import tile_maps
+from tests.ptx.module import PtxError
 from tests.ptx.tensor_maps import Encoder, TensorMap, box_places
 
 
@@ -65,10 +66,10 @@ def test_a_box_lies_row_after_row_and_swizzled(span: int) -> None:
 
 
 def test_a_box_lies_at_a_multiple_of_128() -> None:
-    with pytest.raises(ValueError, match="no multiple of 128"):
+    with pytest.raises(PtxError, match="no multiple of 128"):
         box_places(TensorMap(0, 4, (64,), (4,), (32,), 16), (0,), 64)
 
 
 def test_only_what_was_encoded_is_a_map() -> None:
-    with pytest.raises(ValueError, match="is none that was encoded"):
+    with pytest.raises(PtxError, match="is none that was encoded"):
         Encoder().map_of(bytes(128))

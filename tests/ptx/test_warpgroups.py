@@ -7,6 +7,7 @@ import pytest
 
 from tests.ptx.copies import When
 from tests.ptx.descriptors import accumulator_places, decode, places
+from tests.ptx.module import PtxError
 from tests.ptx.test_copies import Bytes
 from tests.ptx.warpgroups import Array, Names, Step, WarpProducts, check_one_story
 
@@ -91,21 +92,21 @@ def test_tiles_are_read_at_the_wait_or_at_once() -> None:
 def test_rules_of_registers() -> None:
     held = Held()
     own = WarpProducts(0, 0, operands(False)[0], When.LATE)
-    with pytest.raises(ValueError, match="before any wgmma.fence"):
+    with pytest.raises(PtxError, match="before any wgmma.fence"):
         own.start(held, step())
     own.fence(held, NAMES)
     held.values["%f3"] = np.zeros(32, np.uint32)
-    with pytest.raises(ValueError, match="%f3 was written with no wgmma.fence"):
+    with pytest.raises(PtxError, match="%f3 was written with no wgmma.fence"):
         own.start(held, step())
     own, held, _ = begun()
     held.values["%f5"] = np.zeros(32, np.uint32)
-    with pytest.raises(ValueError, match="%f5 was written while a wgmma adds to it"):
+    with pytest.raises(PtxError, match="%f5 was written while a wgmma adds to it"):
         own.wait(held, 0)
 
 
 def test_four_warps_tell_one_story() -> None:
     accounts = [begun()[0] for _ in range(4)]
-    with pytest.raises(ValueError, match="ends while a wgmma adds"):
+    with pytest.raises(PtxError, match="ends while a wgmma adds"):
         check_one_story(accounts)
     accounts = []
     for warp in range(4):
@@ -114,5 +115,5 @@ def test_four_warps_tell_one_story() -> None:
         accounts.append(own)
     check_one_story(accounts)
     accounts[2].close()
-    with pytest.raises(ValueError, match="warps 0 and 2 of a warpgroup"):
+    with pytest.raises(PtxError, match="warps 0 and 2 of a warpgroup"):
         check_one_story(accounts)

@@ -20,6 +20,7 @@ import numpy as np
 from tests.ptx.copies import Memory, When
 from tests.ptx.descriptors import accumulator_places, decode, places
 from tests.ptx.fragments import bfloat16_numbers, exact_product, float16_numbers
+from tests.ptx.module import PtxError
 
 Array = np.ndarray[Any, Any]
 Names = tuple[str, ...]
@@ -126,32 +127,30 @@ class WarpProducts:
     def _check_fenced(self, held: Array, names: Names) -> None:
         for i, name in enumerate(names):
             if name not in self.fenced:
-                raise ValueError("wgmma.mma_async before any wgmma.fence of its warp.")
+                raise PtxError("wgmma.mma_async before any wgmma.fence of its warp.")
             if not np.array_equal(self.fenced[name], held[:, i]):
-                raise ValueError(f"wgmma.mma_async: {name} was written with no wgmma.fence behind it.")
+                raise PtxError(f"wgmma.mma_async: {name} was written with no wgmma.fence behind it.")
         overlap = set(names) & {name for other in self.sums for name in other}
         if overlap:
-            raise ValueError(f"wgmma.mma_async: {sorted(overlap)[0]} belongs to another shape that is under way.")
+            raise PtxError(f"wgmma.mma_async: {sorted(overlap)[0]} belongs to another shape that is under way.")
 
     def _check_untouched(self, held: Array, names: Names) -> None:
         touched = (held != POISON).any(axis=0)
         if touched.any():
             name = names[int(np.flatnonzero(touched)[0])]
-            raise ValueError(f"{name} was written while a wgmma adds to it: no wgmma.wait_group before.")
+            raise PtxError(f"{name} was written while a wgmma adds to it: no wgmma.wait_group before.")
 
 
 def check_one_story(warps: Sequence[WarpProducts]) -> None:
     """Asks at the end whether the four warps of a group executed the same.
 
     Raises:
-      ValueError: they did not, or something is still under way.
+      PtxError: they did not, or something is still under way.
     """
     for own in warps:
         if own.sums:
-            raise ValueError(
-                f"warp {own.warp} of a warpgroup ends while a wgmma adds to its registers: no wgmma.wait_group."
-            )
+            raise PtxError(f"warp {own.warp} of a warpgroup ends while a wgmma adds to its registers: no wgmma.wait_group.")
         if own.story != warps[0].story:
-            raise ValueError(f"warps {warps[0].warp} and {own.warp} of a warpgroup did not execute the same instructions.")
+            raise PtxError(f"warps {warps[0].warp} and {own.warp} of a warpgroup did not execute the same instructions.")
     if len(warps) != 4 and warps[0].story:
-        raise ValueError(f"{len(warps)} warps of a warpgroup execute its instructions, which need four.")
+        raise PtxError(f"{len(warps)} warps of a warpgroup execute its instructions, which need four.")
