@@ -4,8 +4,8 @@ In:    an Instruction, lanes
 Out:   `ASYNCHRONOUS`
 Source: PTX ISA 9.0, 9.7.9.25 (cp.async, cp.async.bulk.tensor), 9.7.13.15 (mbarrier), 9.7.13.4 (fence)
 
-try_wait and test_wait say no once, for a thread's time may be up before it began; when asked again they let a thread wait until
-nobody else can go on. So a loop around them is needed, and no answer depends on how fast the machine is.
+try_wait and test_wait say no once, for a thread's time may be up before it began; when asked again they let a thread wait
+until nobody else can go on. So a loop around them is needed, and no answer depends on how fast the machine is.
 """
 
 from __future__ import annotations
