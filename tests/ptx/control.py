@@ -63,9 +63,13 @@ def bar_sync(machine: Machine, instruction: Instruction, lanes: Lanes) -> Array:
     barriers = machine.state.setdefault("barriers", Barriers(machine))
     layout = machine.layout
     numbers = machine.read(instruction.operands[0], "u32", lanes)
+    if (numbers != numbers[0]).any():  # such as one of each warpgroup
+        for each in np.unique(numbers):
+            bar_sync(machine, instruction, lanes.where(numbers == each))
+        return lanes.at
     number = int(numbers[0])
-    if (numbers != number).any() or number >= 16:
-        raise PtxError("the threads that come together name different barriers, or one past the last of 16.")
+    if number >= 16:
+        raise PtxError(f"there is no barrier {number}, there are 16.")
     needed = layout.threads
     if len(instruction.operands) > 1:
         counts = machine.read(instruction.operands[1], "u32", lanes)

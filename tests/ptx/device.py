@@ -20,6 +20,7 @@ from picograd.ir.dims import dim_value
 from picograd.ir.stages import Binary, Executable, Source
 from picograd.render import cuda as cuda_text
 from picograd.render import nvptx as nvptx_text
+from picograd.runtime import tile_maps
 from picograd.runtime.cudasim import CudaSimDevice
 from picograd.runtime.host_calls import HostFunction
 from picograd.runtime.launches import Call
@@ -27,6 +28,7 @@ from tests.ptx.inline import inline
 from tests.ptx.launch import Buffers, Pointer, launch
 from tests.ptx.module import Module, PtxError
 from tests.ptx.parse import parse
+from tests.ptx.tensor_maps import encoded
 
 NVRTC, LLVM = "PTX_OF_NVRTC", "PTX_OF_LLVM"
 SHARED = 99 * 1024
@@ -79,9 +81,12 @@ class PtxDevice(CudaSimDevice):
 
     def maps_of(self, call: Call, pointers: list[Pointer], buffers: Buffers) -> list[bytes]:
         """Returns the maps of tiles that a launch passes between buffers and variables."""
-        if call.launch.tile_maps:
-            raise DeviceError(f"{self.name}: {call.launch.symbol} takes maps of tiles, which are not known here.")
-        return []
+        given = []
+        for tile_map in call.launch.tile_maps:
+            place, pointer = call.places[tile_map.param], pointers[tile_map.param]
+            tile_maps.check_inside(tile_map, pointer.nbytes // place.dtype.itemsize)
+            given.append(encoded(tile_map, place.dtype, buffers.address_of(pointer)))
+        return given
 
 
 def compile_nvrtc(source: Source, target: Target) -> Binary:

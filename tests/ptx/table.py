@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.ptx import floats, integers
 from tests.ptx.approximations import APPROXIMATIONS
+from tests.ptx.async_rows import ASYNCHRONOUS
 from tests.ptx.atomics import ATOMICS
 from tests.ptx.bits import BITS
 from tests.ptx.compare import COMPARE
@@ -16,12 +17,15 @@ from tests.ptx.control import CONTROL
 from tests.ptx.convert import CONVERT
 from tests.ptx.floats import FLOATS
 from tests.ptx.integers import INTEGERS
+from tests.ptx.matrix_rows import MATRICES
 from tests.ptx.module import Function, Instruction, Meaning, PtxError
 from tests.ptx.moves import MOVES
 from tests.ptx.warps import WARPS
+from tests.ptx.wgmma_rows import WARPGROUPS
 
 TABLE: dict[str, Meaning] = {
-    **MOVES, **INTEGERS, **BITS, **FLOATS, **APPROXIMATIONS, **CONVERT, **COMPARE, **WARPS, **ATOMICS, **CONTROL
+    **MOVES, **INTEGERS, **BITS, **FLOATS, **APPROXIMATIONS, **CONVERT, **COMPARE, **WARPS, **ATOMICS, **CONTROL,
+    **MATRICES, **ASYNCHRONOUS, **WARPGROUPS,
 }  # fmt: skip
 
 

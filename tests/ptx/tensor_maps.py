@@ -13,9 +13,13 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from picograd.dtype import DType
+from picograd.ir.stages import TileMap
+from picograd.runtime import tile_maps
 from tests.ptx.descriptors import swizzled
 from tests.ptx.module import PtxError
 
@@ -111,3 +115,12 @@ def box_places(tensor: TensorMap, corner: tuple[int, ...], shared: int) -> tuple
 
 
 ENCODER = Encoder()  # of this process: kernels find their maps in it
+
+
+def encoded(tile_map: TileMap, dtype: DType, address: int) -> bytes:
+    """Returns the 128 bytes that picograd passes for a map, made by its own `encode`."""
+    room = ctypes.create_string_buffer(192)
+    into = -(-ctypes.addressof(room) // 64) * 64
+    with patch.object(tile_maps, "_encoder", lambda: ENCODER):
+        tile_maps.encode(tile_map, dtype, address, into)
+    return ctypes.string_at(into, 128)

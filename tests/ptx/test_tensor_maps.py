@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
@@ -14,41 +12,31 @@ from picograd.errors import DeviceError
 from picograd.ir.stages import TileMap
 from picograd.runtime import tile_maps
 from tests.ptx.module import PtxError
-from tests.ptx.tensor_maps import Encoder, TensorMap, box_places
+from tests.ptx.tensor_maps import ENCODER, Encoder, TensorMap, box_places, encoded
 
 
-@pytest.fixture
-def encoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Encoder]:
-    stand_in = Encoder()
-    monkeypatch.setattr(tile_maps, "_encoder", lambda: stand_in)
-    return stand_in
+def asked_for(tile_map: TileMap, dtype: dtypes.DType) -> TensorMap:
+    return ENCODER.map_of(encoded(tile_map, dtype, 4096))
 
 
-def encoded(encoder: Encoder, tile_map: TileMap, dtype: dtypes.DType, address: int = 4096) -> TensorMap:
-    room = (ctypes.c_char * 192)()
-    into = -(-ctypes.addressof(room) // 64) * 64
-    tile_maps.encode(tile_map, dtype, address, into)
-    return encoder.map_of(ctypes.string_at(into, 128))
-
-
-def test_what_picograd_asks_for(encoder: Encoder) -> None:
-    plain = encoded(encoder, TileMap(0, (3, 20, 48), (2, 8, 32), swizzles=False), dtypes.float32)
+def test_what_picograd_asks_for() -> None:
+    plain = asked_for(TileMap(0, (3, 20, 48), (2, 8, 32), swizzles=False), dtypes.float32)
     assert plain == TensorMap(4096, 4, (48, 20, 3), (4, 192, 3840), (32, 8, 2), 16)
-    assert encoded(encoder, TileMap(0, (200, 304), (128, 64)), dtypes.bfloat16).span == 128
+    assert asked_for(TileMap(0, (200, 304), (128, 64)), dtypes.bfloat16).span == 128
     assert plain.nbytes == 2048
 
 
-def test_each_dtype_has_the_bytes_of_its_kind(encoder: Encoder) -> None:
+def test_each_dtype_has_the_bytes_of_its_kind() -> None:
     for dtype in tile_maps.KINDS:
-        assert encoded(encoder, TileMap(0, (64,), (32,), swizzles=False), dtype).itemsize == dtype.itemsize
+        assert asked_for(TileMap(0, (64,), (32,), swizzles=False), dtype).itemsize == dtype.itemsize
 
 
-def test_the_driver_refuses(encoder: Encoder) -> None:
+def test_the_driver_refuses() -> None:
     """What `tile_maps` lets through by mistake would be refused by the driver, too."""
     wrong = TensorMap(4096, 4, (48, 20), (4, 200), (32, 8), 16)
     assert wrong.broken_rule() == "strides that are multiples of 16"
     with pytest.raises(DeviceError, match="multiples of 16"):
-        encoded(encoder, TileMap(0, (20, 50), (8, 32), swizzles=False), dtypes.float32)
+        asked_for(TileMap(0, (20, 50), (8, 32), swizzles=False), dtypes.float32)
 
 
 @pytest.mark.parametrize("span", [16, 32, 64, 128])
