@@ -94,7 +94,7 @@ class PartsOfKeys:
     """
 
     def __init__(self, heads: Heads, cut: Cut):
-        _, _, T, S, _, _ = heads.sizes
+        _, _, T, S, _, _ = heads.lengths
         (first,) = static_shape((heads.keys_of(0, T)[0],))
         self.start = first // cut.columns * cut.columns
         self.length = part_of_keys(heads.anchor, cut) or S
@@ -163,7 +163,7 @@ class Averages:
     def store_part(self, part: Dim, b: Dim, head: Dim, results: PartResults) -> None:
         """Stores what is known after a part of the keys."""
         rows, build = self.rows, self.rows.build
-        _, _, T, _, _, E = self.heads.sizes
+        _, _, T, _, _, E = self.heads.lengths
         rows.join(self.total, OpCode.ADD)
 
         def put_row(i: Dim) -> None:
