@@ -218,33 +218,47 @@ def check_tf32(device: str, rng: np.random.Generator) -> None:
 
 
 def check_attention(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
-    """Checks an attention of few heads that share keys, and its gradients, against the CPU."""
-    shapes = [(2, 4, 40, 32), (2, 2, 50, 32), (2, 2, 50, 16), (2, 4, 40, 16)]
-    arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
-
-    def compute(on: str) -> list[np.ndarray]:
-        q, k, v, weight = (Tensor(array, device=on).to(dtype).realize() for array in arrays)
-        inputs = [x.requires_grad_() for x in (q, k, v)]
-        out = F.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)
-        return [x.detach().float().numpy() for x in (out, *pg.autograd.grad((out * weight).sum(), inputs))]
-
+    """Checks attentions of few heads that share keys, and their gradients, against the CPU: also to many keys."""
     tolerance = {pg.float32: 1e-5, pg.float16: 3e-3, pg.bfloat16: 3e-2}[dtype]
-    for got, expected in zip(compute(device), compute("CPU")):
-        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    for is_causal, queries, keys in ((True, 40, 50), (False, 9, 520)):
+        shapes = [(2, 4, queries, 32), (2, 2, keys, 32), (2, 2, keys, 16), (2, 4, queries, 16)]
+        arrays = [rng.standard_normal(shape, np.float32) for shape in shapes]
+        attend = partial(F.scaled_dot_product_attention, is_causal=is_causal, enable_gqa=True)
+        for got, expected in zip(*(with_gradients(attend, arrays, dtype, on) for on in (device, "CPU"))):
+            np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def with_gradients(
+    attend: Callable[..., Tensor], arrays: Sequence[np.ndarray], dtype: pg.DType, device: str
+) -> list[np.ndarray]:
+    """Returns an attention of q, k and v, and its gradients where that of the result is the last array."""
+    q, k, v, weight = (Tensor(array, device=device).to(dtype).realize() for array in arrays)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    out = attend(*inputs)
+    return [x.detach().float().numpy() for x in (out, *pg.autograd.grad((out * weight).sum(), inputs))]
 
 
 def check_decoding(dtype: pg.DType, device: str, rng: np.random.Generator) -> None:
-    """Checks queries of four heads that share two of keys, beside caches of which more and more is seen, by one plan."""
+    """Checks queries of four heads that share two of keys, beside caches of which more and more is seen, by one plan.
+
+    With masks as well, one for all rows and one of their own.
+    """
     arrays = [rng.standard_normal(shape, np.float32) for shape in ((2, 4, 3, 32), (2, 2, 200, 32), (2, 2, 200, 16))]
     q, k, v = (Tensor(array, device=device).to(dtype).realize() for array in arrays)
     length = pg.Variable("length", 1, 200)
     attend = partial(F.scaled_dot_product_attention, enable_gqa=True)
-    step = pg.jit(lambda q, n: attend(q, k[:, :, :n], v[:, :, :n]))
+    is_open = np.arange(200) >= np.array([0, 90]).reshape(2, 1, 1, 1)  # the second example is padded on the left
+    bias = rng.standard_normal((4, 1, 200), np.float32)
     tolerance = {pg.float32: 1e-5, pg.float16: 1e-3, pg.bfloat16: 1e-2}[dtype]
-    for number, seen in enumerate((1, 127, 128, 129, 200)):
-        with watch() as counts:
-            got = step(q, length.bind(seen)).float().numpy()
-        assert number < 2 or counts.scheduled == counts.lowered == 0
-        whole = (Tensor(x, device="CPU").to(dtype).float() for x in (arrays[0], *(y[:, :, :seen] for y in arrays[1:])))
-        expected = attend(*whole).numpy()
-        np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+    for mask, lengths in ((None, (1, 127, 128, 129, 200)), (is_open, (1, 100, 200)), (bias, (2, 5, 129))):
+        seen_of = None if mask is None else Tensor(mask, device=device)
+        step = pg.jit(
+            lambda q, n, mask=seen_of: attend(q, k[:, :, :n], v[:, :, :n], None if mask is None else mask[..., :n])
+        )
+        for number, seen in enumerate(lengths):
+            with watch() as counts:
+                got = step(q, length.bind(seen)).float().numpy()
+            assert number < 2 or counts.scheduled == counts.lowered == 0
+            whole = [Tensor(x, device="CPU").to(dtype).float() for x in (arrays[0], *(y[:, :, :seen] for y in arrays[1:]))]
+            expected = attend(*whole, None if mask is None else Tensor(mask[..., :seen], device="CPU")).numpy()
+            np.testing.assert_allclose(got, expected, rtol=0, atol=tolerance * np.abs(expected).max())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from picograd import dtype as dtypes
 from picograd.codegen.builder import Builder, Scratch
@@ -44,6 +45,7 @@ from picograd.codegen.scatter import emit_scatter
 from picograd.codegen.update import emit_update
 from picograd.device import Target
 from picograd.dtype import DType
+from picograd.ir.attention_cuts import as_it_is_cut
 from picograd.ir.attention_parts import parts_of
 from picograd.ir.op import Dim, Op
 from picograd.ir.opcode import OpCode
@@ -142,11 +144,11 @@ def _emit_attention(nest: Nest, params: Sequence[Op], builders: list[Builder], t
     if parts is not None:
         emit_attention_few(nest, params, first, second, target, scratch, parts)
     elif nest.anchor.code is OpCode.ATTENTION and target.is_gpu:
-        emit_attention_gpu(nest, params, first, second, target, scratch)
+        emit_attention_gpu(replace(nest, anchor=as_it_is_cut(nest.anchor, target)), params, first, second, target, scratch)
     elif nest.anchor.code is OpCode.ATTENTION:
         emit_attention(nest, params, first, target)
     elif target.is_gpu:
-        emit_attention_grad_gpu(nest, params, builders, target, scratch)
+        emit_attention_grad_gpu(replace(nest, anchor=as_it_is_cut(nest.anchor, target)), params, builders, target, scratch)
     else:
         emit_attention_grad(nest, params, first, second, target, scratch)
 

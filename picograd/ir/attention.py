@@ -1,7 +1,8 @@
 """Attention as MATMULs, reductions and elementwise Ops: for its higher derivatives, and for devices without a kernel of it.
 
 In:    an ATTENTION or an ATTENTION_GRAD
-Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`
+Out:   `composed`: its results as graphs of other Ops;  `outputs`: its results as they are;  `lengths`;
+       `with_rows_of_a_head`
 Next:  picograd/ir/attention_parts.py
 
 C = cap tanh(scale q k^T / cap), or scale q k^T, plus a mask of floats (B, H, T, S); visible is what causal and window say,
@@ -53,6 +54,16 @@ def lengths(op: Op) -> tuple[int, int, int, int, int, int]:
     return H, G, T, S, D, E
 
 
+def with_rows_of_a_head(op: Op) -> Op:
+    """Returns an ATTENTION or ATTENTION_GRAD whose heads that share keys stand as the queries of one head.
+
+    Its results lie in memory as those of `op` do. Queries must have no places among the keys: neither causal, nor a window.
+    """
+    B, G, R, T, _ = _extents(op)
+    src = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
+    return op.replace(tuple(src))
+
+
 def composed(op: Op) -> list[Op]:
     """Returns what computes each result of an ATTENTION or an ATTENTION_GRAD; what they share is one Op."""
     results = _averages(op) if op.code is OpCode.ATTENTION else _gradients(op)
@@ -99,8 +110,7 @@ def _extents(op: Op) -> tuple[Dim, int, int, Dim, Dim]:
 
 def _grouped(op: Op) -> list[Op]:
     """Returns the sources in the dtype that is computed in, those of H heads (B, H, T, ...) as (B, G, R T, ...)."""
-    B, G, R, T, _ = _extents(op)
-    found = [x if i in (1, 2) else reshape(x, (B, G, mul(R, T), *x.shape[3:])) for i, x in enumerate(op.src)]
+    found = with_rows_of_a_head(op).src
     return [x if x.dtype is dtypes.bool_ else cast(x, op.dtype.compute_dtype) for x in found]
 
 

@@ -1,7 +1,7 @@
 """How a GPU cuts an attention: rows that a block of threads has, and positions that it looks at together.
 
 In:    an ATTENTION or ATTENTION_GRAD, Target
-Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `part_of_keys`;  `has_kernel`
+Out:   `Cut`;  `cut_of_averages`, `cut_of_queries`, `cut_of_keys`;  `part_of_keys`;  `as_it_is_cut`, `has_kernel`
 Next:  picograd/ir/substitute.py
 
 A block holds rows of what stays, queries or keys, in shared memory, and what they become in registers; a tile of the others
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from picograd.device import DECLARED_SHARED_BYTES, Target
 from picograd.dtype import DType
-from picograd.ir.attention import lengths
+from picograd.ir.attention import lengths, with_rows_of_a_head
 from picograd.ir.attention_parts import FEW_QUERIES, MOST_PARTS, most_keys, parts_of
 from picograd.ir.op import Op
 from picograd.ir.opcode import OpCode
@@ -121,14 +121,27 @@ def part_of_keys(attention: Op, cut: Cut) -> int | None:
     return length if keys >= MANY_TIMES * T and length < keys else None
 
 
+def as_it_is_cut(attention: Op, target: Target | None) -> Op:
+    """Returns what a kernel of many queries computes: few queries of heads that share keys are those of one head.
+
+    Not where they stand at places among the keys, or have a mask, and not on a CPU.
+    """
+    queries, arg = attention.src[0].shape[2], attention.arg
+    is_masked = attention.code is OpCode.ATTENTION and len(attention.src) > 3
+    if target is None or not target.is_gpu or not isinstance(queries, int) or queries >= FEW_QUERIES:
+        return attention
+    return attention if arg.causal or arg.window or is_masked else with_rows_of_a_head(attention)
+
+
 def has_kernel(attention: Op, target: Target | None) -> bool:
     """Returns whether an ATTENTION or ATTENTION_GRAD has a kernel, on a CPU where no target is given.
 
     Its lengths are known, but for the batch's, and on a GPU with shuffles, where queries are few, for that of the keys.
-    Gradients of few queries have none there, and masks only averages of few queries.
+    Gradients of few rows have none there, and masks only averages of few.
     """
     if target is not None and parts_of(attention, target):
         return True
+    attention = as_it_is_cut(attention, target)
     if attention.code is OpCode.ATTENTION and len(attention.src) > 3:
         return False
     if not all(isinstance(length, int) for source in attention.src[:3] for length in source.shape[1:]):

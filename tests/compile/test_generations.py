@@ -106,6 +106,12 @@ def decode(
     realize([F.scaled_dot_product_attention(q, k, k, mask_S, enable_gqa=True)])
 
 
+def attend_many(queries: tuple[int, ...], keys: tuple[int, ...], dtype: pg.DType) -> None:
+    """Attention to many times as many keys as there are queries, and its gradients."""
+    attend_them = partial(F.scaled_dot_product_attention, enable_gqa=True)
+    compute(attend_them, leaf(*queries, dtype=dtype), *(leaf(*keys, dtype=dtype) for _ in range(2)))
+
+
 def in_tf32(program: Callable[[], object]) -> None:
     with tf32():
         program()
@@ -150,6 +156,9 @@ PROGRAMS: dict[str, Callable[[], object]] = {
     "decoding, float32": lambda: decode((2, 8, 7, 64), (2, 8, 1000, 64), pg.float32),
     "decoding, float16, masked": lambda: decode((4, 32, 1, 128), (4, 8, 4096, 128), HALF, ((4, 1, 1, 4096), pg.bool_)),
     "decoding, bfloat16, biased": lambda: decode((2, 8, 7, 64), (2, 2, 1000, 64), BRAIN, ((2, 8, 7, 1000), BRAIN)),
+    "attention to many keys, float16": lambda: attend_many((1, 8, 16, 64), (1, 8, 4096, 64), HALF),
+    "attention to many keys, bfloat16": lambda: attend_many((1, 32, 4, 128), (1, 1, 2048, 128), BRAIN),
+    "attention to many keys, float32": lambda: attend_many((1, 8, 20, 128), (1, 4, 2048, 128), pg.float32),
     "gather": lambda: compute(lambda x: x[indices(100)], leaf(50, 32)),
     "scatter": lambda: compute(lambda x, y: x.index_add(0, indices(9), y), leaf(50, 32), leaf(9, 32)),
     "embedding": lambda: compute(lambda x: F.embedding(indices(8192), x), leaf(50257, 768)),

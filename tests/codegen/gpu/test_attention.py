@@ -56,6 +56,9 @@ CASES: list[tuple[Lengths, AttentionArg, DType]] = [
     ((2, 2, 2, 20, 1300, 32, 24), ARGS[5], dtypes.bfloat16),
     ((1, 2, 1, 70, 1200, 16, 16), AttentionArg(0.35, causal=True, window=600), dtypes.float16),  # of those that are seen
     ((1, 1, 1, 18, 600, 5, 7), ARGS[1], dtypes.float64),
+    ((2, 8, 1, 9, 700, 16, 8), ARGS[0], dtypes.float16),  # few queries, but 72 rows of eight heads that share keys
+    ((1, 12, 2, 11, 60, 16, 8), AttentionArg(0.5, soft_cap=1.5), dtypes.float32),
+    ((1, 8, 1, 2, 40, 8, 8), ARGS[0], dtypes.bfloat16),  # few rows, but enough for a kernel of gradients
     ((1, 2, 1, 20, 33, 5, 7), replace(ARGS[1], tf32=True), dtypes.float32),
     ((2, 2, 1, 70, 140, 64, 64), replace(ARGS[3], tf32=True), dtypes.float32),
     ((1, 1, 1, 40, 40, 128, 128), replace(ARGS[5], tf32=True), dtypes.float32),
@@ -175,8 +178,8 @@ def test_nothing_is_guarded() -> None:
     [
         ((1, 2, 1, 16, 7, 128, 128), dtypes.float32, TARGET, (True, True)),
         ((1, 2, 1, 16, 7, 128, 128), dtypes.float16, TARGET, (True, True)),
-        ((1, 2, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (True, False)),  # few queries: of gradients none
-        ((1, 8, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (False, False)),  # of too many heads that share keys
+        ((1, 1, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (True, False)),  # few rows: of gradients none
+        ((1, 8, 1, 15, 7, 64, 64), dtypes.float32, TARGET, (True, True)),  # rows of many heads that share keys
         ((1, 2, 1, 64, 64, 192, 192), dtypes.bfloat16, TARGET, (True, False)),  # too many features for its gradients
         ((1, 2, 1, 64, 64, 64, 64), dtypes.float32, replace(TARGET, has_shuffle=False), (False, False)),
         ((1, 2, 1, 8, 2, 256, 512), dtypes.float32, None, (True, True)),
