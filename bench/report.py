@@ -70,10 +70,13 @@ def read_json(path: Path) -> tuple[dict[str, Any], Figures]:
 # ---- docs ----
 
 
-def update_docs(result: Path, page: Path) -> list[str]:
+def update_docs(result: Path, page: Path, only: list[str] | None = None) -> list[str]:
     """Replaces what stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; returns the names replaced.
 
     NAME is "run" (machine, versions, commit, command), the marker of a table, or "history": all runs of the folder.
+
+    Args:
+      only: names that are replaced; all by default
     """
     record, figures = read_json(result)
     texts = {"run": describe_run(record)}
@@ -82,6 +85,8 @@ def update_docs(result: Path, page: Path) -> list[str]:
     texts["history"] = markdown(history_grid(_runs(result.parent)))
     text, replaced = page.read_text(), []
     for name, inner in texts.items():
+        if only and name not in only:
+            continue
         changed = replace_marked(text, f"bench:{name}", inner)
         if changed is not None:
             text = changed
@@ -128,18 +133,20 @@ def describe_run(record: dict[str, Any]) -> str:
     )
 
 
-def main(result: tyro.conf.Positional[Path], docs: Path | None = None) -> None:
+def main(result: tyro.conf.Positional[Path], docs: Path | None = None, only: str = "") -> None:
     """Shows the tables of a run that was kept; with --docs, writes them into that page.
 
     Args:
         result: a file of bench/results
         docs:   a page with markers, as docs/performance.md
+        only:   comma list of tables to write, of a run that measured some; all if empty
     """
     _, figures = read_json(result)
     console = Console(width=max(Console().width, 200))
     show(figures, console)
     if docs is not None:
-        console.print(f"{docs}: replaced {', '.join(update_docs(result, docs))}")
+        names = [name for name in only.split(",") if name]
+        console.print(f"{docs}: replaced {', '.join(update_docs(result, docs, names))}")
 
 
 if __name__ == "__main__":

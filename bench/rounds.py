@@ -64,8 +64,10 @@ class Measured:
         return median(self.samples_s)
 
 
-# Idle thread pools spin after their last work, OpenBLAS's for 27 ms: let them go to sleep before another's turn.
-SETTLE_S = 0.05
+# Idle thread pools spin for a few milliseconds after their last work: let them go to sleep before another's turn. OpenBLAS's
+# take a hundred: whoever came next had half its processors.
+SETTLE_S = 0.01
+SETTLE_AFTER_S = {"numpy": 0.3}
 
 
 class Field:
@@ -137,7 +139,9 @@ class Field:
             measured.samples_s.append(self._ask(measured.variant, "sample", count=measured.count)["step_s"])
         except WorkerError as error:
             measured.problem = str(error)
-        return time.perf_counter() - start
+        spent_s = time.perf_counter() - start
+        time.sleep(SETTLE_AFTER_S.get(measured.variant, 0.0))
+        return spent_s
 
     def _drop_all(self) -> None:
         for variant, worker in list(self.workers.items()):

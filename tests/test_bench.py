@@ -84,6 +84,7 @@ def test_tables_replace_only_what_stands_between_their_markers(tmp_path: Path) -
     rows = [vars(measured) for measured in steps]
     write_json({**head, "versions": {}, "settings": settings, "steps": rows, "startup": []}, result)
     page.write_text("before\n<!-- bench:training -->\nold\n<!-- /bench:training -->\nafter\n")
+    assert update_docs(result, page, ["matmul"]) == [] and "old" in page.read_text()
     assert update_docs(result, page) == ["training"]
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text and "200 us" in text
