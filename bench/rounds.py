@@ -64,8 +64,8 @@ class Measured:
         return median(self.samples_s)
 
 
-# Idle thread pools spin for a few milliseconds after their last work: let them go to sleep before another's turn. OpenBLAS's
-# take a hundred: whoever came next had half its processors.
+# Idle thread pools spin for a few milliseconds after their last work: let them go to sleep before another's turn.
+# OpenBLAS's take a hundred: whoever came next had half its processors.
 SETTLE_S = 0.01
 SETTLE_AFTER_S = {"numpy": 0.3}
 
