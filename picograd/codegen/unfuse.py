@@ -30,7 +30,7 @@ from picograd.ir.opcode import OpCode
 from picograd.ir.opts import Epilogue, PlainProduct
 from picograd.ir.shape import numel
 from picograd.ir.stages import Kernel, Nest, NestKind, Param
-from picograd.ir.substitute import substitute
+from picograd.ir.substitute import param, substitute
 
 MOST_BETWEEN = 2  # times the bytes of a kernel's own params: what it stores in between may not be larger
 
@@ -57,7 +57,7 @@ class Split:
     def __str__(self) -> str:
         if len(self.kernel.phases) == 1:
             return "as the only launch"
-        between = _nbytes([param for param in self.kernel.params if param.role == "scratch"])
+        between = _nbytes([each for each in self.kernel.params if each.role == "scratch"])
         return f"as launch {self.place + 1} of {len(self.kernel.phases)}, with {between} bytes in between"
 
 
@@ -84,21 +84,23 @@ def _splits(kernel: Kernel) -> list[Split]:
     assert anchor is not None, "a product has an anchor"
     for op in (anchor, *anchor.src):
         known_numbers(op.shape)
+    if kernel.variables:
+        raise NotPlain("it reads a symbolic integer")
     if anchor.dtype not in DTYPES:
         raise NotPlain(f"its dtype is {anchor.dtype}")
     if not numel(anchor.shape) or not anchor.src[0].shape[-1]:
         raise NotPlain("it is empty")
     found: list[Split] = []
-    reason = NotPlain("")
+    refused: list[NotPlain] = []
     for make in (_whole, _with_rest):
         try:
             found.append(make(_Draft(kernel), nest))
-        except NotPlain as other:
-            reason = other
+        except NotPlain as reason:
+            refused.append(reason)
         if found and found[0].product.epilogue == Epilogue():
             break  # nothing of it could be left to a rest
     if not found:
-        raise reason
+        raise refused[-1]
     return found
 
 
@@ -112,13 +114,13 @@ class _Draft:
     def temporary(self, value: Op) -> Op:
         """Returns a PARAM for memory of a value's shape and dtype."""
         self._params.append(Param(value.dtype, numel(value.shape), "scratch"))
-        return Op(OpCode.PARAM, value.dtype, (), (len(self._params) - 1, value.shape))
+        return param(value, len(self._params) - 1)
 
     def stored(self, value: Op) -> Op:
         """Returns a PARAM in which a value is stored before the product."""
         known = self._before.get(value)
         if known is not None:
-            return Op(OpCode.PARAM, value.dtype, (), (known.outputs[0][0], value.shape))
+            return param(value, known.outputs[0][0])
         held = self.temporary(value)
         self._before[value] = Nest(NestKind.ELEMENTWISE, value.shape, (), None, ((held.arg[0], value),))
         return held
@@ -170,7 +172,7 @@ class _Draft:
 
 
 def _nbytes(params: Sequence[Param]) -> int:
-    lengths = [param.numel * param.dtype.itemsize for param in params if isinstance(param.numel, int)]
+    lengths = [each.numel * each.dtype.itemsize for each in params if isinstance(each.numel, int)]
     assert len(lengths) == len(params), "all of the kernel's shapes are numbers"
     return sum(lengths)
 
@@ -208,7 +210,7 @@ def _with_rest(draft: _Draft, nest: Nest) -> Split:
     anchor = nest.anchor
     assert anchor is not None
     product, kept = draft.product(anchor), draft.kept(nest)
-    held = draft.temporary(anchor) if kept is None else Op(OpCode.PARAM, anchor.dtype, (), (kept, anchor.shape))
+    held = draft.temporary(anchor) if kept is None else param(anchor, kept)
     values = substitute([value for _, value in nest.outputs], {anchor: held})
     rest = tuple((slot, value) for (slot, _), value in zip(nest.outputs, values) if slot != kept)
     first = Nest(nest.kind, nest.domain, (), product, ((held.arg[0], product),))

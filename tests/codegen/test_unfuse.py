@@ -135,6 +135,10 @@ REFUSED: dict[str, tuple[Form, str]] = {
     "float64": (lambda: held(8, 6, dtype=pg.float64) @ held(6, 10, dtype=pg.float64), "its dtype is float64"),
     "int32": (lambda: held(8, 6, dtype=pg.int32) @ held(6, 10, dtype=pg.int32), "its dtype is int32"),
     "a length that varies": (lambda: held(8, 6)[: pg.Variable("n", 1, 8).bind(4)] @ held(6, 10), "its shape is symbolic"),
+    "a column that varies": (
+        lambda: held(8, 6) @ held(6, 10) * (lambda n: held(10)[n : n + 1])(pg.Variable("n", 1, 9).bind(4)),
+        "it reads a symbolic integer",
+    ),
     "what grows on its way": (
         lambda: held(64, 1) * held(1, 64) @ held(64, 2),
         "16384 bytes would be stored in between, where its own are 1536",
